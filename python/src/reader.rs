@@ -10,12 +10,14 @@ use fhrd::repo::content::ContentMap;
 use fhrd::repo::index::ContainerListing;
 use fhrd::repo::reader::ChunkReader;
 use fhrd::repo::recipe::ContentReference;
+use fhrd::store::Reading;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::call::Call;
 use crate::errors::ArgumentError;
 use crate::source::address;
+use crate::store::Reading;
 
 /// Decoded frames that a reader caches, bytes.
 const CACHE_BYTES: usize = 32 << 20;

@@ -19,7 +19,7 @@ use crate::repo::container::{
     ContainerIndex, ContainerRange, FramesInFlight, SealedContainer, SessionEntryNumber, SessionFrameNumber,
 };
 use crate::repo::index::ChunkIndex;
-use crate::store::Store;
+use crate::store::{Store, StoreExt};
 use crate::types::ContainerId;
 
 /// What a data container has of the session.

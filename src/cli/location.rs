@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::repo::open::{self, FirstSlot};
 use crate::repo::paths::{create_private, default_repository, home_directory, profile_file};
 use crate::repo::{AskUnlock, BlobCache, Repository};
-use crate::store::{self, Store};
+use crate::store::{self, Store, StoreExt};
 
 /// Completes the options of the command, and tells remote stores what holds for all of them.
 ///
@@ -198,7 +198,7 @@ fn private_default() -> Result<PathBuf> {
 /// Location of a repository for messages: an absolute path, or the URL of a remote store.
 pub fn of_repository(repository: &Repository) -> String {
     let store = &repository.store;
-    store.local_path().map_or_else(|| store.location(), shown)
+    store.local_path().map_or_else(|| store.location(), |path| shown(&path))
 }
 
 /// Absolute path for messages.

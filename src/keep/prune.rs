@@ -38,7 +38,7 @@ use crate::repo::container::{ContainerKind, HEADER_BYTES, blob_name, parse_heade
 use crate::repo::index::{ContainerListing, drop_gone_containers, name_containers, read_container_index};
 use crate::repo::marks::check_writable;
 use crate::repo::pause::{jittered, pause};
-use crate::store::{sync_deletions, try_map_parallel};
+use crate::store::{BlobKind, BlobName, Durable, Reading, StoreExt, sync_deletions, try_map_parallel};
 use crate::types::{ContainerId, SnapshotId};
 
 /// Times that a prune lists everything again because something cannot be read.
@@ -124,7 +124,7 @@ struct PruneRun<'a> {
     /// The pending entry with what the store does not let go.
     stuck: Option<ContainerClaim>,
     /// Pending entries that nobody can read, older than the grace period.
-    damaged: Vec<String>,
+    damaged: Vec<BlobName>,
     /// What these may list and cannot be deleted now. It needs another entry.
     locked: HashSet<ContainerId>,
     report: PruneReport,
@@ -154,14 +154,14 @@ impl PruneRun<'_> {
         let Some(held) = self.look(&own).map_err(|error| self.withdraw(&own, error.into()))? else {
             tracing::info!("another prune is running; this one withdraws");
             self.report.withdrawn = true;
-            return Ok(store.delete(&own.name)?);
+            return Ok(store.delete(&own.name, Durable::OnReturn)?);
         };
         if !self.damaged.is_empty() && !candidates.is_disjoint(&held) {
             tracing::info!(
                 "a backup relies on containers that an earlier prune may have listed; a later prune goes on"
             );
             self.report.withdrawn = true;
-            return Ok(store.delete(&own.name)?);
+            return Ok(store.delete(&own.name, Durable::OnReturn)?);
         }
         let doomed: HashSet<ContainerId> = candidates.difference(&held).copied().collect();
         self.report.containers_held = (candidates.len() - doomed.len()) as u64;
@@ -170,15 +170,15 @@ impl PruneRun<'_> {
             ContainerClaim::put(store, ClaimKind::Pending, &self.repository.salts.draw()?, &doomed)?;
         }
         self.delete_damaged()?;
-        Ok(store.delete(&own.name)?)
+        Ok(store.delete(&own.name, Durable::OnReturn)?)
     }
 
     /// The containers that writers rely on; none if another prune is there besides the entry `own`.
     fn look(&mut self, own: &ContainerClaim) -> Result<Option<HashSet<ContainerId>>> {
         let store = self.repository.store.as_ref();
-        let others = store.list(ClaimKind::Pending.prefix())?;
+        let others = store.list(BlobKind::Pending.into())?;
         let stuck = self.stuck.as_ref().map(|claim| &claim.name);
-        let is_known = |name: &String| *name == own.name || Some(name) == stuck || self.damaged.contains(name);
+        let is_known = |name: &BlobName| *name == own.name || Some(name) == stuck || self.damaged.contains(name);
         if others.iter().any(|listed| !is_known(&listed.name)) {
             return Ok(None);
         }
@@ -193,13 +193,13 @@ impl PruneRun<'_> {
             let (store, salt) = (self.repository.store.as_ref(), self.repository.salts.draw()?);
             ContainerClaim::put(store, ClaimKind::Pending, &salt, &self.locked)?;
         }
-        self.damaged.drain(..).try_for_each(|name| self.repository.store.delete(&name))
+        self.damaged.drain(..).try_for_each(|name| self.repository.store.delete(&name, Durable::OnReturn))
     }
 
     /// Removes the own entry after a failure before the first deletion.
     fn withdraw(&self, own: &ContainerClaim, failure: Failure) -> Failure {
         if !failure.has_deleted
-            && let Err(second) = self.repository.store.delete(&own.name)
+            && let Err(second) = self.repository.store.delete(&own.name, Durable::OnReturn)
         {
             tracing::warn!("{} stays, and the next prune finishes it: {second}", own.name);
         }
@@ -236,17 +236,17 @@ impl PruneRun<'_> {
             tracing::info!("a backup relies on containers of an earlier prune; a later prune finishes that");
             self.report.withdrawn = true;
             // The other entries keep these containers from new writers. This one has deleted nothing.
-            store.delete(&own.name)?;
+            store.delete(&own.name, Durable::OnReturn)?;
             return Ok(false);
         }
         let refused = self.move_and_delete(&doomed, &own, false).map_err(|failure| self.withdraw(&own, failure))?;
-        dead.iter().try_for_each(|claim| store.delete(&claim.name))?;
+        dead.iter().try_for_each(|claim| store.delete(&claim.name, Durable::OnReturn))?;
         if refused > 0 {
             self.stuck = Some(own);
             return Ok(true);
         }
         self.report.prunes_finished += dead.len() as u64;
-        store.delete(&own.name)?;
+        store.delete(&own.name, Durable::OnReturn)?;
         Ok(true)
     }
 
@@ -254,20 +254,20 @@ impl PruneRun<'_> {
     /// there or notices.
     fn break_intents(&mut self) -> Result<()> {
         let store = self.repository.store.as_ref();
-        let listed = store.list(ClaimKind::Intent.prefix())?;
-        let names: HashSet<String> = listed.iter().map(|listed| listed.name.clone()).collect();
+        let listed = store.list(BlobKind::Intent.into())?;
+        let names: HashSet<BlobName> = listed.iter().map(|listed| listed.name.clone()).collect();
         // A note comes after its intent.
         for listed in listed {
             if IntentNote::is_note(&listed.name) {
-                if listed.name.ends_with(&IntentNote::Released.name("")) {
-                    store.delete(&listed.name)?;
+                if listed.name.ends_with(IntentNote::Released.suffix()) {
+                    store.delete(&listed.name, Durable::OnReturn)?;
                 }
             } else if names.contains(&IntentNote::Released.name(&listed.name)) {
                 // Its writer could not delete it. If somebody else says so, the writer notices.
-                store.delete(&listed.name)?;
+                store.delete(&listed.name, Durable::OnReturn)?;
             } else if self.is_old(&listed.name)? {
                 tracing::debug!("{}: its writer counts as dead", listed.name);
-                store.delete(&listed.name)?;
+                store.delete(&listed.name, Durable::OnReturn)?;
                 self.report.intents_broken += 1;
             }
         }
@@ -275,7 +275,7 @@ impl PruneRun<'_> {
     }
 
     /// Whether a blob is there and older than the grace period.
-    fn is_old(&mut self, name: &str) -> Result<bool> {
+    fn is_old(&mut self, name: &BlobName) -> Result<bool> {
         let (head, bounds) = (self.repository.store.head(name)?, self.bounds());
         Ok(head.is_some_and(|head| bounds.is_old(self.ages.put_at(name, head.modified, bounds.now))))
     }
@@ -321,7 +321,7 @@ impl PruneRun<'_> {
             self.check_stop()?;
             let name = blob_name(&id);
             let Some(head) = head else { continue };
-            let kind = parse_header(&name, &store.get_range_cached(&name, 0, HEADER_BYTES)?);
+            let kind = parse_header(&name, &store.get_range(&name, 0, HEADER_BYTES, Reading::Again)?);
             let (kind, live_bytes) = match (kind, live.has_any(&id)) {
                 (kind, true) => {
                     (kind?, Occupancy::live_bytes_of(&id, head.len, &read_container_index(store, &id)?, &live)?)
@@ -386,9 +386,9 @@ impl PruneRun<'_> {
         let store = self.repository.store.as_ref();
         // A snapshot that comes back after a power cut would lack what is deleted now.
         sync_deletions(store, &[crate::repo::snapshot::blob_name(&SnapshotId([0; 32]))])?;
-        let names: Vec<String> = existing.iter().map(|(id, _)| blob_name(id)).collect();
+        let names: Vec<BlobName> = existing.iter().map(|(id, _)| blob_name(id)).collect();
         for (id, bytes) in existing {
-            match self.check_stop().and_then(|()| store.delete_unsynced(&blob_name(&id))) {
+            match self.check_stop().and_then(|()| store.delete(&blob_name(&id), Durable::AfterSync)) {
                 Ok(()) => {
                     self.report.containers_deleted += 1;
                     self.report.bytes_deleted += bytes;

@@ -10,13 +10,14 @@ use std::sync::atomic::AtomicBool;
 use super::mark::Marker;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
-use crate::repo::claims::{ClaimKind, IntentNote};
+use crate::repo::claims::IntentNote;
 use crate::repo::index::ContainerListing;
 use crate::repo::snapshot::{self, NamedSnapshot};
+use crate::store::{BlobKind, BlobName, Durable};
 
 /// The notes that snapshots are withdrawn.
 pub struct WithdrawnNotes {
-    names: Vec<String>,
+    names: Vec<BlobName>,
 }
 
 impl WithdrawnNotes {
@@ -25,9 +26,8 @@ impl WithdrawnNotes {
     /// # Errors
     /// Those of listing the store.
     pub fn list(repository: &Repository) -> Result<Self> {
-        let suffix = IntentNote::Withdrawn.name("");
-        let listed = repository.store.list(ClaimKind::Intent.prefix())?.into_iter().map(|listed| listed.name);
-        Ok(WithdrawnNotes { names: listed.filter(|name| name.ends_with(&suffix)).collect() })
+        let listed = repository.store.list(BlobKind::Intent.into())?.into_iter().map(|listed| listed.name);
+        Ok(WithdrawnNotes { names: listed.filter(|name| name.ends_with(IntentNote::Withdrawn.suffix())).collect() })
     }
 
     /// Whether there are none.
@@ -70,7 +70,7 @@ impl WithdrawnNotes {
             tracing::info!("snapshot {}, which its backup has withdrawn, is deleted", named.id);
             snapshot::delete(store, &named.id)?;
         }
-        self.names.iter().try_for_each(|name| store.delete(name))
+        self.names.iter().try_for_each(|name| store.delete(name, Durable::OnReturn))
     }
 }
 

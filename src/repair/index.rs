@@ -30,7 +30,7 @@ use crate::repo::index::{
 use crate::repo::keys;
 use crate::repo::marks::{Marks, check_writable};
 use crate::repo::snapshot;
-use crate::store::newer_or_wrong;
+use crate::store::{BlobName, newer_or_wrong};
 use crate::types::ContainerId;
 
 /// What [`repair_index`] did.
@@ -108,7 +108,7 @@ pub fn repair_index(repository: &Repository, stop: &Arc<AtomicBool>) -> Result<I
 fn sort_out_newer(listing: &mut ContainerListing) -> Result<()> {
     let store = listing.store().clone();
     for (name, error) in std::mem::take(&mut listing.damaged) {
-        let error = newer_or_wrong(store.as_ref(), &name, error, &|| Ok(()))?;
+        let error = newer_or_wrong(store.as_ref(), &BlobName::parse(&name)?, error, &|| Ok(()))?;
         listing.damaged.push((name, error));
     }
     Ok(())
@@ -152,7 +152,7 @@ fn rebuild(repository: &Repository, listing: &ContainerListing, report: &mut Ind
                 batches.add(*id, index.entries.iter().map(|entry| entry.fingerprint).zip(0..))?;
                 report.containers += 1;
             }
-            Err(error) if error.kind() == ErrorKind::NotFound => report.missing.push(blob_name(id)),
+            Err(error) if error.kind() == ErrorKind::NotFound => report.missing.push(blob_name(id).into()),
             Err(error) if error.is_unreadable() => {
                 listing.note_unread(id, &error);
                 let error = newer_or_wrong(store.as_ref(), &blob_name(id), error, &|| Ok(()))?;
@@ -167,7 +167,7 @@ fn rebuild(repository: &Repository, listing: &ContainerListing, report: &mut Ind
         return Ok(());
     }
     let replaced = listing.replaced();
-    let replaced = segments.iter().chain(replaced.iter()).map(|segment| segment.name().to_string());
+    let replaced = segments.iter().chain(replaced.iter()).map(|segment| segment.name().clone());
     report.segments_written = batches.finish(&replaced.collect::<Vec<_>>())?.len() as u64;
     Ok(())
 }

@@ -27,7 +27,7 @@ use crate::repo::reader::{ChunkReader, RecipeWalk, at_least_one};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::{self, NamedSnapshot, PROBLEMS, Snapshot};
 use crate::repo::tree::{Node, NodeKind, TreeCursor};
-use crate::store::Store;
+use crate::store::{BlobName, Durable, Store};
 use crate::types::SnapshotId;
 
 /// Cache of decoded frames, bytes.
@@ -175,7 +175,7 @@ impl SnapshotsReport {
             return Ok(());
         }
         if request.forget && !request.dry_run && error.is_bad_blob() {
-            store.delete(name)?;
+            store.delete(&BlobName::parse(name)?, Durable::OnReturn)?;
             self.forgotten.push(name.rsplit('/').next().unwrap_or_default().into());
         }
         self.unreadable.push(format!("{name}: {error}"));

@@ -1,7 +1,7 @@
 //! What bundles save, what damage to them costs, and how many there are.
 
 use super::*;
-use crate::store::{CountingStore, FaultyStore, InjectedFault, MemoryStore};
+use crate::store::{CountingStore, Durable, FaultyStore, InjectedFault, MemoryStore, StoreExt};
 
 fn snapshot(time_ns: i64) -> Snapshot {
     Snapshot { time_ns, host: "host".into(), ..Snapshot::default() }
@@ -11,8 +11,8 @@ fn save(store: &dyn Store, times: std::ops::Range<i64>) -> Vec<SnapshotId> {
     times.map(|time| snapshot(time).save(store).unwrap()).collect()
 }
 
-fn bundles(store: &dyn Store) -> Vec<String> {
-    store.list(PREFIX).unwrap().into_iter().map(|blob| blob.name).collect()
+fn bundles(store: &dyn Store) -> Vec<BlobName> {
+    store.list(BlobKind::Bundle.into()).unwrap().into_iter().map(|blob| blob.name).collect()
 }
 
 /// The times of the wanted snapshots that bundles have, sorted.
@@ -44,7 +44,7 @@ fn few_bundles_have_nearly_all_snapshots_and_little_is_written_twice() {
     }
     // log2(3000 / 32) is 6.6.
     assert!(most <= 8, "{most} bundles");
-    let snapshots: u64 = store.list(snapshot::PREFIX).unwrap().iter().map(|blob| blob.len).sum();
+    let snapshots: u64 = store.list(BlobKind::Snapshot.into()).unwrap().iter().map(|blob| blob.len).sum();
     let written = store.counts().bytes_written - snapshots;
     assert!(written < 8 * snapshots, "{written} bytes for {snapshots}");
 }
@@ -123,18 +123,16 @@ fn whatever_a_bundle_holds_only_true_copies_of_wanted_snapshots_count() {
     // Under right checksums: no map, endless counts, garbage in place of a snapshot, and other keys.
     let put = |payload: &[u8]| {
         let blob = Envelope::new(MAGIC).seal(payload);
-        let name = format!("{PREFIX}/{}", hex(blake3::hash(&blob).as_bytes()));
-        store.put_if_absent(&name, &[&blob]).unwrap();
-        name
+        store.put_hashed(BlobKind::Bundle, &[&blob]).unwrap()
     };
-    store.delete(&name).unwrap();
+    store.delete(&name, Durable::OnReturn).unwrap();
     let endless = [0xa1, 0x00, 0x9b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
     let nested = vec![0x81; 100_000];
     for payload in [&[][..], &[0x80], &[0xbf, 0xff], &endless, &[&[0xa1, 0x05][..], &nested].concat()] {
         let name = put(payload);
         assert!(matches!(verify(&store, &name), Err(Error::Corrupt { .. })), "{:?}", verify(&store, &name));
         assert_eq!(found(&store, &ids), [0; 0]);
-        store.delete(&name).unwrap();
+        store.delete(&name, Durable::OnReturn).unwrap();
     }
     let mut encoder = Encoder::new(Vec::new());
     let other = store.get(&snapshot::blob_name(&ids[3]), 1 << 20).unwrap();

@@ -18,7 +18,7 @@ use super::bundle::{self, SNAPSHOT_BYTES_MAX};
 use super::paths::{cache_directory, create_private, create_private_file};
 use super::snapshot::{self, LATEST, NamedSnapshot, Snapshot, Unreadable};
 use crate::error::{Error, Result};
-use crate::store::{Store, map_parallel};
+use crate::store::{BlobKind, Store, StoreExt, map_parallel};
 use crate::types::SnapshotId;
 
 /// Name of the file in the local cache directory.
@@ -104,7 +104,7 @@ fn list_with(store: &dyn Store, path: Option<PathBuf>) -> Result<(Vec<NamedSnaps
     let mut known = path.as_deref().map(|path| KnownSnapshots::load(path, store)).unwrap_or_default();
     let (mut snapshots, mut damaged, mut new) = (Vec::new(), Vec::new(), Vec::new());
     let mut unknown = HashSet::new();
-    for listed in store.list(snapshot::PREFIX)? {
+    for listed in store.list(BlobKind::Snapshot.into())? {
         let Some(id) = snapshot::parse_name(&listed.name) else { continue };
         match known.snapshots.remove(&id) {
             Some(snapshot) => snapshots.push(NamedSnapshot { id, snapshot }),
@@ -126,7 +126,7 @@ fn list_with(store: &dyn Store, path: Option<PathBuf>) -> Result<(Vec<NamedSnaps
                 new.push(blob);
             }
             Err(error) if error.stops_reading() => return Err(error),
-            Err(error) => damaged.push((snapshot::blob_name(&id), error)),
+            Err(error) => damaged.push((snapshot::blob_name(&id).into(), error)),
         }
     }
     snapshot::drop_forgotten(store, &mut damaged)?;

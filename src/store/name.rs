@@ -24,11 +24,6 @@ pub(super) fn check_name(name: &str) -> Result<()> {
     Err(Error::Usage(format!("`{}` is not a valid blob name", name.escape_default())))
 }
 
-/// Fails unless `prefix` is empty or a valid name.
-pub(super) fn check_prefix(prefix: &str) -> Result<()> {
-    if prefix.is_empty() { Ok(()) } else { check_name(prefix) }
-}
-
 /// Returns `len` as a length to allocate. Fails if it exceeds `bytes_max`.
 pub(super) fn check_len(name: &str, len: u64, bytes_max: u64) -> Result<usize> {
     let fits = usize::try_from(len).ok().filter(|_| len <= bytes_max);
@@ -49,4 +44,20 @@ pub(super) fn check_range(name: &str, blob_len: u64, offset: u64, len: usize) ->
 /// The error for a missing blob.
 pub(super) fn missing(name: &str) -> Error {
     Error::BlobMissing { what: name.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_relative_names_of_few_characters_are_valid() {
+        let (long, longest) = ("a".repeat(256), ["a"; 600].join("/"));
+        let names =
+            ["", "/", "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/./b", ".a", "A", "a b", "a\0", "ä", "tmp/a"];
+        for name in names.into_iter().chain([long.as_str(), longest.as_str()]) {
+            assert!(matches!(check_name(name), Err(Error::Usage(_))), "{name:?}");
+        }
+        ["a", "a/b.c", "tmp-2/a", "a/tmp", "0_-"].map(|name| check_name(name).expect(name));
+    }
 }

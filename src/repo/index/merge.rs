@@ -21,8 +21,8 @@ use super::maintain::{delete_replaced_segments, replace_damaged_segments};
 use super::segment::{IndexRecord, IndexSegment};
 use super::segment_writer::SegmentWriter;
 use crate::error::{Error, ErrorKind, Result};
-use crate::repo::container::{PREFIX as CONTAINER_PREFIX, parse_name};
-use crate::store::Store;
+use crate::repo::container::parse_name;
+use crate::store::{BlobKind, Durable, Store};
 use crate::types::{ContainerId, Fingerprint};
 
 /// Records of the lowest class, at most: 10 pages.
@@ -112,8 +112,12 @@ pub fn drop_gone_containers(listing: &ContainerListing, stop: &AtomicBool) -> Re
     give_up_lost_containers(listing)?;
     let segments = listing.segments();
     // Listed after the segments were opened: a segment names a container only once it is durable.
-    let existing: HashSet<ContainerId> =
-        listing.store().list(CONTAINER_PREFIX)?.iter().filter_map(|listed| parse_name(&listed.name)).collect();
+    let existing: HashSet<ContainerId> = listing
+        .store()
+        .list(BlobKind::Container.into())?
+        .iter()
+        .filter_map(|listed| parse_name(&listed.name))
+        .collect();
     let exists = |id: &ContainerId| existing.contains(id);
     let names_gone = |segment: &&Arc<IndexSegment>| !segment.containers().iter().all(exists);
     let (mut groups, mut records) = (Vec::<Vec<Arc<IndexSegment>>>::new(), 0);
@@ -132,7 +136,7 @@ pub fn drop_gone_containers(listing: &ContainerListing, stop: &AtomicBool) -> Re
             return Err(Error::Interrupted);
         }
         if group.iter().all(|segment| !segment.containers().iter().any(exists)) {
-            group.iter().try_for_each(|segment| listing.store().delete(segment.name()))?;
+            group.iter().try_for_each(|segment| listing.store().delete(segment.name(), Durable::OnReturn))?;
             continue;
         }
         match merge(listing, &group, &exists, &std::env::temp_dir(), stop) {
@@ -249,7 +253,7 @@ fn merge(
     let verify = || IndexSegment::open(store.clone(), &name)?.visit_fingerprints(|_| {});
     let verified = verify();
     if verified.as_ref().is_err_and(|error| error.kind() == ErrorKind::Damaged) {
-        store.delete(&name)?;
+        store.delete(&name, Durable::OnReturn)?;
     }
     Ok(verified?)
 }

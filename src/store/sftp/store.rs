@@ -18,8 +18,11 @@ use super::packet::{Attributes, DirectoryEntry, OPEN_READ, Reply, Request, SftpR
 use super::session::{SftpSession, WaitKind};
 use super::transfer;
 use crate::error::{Error, Result};
-use crate::store::name::{TEMPORARY_PREFIX, check_len, check_name, check_prefix, check_range, is_component, missing};
-use crate::store::{BlobMetadata, ListedBlob, Store, StoreOptions};
+use crate::store::name::{TEMPORARY_PREFIX, check_len, check_range, is_component, missing};
+use crate::store::{
+    BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice, Reading,
+    Sealing, Store, StoreOptions, StoreProperties,
+};
 
 /// Entries of a listing, at most.
 const LISTED_MAX: usize = 8_000_000;
@@ -44,7 +47,7 @@ pub(super) struct DirectorySync {
 pub struct SftpStore {
     pub(super) connection: SftpConnection,
     pub(super) directory_sync: DirectorySync,
-    open_files: Mutex<LruCache<String, Arc<OpenBlob>>>,
+    open_files: Mutex<LruCache<BlobName, Arc<OpenBlob>>>,
     /// Directories that this process has created or found.
     made: Mutex<HashSet<String>>,
 }
@@ -191,7 +194,7 @@ impl SftpStore {
     fn read_cached(
         &self,
         session: &Arc<SftpSession>,
-        name: &str,
+        name: &BlobName,
         offset: u64,
         len: usize,
     ) -> Result<Option<Vec<u8>>, SftpFailure> {
@@ -270,11 +273,11 @@ impl SftpStore {
                         return Err(SftpFailure::Status(StatusCode::Unsupported, text));
                     }
                     // A name that is too long, or in `tmp`, is nobody's.
-                    if check_name(&name).is_err() {
-                    } else if attributes.is_directory() {
+                    let Ok(blob) = BlobName::parse(&name) else { continue };
+                    if attributes.is_directory() {
                         directories.push(name);
                     } else if let Some(len) = attributes.size.filter(|_| attributes.is_file()) {
-                        listed.push(ListedBlob { name, len });
+                        listed.push(ListedBlob { name: blob, len });
                     }
                 }
             }
@@ -315,16 +318,19 @@ fn is_temporary_name(name: &[u8]) -> bool {
 }
 
 impl Store for SftpStore {
-    fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
-        let len = parts.iter().map(|part| part.len() as u64).sum();
-        self.put(name, len, &mut BlobParts { parts, at: 0 })
+    fn put(&self, name: NewName<'_>, parts: &[&[u8]], _: PutOptions) -> Result<PutBlob> {
+        let (name, len) = (name.for_parts(parts), parts.iter().map(|part| part.len() as u64).sum());
+        let is_new = self.put_content(&name, len, &mut BlobParts { parts, at: 0 })?;
+        Ok(PutBlob { name, is_new })
     }
 
-    fn put_stream_if_absent(&self, name: &str, len: u64, content: &mut dyn Read) -> Result<bool> {
-        self.put(name, len, content)
+    fn put_stream(&self, name: NewName<'_>, len: u64, content: &mut dyn ReadTwice) -> Result<PutBlob> {
+        let name = name.for_stream(content)?;
+        let is_new = self.put_content(&name, len, content)?;
+        Ok(PutBlob { name, is_new })
     }
 
-    fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
+    fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
         lock(&self.open_files).pop(name);
         let len = parts.iter().map(|part| part.len() as u64).sum();
         let replaced = self.put_over(name, len, &mut BlobParts { parts, at: 0 });
@@ -332,8 +338,7 @@ impl Store for SftpStore {
         replaced
     }
 
-    fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
-        check_name(name)?;
+    fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
         self.read(name, |session| {
             let blob = self.open_blob(session, name)?;
             let len = check_len(name, blob.attributes.size.unwrap_or(0), bytes_max)?;
@@ -341,21 +346,19 @@ impl Store for SftpStore {
         })
     }
 
-    fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
-        check_name(name)?;
+    fn get_range(&self, name: &BlobName, offset: u64, len: usize, _: Reading) -> Result<Vec<u8>> {
         self.read(name, |session| {
             if let Some(bytes) = self.read_cached(session, name, offset, len)? {
                 return Ok(bytes);
             }
             let blob = Arc::new(self.open_blob(session, name)?);
             let bytes = self.read_range(&blob, name, offset, len)?;
-            lock(&self.open_files).put(name.into(), blob);
+            lock(&self.open_files).put(name.clone(), blob);
             Ok(bytes)
         })
     }
 
-    fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
-        check_name(name)?;
+    fn head(&self, name: &BlobName) -> Result<Option<BlobMetadata>> {
         let found = self.connection.retry(WaitKind::Stoppable, |session, _| {
             files::look(session, SftpRequestKind::Stat, &self.path(name), WaitKind::Stoppable)
         });
@@ -366,25 +369,40 @@ impl Store for SftpStore {
         }))
     }
 
-    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
-        check_prefix(prefix)?;
-        let listed = self.connection.retry(WaitKind::Stoppable, |session, _| self.walk(session, prefix));
-        listed.map_err(|failure| failure.into_error("list", &self.url(prefix)))
+    fn len_of(&self, name: &BlobName) -> Result<Option<u64>> {
+        Ok(self.head(name)?.map(|head| head.len))
     }
 
-    fn delete(&self, name: &str) -> Result<()> {
-        check_name(name)?;
+    fn list(&self, prefix: BlobPrefix) -> Result<Vec<ListedBlob>> {
+        let prefix = prefix.directory();
+        let listed = self.connection.retry(WaitKind::Stoppable, |session, _| self.walk(session, &prefix));
+        listed.map_err(|failure| failure.into_error("list", &self.url(&prefix)))
+    }
+
+    fn delete(&self, name: &BlobName, _: Durable) -> Result<()> {
         lock(&self.open_files).pop(name);
         let removed = self.connection.retry(WaitKind::ToTheEnd, |session, _| files::remove(session, &self.path(name)));
         removed.map_err(|failure| failure.into_error("delete", &self.url(name)))
     }
 
-    fn location(&self) -> String {
-        self.url("")
+    fn other_copy(&self, _: &BlobName) -> bool {
+        false
     }
 
-    fn requests_max(&self) -> usize {
-        REQUESTS_MAX
+    fn properties(&self) -> StoreProperties {
+        StoreProperties { location: self.url(""), local_path: None, requests_max: REQUESTS_MAX }
+    }
+
+    fn locks(&self) -> Option<&dyn Locks> {
+        None
+    }
+
+    fn sealing(&self) -> Option<&dyn Sealing> {
+        None
+    }
+
+    fn puts_exclusively(&self, _: &BlobName) -> Result<bool> {
+        Ok(true)
     }
 
     fn is_unused(&self) -> Result<bool> {

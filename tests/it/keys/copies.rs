@@ -11,10 +11,11 @@ use fhrd::metrics::Progress;
 use fhrd::repair::index::repair_index;
 use fhrd::repair::quarantine::record;
 use fhrd::repo::marks::Marks;
-use fhrd::store::{MemoryStore, Store};
+use fhrd::store::{Durable, MemoryStore, Store};
 
 use super::beside::beside;
 use super::scene::{Blobs, Gated, P, Q, Verb, blobs_of, killed, open, store_with, two_slots};
+use crate::double::{named, names_in};
 use crate::interleavings::scene::no_grace;
 
 /// What is wrong with a blob.
@@ -29,8 +30,8 @@ fn damages(bytes: &[u8]) -> Vec<Vec<u8>> {
 }
 
 fn ids(store: &MemoryStore, directory: &str) -> BTreeSet<String> {
-    let names = store.list(directory).unwrap().into_iter();
-    names.map(|blob| blob.name.rsplit('/').next().unwrap().to_string()).collect()
+    let names = names_in(store, directory).into_iter();
+    names.map(|name| name.rsplit('/').next().unwrap().to_string()).collect()
 }
 
 fn defects(store: &Arc<MemoryStore>, user: u8) -> (u64, String) {
@@ -57,13 +58,13 @@ fn every_slot_is_stored_twice_and_either_one_is_enough() {
     for (name, bytes) in blobs.iter().filter(|(name, _)| name.starts_with("key")) {
         for damaged in damages(bytes) {
             let store = store_with(blobs);
-            store.replace(name, &damaged);
+            store.replace(&named(name), &damaged);
             for user in [P, Q] {
                 open(store.clone(), user).unwrap_or_else(|error| panic!("{name}: {error}"));
             }
             assert_eq!(defects(&store, P).0, 1, "{name}");
             assert_eq!(heal(&store, Q), 1, "{name}");
-            assert_eq!(store.get(name, 1 << 20).unwrap(), *bytes);
+            assert_eq!(store.get(&named(name), 1 << 20).unwrap(), *bytes);
             assert_eq!((defects(&store, P).0, heal(&store, P)), (0, 0), "{name}");
         }
     }
@@ -74,13 +75,13 @@ fn a_check_of_all_data_heals_what_it_has_reported() {
     for directory in ["keys", "key-copies"] {
         let store = store_with(two_slots());
         let name = format!("{directory}/{}", slot_of(two_slots(), Q));
-        store.replace(&name, b"damage");
+        store.replace(&named(&name), b"damage");
         let repository = open(store.clone(), P).unwrap();
         let before = Marks::read(repository.store.as_ref()).unwrap();
         let report = check(&repository, &Config::default(), true, &Progress::default(), &Arc::default()).unwrap();
         assert_eq!(report.defect_count, 1, "{name}");
         record(&repository, &before, &report).unwrap();
-        assert_eq!(store.get(&name, 1 << 20).unwrap(), two_slots()[&name]);
+        assert_eq!(store.get(&named(&name), 1 << 20).unwrap(), two_slots()[&name]);
         assert_eq!(defects(&store, P).0, 0, "{name}");
     }
 }
@@ -90,7 +91,7 @@ fn two_damaged_copies_of_one_slot_cost_that_slot_alone() {
     let store = store_with(two_slots());
     let id = slot_of(two_slots(), P);
     for directory in ["keys", "key-copies"] {
-        store.replace(&format!("{directory}/{id}"), b"damage");
+        store.replace(&named(&format!("{directory}/{id}")), b"damage");
     }
     assert_eq!(open(store.clone(), P).map(drop).unwrap_err().kind(), ErrorKind::Locked);
     assert_eq!(defects(&store, Q).0, 2);
@@ -104,7 +105,7 @@ fn a_copy_without_its_slot_opens_nothing_and_is_garbage() {
     for act in 0..3 {
         let store = store_with(two_slots());
         // As a program does it that knows no copies.
-        store.delete(&format!("keys/{id}")).unwrap();
+        store.delete(&named(&format!("keys/{id}")), Durable::OnReturn).unwrap();
         assert_eq!(open(store.clone(), P).map(drop).unwrap_err().kind(), ErrorKind::Locked);
         let repository = open(store.clone(), Q).unwrap();
         match act {
@@ -140,7 +141,7 @@ fn a_slot_that_is_removed_is_not_healed() {
     let id = slot_of(two_slots(), Q);
     for directory in ["keys", "key-copies"] {
         let store = store_with(two_slots());
-        store.replace(&format!("{directory}/{id}"), b"damage");
+        store.replace(&named(&format!("{directory}/{id}")), b"damage");
         let blobs = blobs_of(&store);
         for (first, second) in [(Verb::Remove(Q), Verb::Heal), (Verb::Heal, Verb::Remove(Q))] {
             for at in 0.. {
@@ -164,7 +165,7 @@ fn a_slot_that_is_removed_is_not_healed() {
 fn check_says_what_is_stored_once_and_that_one_slot_is_few() {
     let store = store_with(two_slots());
     let id = slot_of(two_slots(), Q);
-    store.delete(&format!("key-copies/{id}")).unwrap();
+    store.delete(&named(&format!("key-copies/{id}")), Durable::OnReturn).unwrap();
     let (count, notes) = defects(&store, P);
     assert!(count == 0 && notes.contains(&format!("the key slot {} is stored once", &id[..8])), "{notes}");
     repair_index(&open(store.clone(), P).unwrap(), &Arc::default()).unwrap();

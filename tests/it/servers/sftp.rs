@@ -7,11 +7,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use fhrd::error::{Error, ErrorKind};
-use fhrd::store::{self, Store, StoreOptions};
+use fhrd::store::{self, BlobPrefix, Durable, Store, StoreExt, StoreOptions};
 
 use super::contract;
 use super::process::did_run;
 use super::sshd::Sshd;
+use crate::double::named;
 use crate::input::write;
 use crate::program::finished;
 use crate::trees::{Random, assert_same, describe};
@@ -29,10 +30,10 @@ fn an_sftp_store_meets_the_contract() {
     assert_eq!(mode(&sshd.data().join("deep/er")), 0o700);
     contract::check(&store);
     assert_eq!(fs::read_dir(sshd.data().join("deep/er/tmp")).unwrap().count(), 0, "no temporaries are left");
-    assert!(store.put_if_absent("containers/ab/cd", &[b"x"]).unwrap());
+    assert!(store.put_if_absent(&named("containers/ab/cd"), &[b"x"]).unwrap());
     let path = |name: &str| sshd.data().join("deep/er").join(name);
     assert_eq!((mode(&path("containers")), mode(&path("containers/ab/cd"))), (0o700, 0o400));
-    assert_eq!(store::open_with(&url, &sshd.options()).unwrap().get("containers/ab/cd", 9).unwrap(), b"x");
+    assert_eq!(store::open_with(&url, &sshd.options()).unwrap().get(&named("containers/ab/cd"), 9).unwrap(), b"x");
     let (relative, _) = url.split_at(url.find("/tmp").unwrap_or(url.len()));
     assert!(store::open_with(format!("{relative}/~/none-of-that-name"), &sshd.options()).is_err());
     did_run("SFTP store", "sshd");
@@ -50,9 +51,9 @@ fn foreign_files_are_not_listed_and_only_old_temporaries_are_removed() {
     write(root.join(odd), b"foreign");
     write(root.join(std::os::unix::ffi::OsStrExt::from_bytes(b"snapshots/\xff") as &OsStr), b"foreign");
     assert!(!store.is_unused().unwrap());
-    store.put_if_absent("snapshots/a", &[b"x"]).unwrap();
+    store.put_if_absent(&named("snapshots/a"), &[b"x"]).unwrap();
     std::os::unix::fs::symlink("a", root.join("snapshots/link")).unwrap();
-    let names: Vec<_> = store.list("").unwrap().into_iter().map(|listed| listed.name).collect();
+    let names: Vec<_> = store.list(BlobPrefix::All).unwrap().into_iter().map(|listed| listed.name).collect();
     assert_eq!(names, ["snapshots/a"]);
     assert_eq!(store.clean_temporaries().unwrap(), 0, "its writer may live");
     let day_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(25 * 3600);
@@ -150,16 +151,18 @@ fn a_read_only_server_serves_readers_and_tells_writers() {
     let Some(mut sshd) = Sshd::start("read-only SFTP", "") else { return };
     let url = sshd.url("a");
     let store = store::create_with(&url, &sshd.options()).unwrap();
-    store.put_if_absent("a/b", &[b"text"]).unwrap();
+    store.put_if_absent(&named("a/b"), &[b"text"]).unwrap();
     drop(store);
     let config = fs::read_to_string(sshd.path("sshd.conf")).unwrap();
     fs::write(sshd.path("sshd.conf"), config.replace("internal-sftp ", "internal-sftp -R ")).unwrap();
     sshd.restart();
     let options = StoreOptions { unsafe_sftp: true, ..sshd.options() };
     let store = store::open_with(&url, &options).unwrap();
-    assert_eq!(store.get("a/b", 10).unwrap(), b"text");
-    assert!(!store.put_if_absent("a/b", &[b"more"]).unwrap(), "it exists");
-    for failed in [store.put_if_absent("a/c", &[b"more"]).map(drop), store.delete("a/b")] {
+    assert_eq!(store.get(&named("a/b"), 10).unwrap(), b"text");
+    assert!(!store.put_if_absent(&named("a/b"), &[b"more"]).unwrap(), "it exists");
+    for failed in
+        [store.put_if_absent(&named("a/c"), &[b"more"]).map(drop), store.delete(&named("a/b"), Durable::OnReturn)]
+    {
         let error = failed.unwrap_err();
         let Error::Io { source, .. } = &error else { panic!("{error}") };
         assert_eq!(source.kind(), std::io::ErrorKind::PermissionDenied, "{error}");
