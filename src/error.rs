@@ -287,6 +287,12 @@ impl Error {
         Error::Io { action, path: path.as_ref().to_path_buf(), source: source.into() }
     }
 
+    /// An [`Error::Unreadable`]: the blob `name` is there, but a listing lacks it, so the listing is not complete.
+    pub fn unlisted(name: impl Into<String>) -> Self {
+        let source = io::Error::other("it is there, but a listing of its directory lacks it");
+        Error::Unreadable { what: name.into(), offset: 0, source }
+    }
+
     /// An [`Error::Corrupt`]: a stored structure does not parse.
     pub fn corrupt(what: impl Into<String>, offset: u64, expected: impl Into<String>, got: impl Into<String>) -> Self {
         Error::Corrupt { what: what.into(), offset, expected: expected.into(), got: got.into() }

@@ -327,11 +327,11 @@ impl Engine {
         let depth = if is_deep { list::Depth::All } else { list::Depth::One };
         self.run(py, None, |_, _| {
             let (named, mut rows) = (self.find(snapshot)?, Vec::new());
-            list::list(&self.repository, &named, path.as_deref(), depth, &mut |path, node| {
+            let unread = list::list(&self.repository, &named, path.as_deref(), depth, &mut |path, node| {
                 rows.push(EntryRow::new(path, node));
                 Ok(())
             })?;
-            Ok(rows)
+            unread.first.map_or(Ok(rows), Err)
         })
     }
 

@@ -5,12 +5,14 @@
 //!    that only an orphan needs, if the orphan appeared after the prune looked. A listing made while another backup
 //!    runs may also show a container and miss its bases.
 //! 2. Before a segment names them, an intent holds them and the containers of their bases, and the run looks whether
-//!    all are there, as before a commit. Otherwise a prune could delete a base meanwhile.
+//!    all are there, as before a commit. Otherwise a prune could delete a base meanwhile. A prune that takes this run
+//!    for dead may delete them before the segment is put, so the run looks once more afterwards.
 //! 3. Orphans that stay without a segment are removed from the listing: no new chunk may refer to them.
 //! 4. A segment that does not open is deleted once readable segments list all containers.
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use super::reliance::{Reliance, take_listing};
 use crate::error::{Error, Result};
@@ -18,7 +20,7 @@ use crate::repo::Repository;
 use crate::repo::container::{Base, blob_name};
 use crate::repo::index::{
     ContainerIndexes, ContainerListing, Locator, MissingContainers, SegmentBatches, SharedContainerIndexes,
-    WholeEntries, delete_unreadable_segments, missing_containers, read_container_index,
+    WholeEntries, delete_unreadable_segments, drop_deleted_containers, missing_containers, read_container_index,
 };
 use crate::repo::marks::{BadParts, Marks};
 use crate::types::ContainerId;
@@ -33,7 +35,7 @@ const CONTAINER_INDEX_BYTES_MAX: usize = 32 << 20;
 /// # Errors
 /// Those of the store.
 pub fn adopt_orphans(repository: &Repository, marks: Marks) -> Result<(Arc<ContainerListing>, u64)> {
-    let mut listing = take_listing(repository, marks)?;
+    let (mut listing, mut pending) = take_listing(repository, marks)?;
     for (name, error) in &listing.damaged {
         tracing::warn!("skipping {name}: {error}");
     }
@@ -42,23 +44,24 @@ pub fn adopt_orphans(repository: &Repository, marks: Marks) -> Result<(Arc<Conta
     if !orphans.is_empty() {
         listing.forget_orphans();
         adopted = adopt(repository, listing, &orphans, &mut unread)?;
-        listing = take_listing(repository, Marks::read(repository.store.as_ref())?)?;
+        (listing, pending) = take_listing(repository, Marks::read(repository.store.as_ref())?)?;
     }
     unread.iter().for_each(|(id, error)| listing.note_unread(id, error));
     delete_unreadable_segments(&mut listing)?;
     listing.forget_orphans();
-    count_lost(&mut listing)?;
+    count_lost(&mut listing, &pending)?;
     Ok((Arc::new(listing), adopted))
 }
 
-/// Counts the containers that are lost: from then on, the run relies only on entries that lack nothing.
+/// Counts the containers that are lost: from then on, the run relies only on entries that lack nothing. The listing
+/// is without those that were `pending`. A prune that was interrupted may have let go of them since.
 ///
 /// # Errors
 /// Those of the store.
-pub fn count_lost(listing: &mut ContainerListing) -> Result<()> {
+pub fn count_lost(listing: &mut ContainerListing, pending: &HashSet<ContainerId>) -> Result<()> {
     let MissingContainers { lost, unlisted } = missing_containers(listing)?;
     listing.lost = lost.len();
-    for id in &unlisted {
+    for id in unlisted.iter().filter(|id| !pending.contains(id)) {
         let reason = std::io::Error::other("an index segment names it, but a listing of its directory did not");
         let error = Error::Unreadable { what: blob_name(id).into(), offset: 0, source: reason };
         tracing::warn!("{error}");
@@ -66,7 +69,9 @@ pub fn count_lost(listing: &mut ContainerListing) -> Result<()> {
     }
     if listing.lost > 0 {
         let count = listing.lost;
-        tracing::warn!("{count} containers are missing; what needs them is stored again if this backup has it");
+        tracing::warn!(
+            "{count} containers are missing; what was in them is stored again as far as it is read elsewhere now"
+        );
     }
     Ok(())
 }
@@ -116,7 +121,8 @@ fn adopt(
     }
     let orphans = waiting.iter().map(|(id, _)| *id).collect();
     let adopted = match reliance.hold(&orphans) {
-        Ok(_) => name(repository, waiting),
+        Ok(_) => name(repository, waiting)
+            .and_then(|adopted| drop_deleted_containers(&listing, &orphans, &AtomicBool::new(false)).map(|()| adopted)),
         Err(error @ Error::Pruned { .. }) => {
             tracing::debug!("not adopting {} containers: {error}", orphans.len());
             Ok(0)

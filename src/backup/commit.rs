@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::indexes::Indexes;
 use super::input::ReadCounts;
@@ -12,11 +12,12 @@ use super::save::Saved;
 use super::segments::prove_containers;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
-use crate::repo::index::{ContainerListing, Hits};
-use crate::repo::marks::Marks;
+use crate::repo::index::{ContainerListing, Hits, drop_deleted_containers};
+use crate::repo::marks::{Marks, Quarantine};
 use crate::repo::salts::Salt;
 use crate::repo::snapshot::{
-    COPIED_FROM_KEY, EXCLUDES_KEY, PROBLEMS, REWRITTEN_FROM_KEY, STARTED_KEY, Snapshot, blob_name, is_reported,
+    COPIED_FROM_KEY, EXCLUDES_KEY, FLAGS_RECORDED_KEY, PROBLEMS, REWRITTEN_FROM_KEY, STARTED_KEY, Snapshot, blob_name,
+    is_reported,
 };
 use crate::repo::tree::Node;
 use crate::types::SnapshotId;
@@ -31,6 +32,8 @@ pub struct SnapshotStart {
     pub parent: Option<SnapshotId>,
     /// Metadata of the root.
     pub root_node: Option<Node>,
+    /// Whether the source has file flags that were read.
+    pub has_flags: bool,
 }
 
 /// What the commit of a run needs.
@@ -67,12 +70,24 @@ impl<'a> Commit<'a> {
             .inspect_err(|error| tracing::warn!("an intent stays until a prune takes it for dead: {error}"))
     }
 
-    /// Obeys marks that were set while the backup ran.
+    /// After a failure. A prune may have taken this run for dead, and deleted its containers before a segment that
+    /// names them was put: they are taken out of the segments, so that nobody takes them for lost.
+    pub fn take_back(&self) {
+        let taken = drop_deleted_containers(self.listing, &self.indexes.stored(), &AtomicBool::new(false));
+        taken.unwrap_or_else(|error| tracing::debug!("segments of this run may name what is gone: {error}"));
+    }
+
+    /// Obeys marks that were set while the backup ran. What they list may be in the snapshot already. The same holds
+    /// for those that the first listing lacked.
     fn obey_new_marks(&self) -> Result<()> {
         let marks = Marks::read(self.repository.store.as_ref())?;
         marks.check_writable()?;
-        if marks.quarantine != self.listing.quarantine() {
-            tracing::warn!("a check found damage while the backup ran; another backup stores again what it has cost");
+        let known = self.listing.quarantine();
+        let mut all = Quarantine::clone(&known);
+        all.merge(&marks.quarantine);
+        if all != *known {
+            tracing::warn!("a mark lists damage that was not known at first; another backup stores that again");
+            self.listing.note_marks_unread(1);
         }
         Ok(())
     }
@@ -101,7 +116,7 @@ impl<'a> Commit<'a> {
         let root_node = start.root_node.map(|node| Node { partial: node.partial || saved.root_is_partial, ..node });
         let snapshot = match &self.request.copied {
             Some(copied) => copied.described()?,
-            None => self.described(start.time_ns)?,
+            None => self.described(start.time_ns, start.has_flags)?,
         };
         let mut statistics = statistics(saved, counts);
         if let Some(copied) = &self.request.copied {
@@ -120,8 +135,11 @@ impl<'a> Commit<'a> {
     }
 
     /// What the request says about the snapshot of a backup that began at `time_ns`.
-    fn described(&self, time_ns: i64) -> Result<Snapshot> {
+    fn described(&self, time_ns: i64, has_flags: bool) -> Result<Snapshot> {
         let mut extra = BTreeMap::new();
+        if has_flags {
+            extra.insert(FLAGS_RECORDED_KEY.into(), Vec::new().into());
+        }
         if self.request.time_ns.is_some() {
             extra.insert(STARTED_KEY.into(), time_ns.to_le_bytes().to_vec().into());
         }
@@ -176,6 +194,8 @@ impl CopiedSnapshot {
         match &self.purpose {
             CopyPurpose::Copy(origin) => {
                 snapshot.extra.insert(COPIED_FROM_KEY.into(), origin.0.to_vec().into());
+                // That is a snapshot of the other repository.
+                snapshot.extra.remove(REWRITTEN_FROM_KEY);
             }
             CopyPurpose::Rewrite(excludes) => {
                 snapshot.extra.insert(REWRITTEN_FROM_KEY.into(), self.original.id.0.to_vec().into());

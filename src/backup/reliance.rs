@@ -6,9 +6,9 @@
 //! 3. Before a segment names new containers, and before the commit, the run puts an intent with all of them. Then it
 //!    looks: if one of them is pending or gone, the run fails with [`Error::Pruned`], and the backup runs again. So the
 //!    bases of every container that a segment names are there, and stay as long as that container.
-//! 4. After the snapshot the intent must still be there. If a prune took its writer for dead, the run looks again. If
-//!    something is pending or gone, it withdraws the snapshot. If it cannot look, the snapshot stays unreported: the
-//!    intents stay, and a note asks the next prune to look.
+//! 4. After the snapshot the run looks once more: a prune may have taken its writer for dead, or a listing of intents
+//!    or pending entries may have been short. If something is pending or gone, it withdraws the snapshot. If it cannot
+//!    look, the snapshot stays unreported: the intents stay, and a note asks the next prune to look.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,18 +22,19 @@ use crate::repo::index::{ContainerListing, SharedContainerIndexes};
 use crate::repo::marks::Marks;
 use crate::repo::salts::{Salt, Salts};
 use crate::repo::snapshot;
-use crate::store::{BlobKind, Durable, Store};
+use crate::store::{BlobKind, Durable, Store, StoreExt, try_map_parallel};
 use crate::types::{ContainerId, SnapshotId};
 
-/// Lists the containers that a new run may rely on, and the segments, of a repository whose marks are `marks`.
+/// Lists the containers that a new run may rely on, and the segments, of a repository whose marks are `marks`. Also
+/// returns the containers that it leaves out, because a prune may be deleting them.
 ///
 /// # Errors
 /// Those of the store.
-pub fn take_listing(repository: &Repository, marks: Marks) -> Result<ContainerListing> {
+pub fn take_listing(repository: &Repository, marks: Marks) -> Result<(ContainerListing, HashSet<ContainerId>)> {
     let pending = ContainerClaim::containers_of(repository.store.as_ref(), ClaimKind::Pending)?;
     let mut listing = ContainerListing::take_with(&repository.store, marks)?.with_salts(&repository.salts);
     listing.containers.retain(|id| !pending.contains(id));
-    Ok(listing)
+    Ok((listing, pending))
 }
 
 /// The intents of one run.
@@ -97,19 +98,15 @@ impl Reliance {
         let pending = ContainerClaim::containers_of(store, ClaimKind::Pending)?;
         let listed: HashSet<ContainerId> = match store.list(BlobKind::Container.into()) {
             Ok(listed) => listed.iter().filter_map(|listed| parse_name(&listed.name)).collect(),
-            // The device has lost a directory: each container is looked for by its name.
-            Err(Error::Unreadable { .. }) => {
-                let mut found = HashSet::new();
-                for id in relied {
-                    if store.head(&blob_name(id))?.is_some() {
-                        found.insert(*id);
-                    }
-                }
-                found
-            }
+            Err(Error::Unreadable { .. }) => HashSet::new(),
             Err(error) => return Err(error),
         };
-        match relied.iter().filter(|id| pending.contains(id) || !listed.contains(id)).count() {
+        // What a listing lacks is asked for by its name.
+        let unlisted: Vec<&ContainerId> = relied.iter().filter(|id| !listed.contains(id)).collect();
+        let heads = try_map_parallel(store.requests_max(), &unlisted, |id| store.head(&blob_name(id)))?;
+        let gone: HashSet<&ContainerId> =
+            unlisted.iter().zip(heads).filter(|(_, head)| head.is_none()).map(|(id, _)| *id).collect();
+        match relied.iter().filter(|id| pending.contains(id) || gone.contains(id)).count() {
             0 => Ok(()),
             count => Err(Error::Pruned { count }),
         }
@@ -121,11 +118,7 @@ impl Reliance {
     /// [`Error::Pruned`] if it was withdrawn; those of the store.
     pub fn confirm(&self, snapshot: &SnapshotId, intent: &Salt, stored: &HashSet<ContainerId>) -> Result<()> {
         let intent = claim_name(ClaimKind::Intent, intent);
-        let looked = match self.store.head(&intent) {
-            Ok(Some(_)) => return Ok(()),
-            Ok(None) => self.look(&self.relied_on(stored)),
-            Err(error) => Err(error),
-        };
+        let looked = self.look(&self.relied_on(stored));
         let taken_back = match &looked {
             Ok(()) => return Ok(()),
             Err(Error::Pruned { .. }) => snapshot::delete(self.store.as_ref(), snapshot)

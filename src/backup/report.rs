@@ -124,9 +124,12 @@ pub struct BackupReport {
     pub containers: u64,
     /// Containers adopted from interrupted runs.
     pub containers_adopted: u64,
-    /// Containers of the repository that could not be read, or are missing, without a mark that says so. What this
-    /// backup has of them is stored again; other snapshots may need them.
+    /// Containers of the repository that could not be read, or are missing, without a mark that says so, and
+    /// directories of containers that could not be listed. What this backup has of them is stored again; other
+    /// snapshots may need them.
     pub containers_unread: u64,
+    /// Marks of bad bytes that could not be read or were not known at first. The snapshot may rely on what they list.
+    pub marks_unread: u64,
     /// Entries that could not be read, or changed while they were read. Each one was logged.
     pub problems: u64,
     /// Seconds from start to commit.
@@ -144,9 +147,14 @@ pub struct BackupReport {
 }
 
 impl BackupReport {
-    /// Whether all entries and all containers that were asked for could be read.
+    /// Whether all entries that were asked for could be read, and all containers and marks of the repository.
     pub fn is_complete(&self) -> bool {
-        self.problems == 0 && self.containers_unread == 0
+        self.problems == 0 && !self.is_repository_unread()
+    }
+
+    /// Whether containers or marks of the repository could not be read.
+    pub fn is_repository_unread(&self) -> bool {
+        self.containers_unread > 0 || self.marks_unread > 0
     }
 }
 

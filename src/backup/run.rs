@@ -9,7 +9,7 @@
 //!
 //! A dry run skips 1 except for the choice of parents, stops the stages after Dedup, and skips 4.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -107,6 +107,13 @@ fn pause_after(run: u32) -> Duration {
     PAUSE.saturating_mul(1 << (run - 1).min(16)).min(PAUSE_MAX)
 }
 
+/// Warns if the time that the user gave is later than now.
+fn warn_of_future(request: &BackupRequest, now_ns: i64) {
+    if let Some(given) = request.time_ns.filter(|given| is_future(*given, now_ns)) {
+        tracing::warn!("the snapshot is from the future: its time is {}", shown_time(given));
+    }
+}
+
 /// One run over the source. Fails with [`Error::Pruned`] if a prune has deleted, or may delete, what it relies on.
 fn run_once(
     repository: &Repository,
@@ -117,9 +124,7 @@ fn run_once(
 ) -> Result<BackupReport> {
     let started = Instant::now();
     let time_ns = repository.clock.now_ns();
-    if let Some(given) = request.time_ns.filter(|given| is_future(*given, time_ns)) {
-        tracing::warn!("the snapshot is from the future: its time is {}", shown_time(given));
-    }
+    warn_of_future(request, time_ns);
     let plan = plan(request)?;
     let paths = recorded_paths(request)?;
     let prepared = prepare(repository, request, &paths)?;
@@ -134,12 +139,14 @@ fn run_once(
         let (saved, metrics) = run_dry_stages(wiring, input)?;
         (saved, metrics, String::new(), indexes.hits())
     } else {
-        let start = SnapshotStart { time_ns, paths, parent, root_node };
+        let has_flags = cfg!(target_os = "linux") && matches!(input, InputStage::Tree(_));
+        let start = SnapshotStart { time_ns, paths, parent, root_node, has_flags };
         let commit = Commit::new(repository, request, &listing, &indexes);
         let committed = run_stages(wiring, input).and_then(|(saved, metrics)| {
             let (id, index_hits) = commit.run(start, &saved, &counts)?;
             Ok((saved, metrics, id, index_hits))
         });
+        let committed = committed.inspect_err(|_| commit.take_back());
         let released = commit.release();
         let (saved, metrics, id, index_hits) = committed?;
         let may_delete = released.inspect_err(|_| {
@@ -168,7 +175,8 @@ fn run_once(
         bytes_stored: saved.bytes_stored,
         containers: saved.containers,
         containers_adopted,
-        containers_unread: (listing.unread().len() + listing.lost) as u64,
+        containers_unread: listing.unread_count(),
+        marks_unread: listing.marks_unread(),
         problems: counts.problems.load(Ordering::Relaxed),
         seconds: started.elapsed().as_secs_f64(),
         index_hits,
@@ -210,7 +218,7 @@ fn prepare(repository: &Repository, request: &BackupRequest, paths: &[Vec<u8>]) 
     let (listing, containers_adopted) = if request.dry_run {
         let mut listing = ContainerListing::take(&repository.store)?;
         listing.forget_orphans();
-        count_lost(&mut listing)?;
+        count_lost(&mut listing, &HashSet::new())?;
         (Arc::new(listing), 0)
     } else {
         repository.check_writable()?;
@@ -337,6 +345,9 @@ fn plan(request: &BackupRequest) -> Result<WalkPlan> {
     }
     let plan = if request.bare { WalkPlan::bare(&request.paths)? } else { WalkPlan::new(&request.paths)? };
     if plan.found() == 0 {
+        if let Some(error) = plan.failure() {
+            return Err(error.duplicate());
+        }
         let names: Vec<String> = request.paths.iter().take(4).map(|path| path.display().to_string()).collect();
         let more = if request.paths.len() > names.len() { ", ..." } else { "" };
         return Err(Error::Usage(format!("nothing to back up: {}{more} does not exist", names.join(", "))));

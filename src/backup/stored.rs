@@ -38,6 +38,7 @@ use crate::model::{
     may_be_model, model_content, names, storing_order,
 };
 use crate::pipeline::{Emit, Source};
+use crate::repo::naming::shown_path;
 use crate::repo::reader::{ChunkReader, RecipeWalk, at_least_one};
 use crate::repo::recipe::ContentReference;
 use crate::repo::stored_file::{self, StoredFile};
@@ -120,7 +121,7 @@ impl<'a> StoredStage<'a> {
     fn problem(&self, path: &Path, error: &Error) {
         // The root has an empty path.
         let path = if path.as_os_str().is_empty() { Path::new("/") } else { path };
-        tracing::warn!("cannot copy {}: {error}", path.display());
+        tracing::warn!("cannot copy {}: {error}", shown_path(path));
         self.counts.problems.fetch_add(1, Ordering::Relaxed);
         self.progress.errors.add(1);
     }

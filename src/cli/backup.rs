@@ -12,7 +12,7 @@ use super::exit::Exit;
 use super::forget::{grace_of_profile, locks_of_profile};
 use super::hooks::run_hooks;
 use super::location;
-use super::output::{failed, note, print, print_json, rate, ratio, size, unread, write_pairs};
+use super::output::{failed, note, print, print_json, rate, ratio, size, unread, unread_marks, write_pairs};
 use super::progress::shown;
 use super::prune::prune_now;
 use super::request::request;
@@ -130,6 +130,9 @@ fn write_summary(
     ];
     if report.containers_unread > 0 {
         pairs.push(("unreadable", unread(report.containers_unread)));
+    }
+    if report.marks_unread > 0 {
+        pairs.push(("unreadable", unread_marks(report.marks_unread)));
     }
     pairs.extend(requests);
     write_pairs(out, &pairs)?;

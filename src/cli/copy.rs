@@ -41,8 +41,10 @@ struct CopiedDocument {
     bytes_read: u64,
     bytes_new: u64,
     bytes_stored: u64,
-    /// Containers of the target that could not be read, or are missing.
+    /// Containers of the target, and directories of them, that could not be read, or are missing.
     containers_unread: u64,
+    /// Marks of the target that could not be read.
+    marks_unread: u64,
     problems: u64,
     /// Why it was not copied.
     error: Option<String>,
@@ -62,6 +64,7 @@ impl CopiedDocument {
             bytes_new: count(|report| report.bytes_new),
             bytes_stored: count(|report| report.bytes_stored),
             containers_unread: count(|report| report.containers_unread),
+            marks_unread: count(|report| report.marks_unread),
             problems: outcome.problems,
             replaced: outcome.replaced.iter().map(ToString::to_string).collect(),
             error: None,
@@ -108,7 +111,7 @@ pub fn run(session: &Session, arguments: &CopyArguments) -> Result<Exit> {
             }
             outcome => CopiedDocument::new(&outcome?),
         };
-        if (copied.problems > 0 || copied.containers_unread > 0) && exit == Exit::Fine {
+        if (copied.problems > 0 || copied.containers_unread > 0 || copied.marks_unread > 0) && exit == Exit::Fine {
             exit = Exit::Incomplete;
         }
         if !session.options.json && !session.options.quiet {
@@ -151,5 +154,6 @@ fn write_line(out: &mut dyn Write, original: &NamedSnapshot, copied: &CopiedDocu
         ),
         (None, _) => format!("would be copied: {} new before compression", size(copied.bytes_new)),
     };
-    writeln!(out, "{} {text}{}", short_id(original), unread_note(copied.containers_unread)).map_err(failed)
+    writeln!(out, "{} {text}{}", short_id(original), unread_note(copied.containers_unread, copied.marks_unread))
+        .map_err(failed)
 }

@@ -35,6 +35,22 @@ impl Exit {
         }
     }
 
+    /// Says for people what a command with this outcome has not done. The lines before it have the details.
+    pub fn summary(self) -> &'static str {
+        match self {
+            Exit::Fine => "success",
+            Exit::Failed => "not everything was done: see the lines before, and the document",
+            Exit::Incomplete => "complete except for what could not be read: see the lines before, and the document",
+            Exit::NoRepository => "there is no repository",
+            Exit::ReadOnly => "the repository may not be changed",
+            Exit::Locked => "the repository cannot be opened with what was given",
+            Exit::Damaged => {
+                "damaged or missing data was met, all else is done: see the lines before, and the document"
+            }
+            Exit::Interrupted => "interrupted",
+        }
+    }
+
     /// The exit status.
     pub fn code(self) -> u8 {
         match self {

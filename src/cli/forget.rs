@@ -1,11 +1,13 @@
 //! `fhrd forget`.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::Write;
 use std::str::FromStr;
 
 use jiff::tz::TimeZone;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::Session;
 use super::args::{FilterArguments, ForgetArguments, PruneArguments, parse_grace, parse_period};
@@ -15,12 +17,14 @@ use super::location;
 use super::output::{failed, print, print_json, printable};
 use super::prune::{DEFAULT_GRACE, prune_now, write_report};
 use super::request::host_name;
+use super::runs::metric_number;
 use super::snapshots::{SnapshotDocument, wide_row};
 use crate::config::RetentionProfile;
 use crate::error::{Error, Result};
 use crate::keep::{ForgetGroup, ForgetPlan, ForgetPolicy, PruneReport, RetainedSnapshot, forget, plan_forget};
 use crate::repo::Repository;
 use crate::repo::bundle;
+use crate::repo::checkpoint::Checkpoint;
 use crate::repo::clock::{check_clock, describe_future};
 use crate::repo::snapshot::NamedSnapshot;
 use crate::repo::snapshot_cache::{self, SnapshotListing};
@@ -55,12 +59,32 @@ struct DecisionDocument<'a> {
     reasons: &'a [&'static str],
     #[serde(flatten)]
     snapshot: SnapshotDocument<'a>,
+    /// What step of a training run it is.
+    #[serde(flatten)]
+    checkpoint: Option<CheckpointDocument>,
 }
 
 impl<'a> DecisionDocument<'a> {
     fn new(decided: &'a RetainedSnapshot) -> Self {
         let snapshot = SnapshotDocument::new(&decided.snapshot);
-        DecisionDocument { keep: !decided.reasons.is_empty(), reasons: &decided.reasons, snapshot }
+        let checkpoint = Checkpoint::of(&decided.snapshot.snapshot).map(CheckpointDocument::from);
+        DecisionDocument { keep: !decided.reasons.is_empty(), reasons: &decided.reasons, snapshot, checkpoint }
+    }
+}
+
+/// A step of a training run.
+#[derive(Serialize)]
+struct CheckpointDocument {
+    run: String,
+    step: u64,
+    metrics: BTreeMap<String, Value>,
+}
+
+impl From<Checkpoint> for CheckpointDocument {
+    fn from(checkpoint: Checkpoint) -> Self {
+        let Checkpoint { run, step, metrics } = checkpoint;
+        let metrics = metrics.into_iter().map(|(name, value)| (name, metric_number(value))).collect();
+        CheckpointDocument { run, step, metrics }
     }
 }
 
@@ -76,12 +100,16 @@ impl<'a> GroupDocument<'a> {
 /// # Errors
 /// Those of the repository and of [`plan_forget`].
 pub fn run(session: &Session, arguments: &ForgetArguments) -> Result<Exit> {
+    if arguments.rules.are_all_zero() {
+        let what = "a rule with 0 keeps nothing: give another one too. To delete snapshots, name them";
+        return Err(Error::Usage(what.into()));
+    }
     let repository = location::open(session)?;
     let plan = plan(session, &repository, arguments)?;
     let deleted: Vec<SnapshotId> = plan.groups.iter().flat_map(ForgetGroup::deleted).collect();
     let profile = &session.profile.forget;
     // Who names snapshots or gives rules also says whether to prune.
-    let is_by_profile = profile.prune && !arguments.dry_run && arguments.ids.is_empty() && !arguments.rules.is_given();
+    let is_by_profile = profile.prune && arguments.ids.is_empty() && !arguments.rules.is_given();
     // What cannot be used of the profile is said before anything is deleted.
     let prune = match arguments.prune || is_by_profile {
         true => {
@@ -160,12 +188,12 @@ struct Rules {
 fn rules(session: &Session, arguments: &ForgetArguments) -> Result<Rules> {
     let given = &arguments.rules;
     let mut policy = ForgetPolicy {
-        last: given.keep_last,
-        hourly: given.keep_hourly,
-        daily: given.keep_daily,
-        weekly: given.keep_weekly,
-        monthly: given.keep_monthly,
-        yearly: given.keep_yearly,
+        last: given.keep_last.unwrap_or(0),
+        hourly: given.keep_hourly.unwrap_or(0),
+        daily: given.keep_daily.unwrap_or(0),
+        weekly: given.keep_weekly.unwrap_or(0),
+        monthly: given.keep_monthly.unwrap_or(0),
+        yearly: given.keep_yearly.unwrap_or(0),
         within: given.keep_within,
         tags: given.keep_tag.clone(),
         best: given.keep_best.clone(),
@@ -241,6 +269,12 @@ fn unusable(key: &str, message: String) -> Error {
     Error::Config { origin: format!("profile, `{key}`"), message }
 }
 
+/// A step of a run with its metrics, for people.
+fn shown_step(checkpoint: &Checkpoint) -> String {
+    let metrics = checkpoint.metrics.iter().map(|(name, value)| format!(" {name}={value}"));
+    format!("{}@{}{}", checkpoint.run, checkpoint.step, metrics.collect::<String>())
+}
+
 fn write_plan(out: &mut dyn Write, plan: &ForgetPlan, deleted: usize, is_dry: bool) -> Result<()> {
     for group in &plan.groups {
         if let Some(run) = &group.run {
@@ -253,7 +287,8 @@ fn write_plan(out: &mut dyn Write, plan: &ForgetPlan, deleted: usize, is_dry: bo
                 (true, false) => "deleted".into(),
                 (true, true) => "would be deleted".into(),
             };
-            writeln!(out, "{}  {verdict}", wide_row(named, []).join("  ")).map_err(failed)?;
+            let step = Checkpoint::of(&named.snapshot).map_or_else(String::new, |step| shown_step(&step) + "  ");
+            writeln!(out, "{}  {}{verdict}", wide_row(named, []).join("  "), printable(&step)).map_err(failed)?;
         }
         writeln!(out).map_err(failed)?;
     }

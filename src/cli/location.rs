@@ -20,6 +20,7 @@ use crate::store::{self, Store, StoreExt};
 pub fn prepare(session: &mut Session) -> Result<()> {
     store::runtime::stop_with(&session.stop);
     read_profile(session)?;
+    secrets::warn_of_empty(&session.options);
     let [upload, download] =
         [session.options.limit_upload, session.options.limit_download].map(|limit| limit.map(|limit| limit.0));
     store::limit_rates(upload, download);
@@ -59,10 +60,10 @@ pub fn open(session: &Session) -> Result<Repository> {
     Ok(open_unstopped(&session.options, BlobCache::Lasting)?.stopped_by(&session.stop))
 }
 
-/// As [`open`], for a verb that must see what is stored, not what the cache holds.
+/// As [`open()`], for a verb that must see what is stored, not what the cache holds.
 ///
 /// # Errors
-/// As of [`open`].
+/// As of [`open()`].
 pub fn open_fresh(session: &Session) -> Result<Repository> {
     Ok(open_unstopped(&session.options, BlobCache::Fresh)?.stopped_by(&session.stop))
 }
@@ -70,7 +71,7 @@ pub fn open_fresh(session: &Session) -> Result<Repository> {
 /// Opens the repository at `location`.
 ///
 /// # Errors
-/// As of [`open`].
+/// As of [`open()`].
 pub fn open_at(session: &Session, location: &Path) -> Result<Repository> {
     let ask: AskUnlock<'_> = &|| secrets::other(location);
     let (options, given) = (session.options.for_other(), secrets::is_other_given());
@@ -128,7 +129,7 @@ fn open_by_rules(
 /// whether it did.
 ///
 /// # Errors
-/// As [`open`] and [`create`].
+/// As [`open()`] and [`create`].
 pub fn open_for_backup(options: &Options, config: &Config, may_create: bool) -> Result<(Repository, bool)> {
     match open_unstopped(options, BlobCache::Lasting) {
         Err(Error::NoRepository { .. }) if options.repo.is_none() && may_create => {

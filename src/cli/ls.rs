@@ -15,7 +15,7 @@ use super::exit::Exit;
 use super::location;
 use super::output::{failed, hex_unless_utf8, is_terminal, path_bytes, print, printable, size, time_local, time_utc};
 use crate::error::{Error, Result};
-use crate::inspect::list::{Depth, list};
+use crate::inspect::list::{Depth, UnreadListings, list};
 use crate::repo::tree::{FileFlags, Node, NodeKind, Timestamp};
 
 /// An entry as JSON. Bytes that are not UTF-8 are replaced, and the original bytes follow in hex.
@@ -113,25 +113,28 @@ pub fn run(session: &Session, arguments: &LsArguments) -> Result<Exit> {
             write(path, node)
         })
     };
+    let mut unread = UnreadListings::default();
     print(|out| {
         if session.options.json {
             let mut before = "[";
-            visit_all(&mut |path, node| {
+            unread = visit_all(&mut |path, node| {
                 out.write_all(std::mem::replace(&mut before, ",\n").as_bytes()).map_err(failed)?;
                 serde_json::to_writer(&mut *out, &EntryDocument::new(path, node)).map_err(|error| failed(error.into()))
             })?;
             let end = if before == "[" { "[]\n" } else { "]\n" };
             out.write_all(end.as_bytes()).map_err(failed)
-        } else if arguments.long {
-            visit_all(&mut |path, node| write_long(out, path, node, on_terminal))
         } else {
-            visit_all(&mut |path, _| {
-                out.write_all(&path_bytes(path.as_os_str().as_bytes(), on_terminal)).map_err(failed)?;
-                writeln!(out).map_err(failed)
-            })
+            unread = visit_all(&mut |path, node| match arguments.long {
+                true => write_long(out, path, node, on_terminal),
+                false => {
+                    out.write_all(&path_bytes(path.as_os_str().as_bytes(), on_terminal)).map_err(failed)?;
+                    writeln!(out).map_err(failed)
+                }
+            })?;
+            Ok(())
         }
     })?;
-    Ok(Exit::Fine)
+    Ok(Exit::of_unreadable(unread.count, unread.newer))
 }
 
 fn write_long(out: &mut dyn Write, path: &Path, node: &Node, on_terminal: bool) -> Result<()> {

@@ -71,7 +71,7 @@ pub fn main() -> ExitCode {
     let result = location::prepare(&mut session).and_then(|()| run(&session, &arguments.verb));
     logging::finish();
     match result {
-        Ok(exit) => exit.into(),
+        Ok(exit) => output::ended(&session.options, exit).into(),
         Err(error) if output::is_closed(&error) => Exit::Fine.into(),
         Err(error) => {
             output::report(&session.options, &error);

@@ -62,13 +62,26 @@ pub fn note(line: &str) {
 /// Reports an error on standard error, as JSON on request.
 pub fn report(options: &Options, error: &Error) {
     if options.json {
-        note(&json!({"error": error.to_string(), "exit_code": Exit::from(error).code()}).to_string());
+        note_json(&error.to_string(), Exit::from(error).code());
     } else if let Error::Config { .. } = error {
         // The TOML parser shows the faulty line and the position in it, on several lines.
         format!("error: {error}").lines().for_each(note);
     } else {
         note(&format!("error: {error}"));
     }
+}
+
+/// Says with `--json` how a command has ended that printed its document, unless all is well. Returns the outcome.
+pub fn ended(options: &Options, exit: Exit) -> Exit {
+    if options.json && exit != Exit::Fine {
+        note_json(exit.summary(), exit.code());
+    }
+    exit
+}
+
+/// Says on standard error why a command ends with this exit code, as JSON.
+pub fn note_json(error: &str, exit_code: u8) {
+    note(&json!({"error": error, "exit_code": exit_code}).to_string());
 }
 
 /// Alignment of a column.
@@ -177,14 +190,21 @@ pub fn hex_unless_utf8(bytes: &[u8]) -> Option<String> {
     std::str::from_utf8(bytes).is_err().then(|| hex(bytes))
 }
 
-/// Says that so many containers could not be read, and what to do.
-pub fn unread(containers: u64) -> String {
-    format!("{containers} containers of the repository are missing or unreadable: run `fhrd repair index`")
+/// Says that so many containers, or directories of them, could not be read, and what to do.
+pub fn unread(count: u64) -> String {
+    let what = "containers of the repository, or directories of them, are missing or unreadable";
+    format!("{count} {what}: run `fhrd repair index`")
 }
 
-/// The same behind a line about a snapshot; empty without such containers.
-pub fn unread_note(containers: u64) -> String {
-    if containers == 0 { String::new() } else { format!("; {}", unread(containers)) }
+/// What to do about marks that could not be read.
+pub fn unread_marks(marks: u64) -> String {
+    format!("{marks} marks of damage were not read: run `fhrd check --read-data`, and store the same again")
+}
+
+/// The same behind a line about a snapshot; empty without such containers and marks.
+pub fn unread_note(containers: u64, marks: u64) -> String {
+    let texts = [(containers, unread as fn(u64) -> String), (marks, unread_marks)];
+    texts.into_iter().filter(|(count, _)| *count > 0).map(|(count, text)| format!("; {}", text(count))).collect()
 }
 
 #[cfg(test)]

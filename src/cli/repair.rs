@@ -29,6 +29,7 @@ fn index(session: &Session) -> Result<Exit> {
     } else {
         report.segments_damaged.iter().for_each(|text| note(&format!("dropped: {text}")));
         report.unreadable.iter().for_each(|text| note(&format!("error: {text}")));
+        report.unlistable.iter().for_each(|text| note(&format!("error: cannot list {text}")));
         report.newer.iter().for_each(|text| note(&format!("newer: {text}")));
         report.missing.iter().for_each(|name| note(&format!("error: {name} is missing")));
         let pairs = [
@@ -39,7 +40,9 @@ fn index(session: &Session) -> Result<Exit> {
             ),
             ("there again", report.returned.to_string()),
             ("unreadable", report.unreadable.len().to_string()),
+            ("unlistable", format!("{} directories", report.unlistable.len())),
             ("index segments", format!("{} written", report.segments_written)),
+            ("snapshots", format!("{} damaged blobs written again", report.snapshots_healed)),
             ("bundles of snapshots", format!("{} damaged ones deleted", report.bundles_deleted)),
             ("model catalogue", format!("{} damaged blobs replaced", report.catalogues_replaced)),
             ("configuration", format!("{} copies written again", report.configs_healed)),
@@ -49,7 +52,7 @@ fn index(session: &Session) -> Result<Exit> {
             print(|out| write_pairs(out, &pairs))?;
         }
     }
-    let is_whole = report.missing.is_empty() && report.unreadable.is_empty();
+    let is_whole = report.missing.is_empty() && report.unreadable.is_empty() && report.unlistable.is_empty();
     Ok(outcome(is_whole, &report.newer))
 }
 
@@ -76,6 +79,7 @@ fn containers(session: &Session) -> Result<Exit> {
             ));
         }
         report.missing.iter().for_each(|name| note(&format!("error: {name} is missing")));
+        report.unlistable.iter().for_each(|text| note(&format!("error: cannot list {text}")));
         let unnamed = match report.unnamed {
             0 => String::new(),
             unnamed => format!(", and those of {unnamed} containers that no index segment names"),
@@ -85,6 +89,7 @@ fn containers(session: &Session) -> Result<Exit> {
             ("without an index", format!("{} containers", report.containers.len())),
             ("stored again", format!("{saved} chunks")),
             ("lost", format!("{lost} chunks{unnamed}")),
+            ("unlistable", format!("{} directories", report.unlistable.len())),
             ("missing", format!("{} containers, with all their chunks", report.missing.len())),
             (
                 "with bad frames",
@@ -95,8 +100,8 @@ fn containers(session: &Session) -> Result<Exit> {
             print(|out| write_pairs(out, &pairs))?;
         }
     }
-    let is_whole = lost == 0 && report.unnamed == 0 && report.missing.is_empty();
-    Ok(if is_whole { Exit::Fine } else { Exit::Damaged })
+    let is_known = report.unnamed == 0 && report.missing.is_empty() && report.unlistable.is_empty();
+    Ok(if lost == 0 && is_known { Exit::Fine } else { Exit::Damaged })
 }
 
 fn snapshots(session: &Session, arguments: &RepairSnapshotsArguments) -> Result<Exit> {
@@ -123,6 +128,7 @@ fn snapshots(session: &Session, arguments: &RepairSnapshotsArguments) -> Result<
         report.newer.iter().for_each(|text| note(&format!("newer: {text}")));
         let pairs = [
             ("whole", report.whole.to_string()),
+            ("blobs written again", report.healed.len().to_string()),
             ("damaged", report.damaged.len().to_string()),
             ("unreadable", report.unreadable.len().to_string()),
             ("forgotten", report.forgotten.len().to_string()),

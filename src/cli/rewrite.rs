@@ -31,8 +31,10 @@ struct RewrittenDocument {
     bytes_before: u64,
     forgotten: bool,
     dry_run: bool,
-    /// Containers of the repository that could not be read, or are missing.
+    /// Containers of the repository, and directories of them, that could not be read, or are missing.
     containers_unread: u64,
+    /// Marks of the repository that could not be read.
+    marks_unread: u64,
     problems: u64,
 }
 
@@ -49,6 +51,7 @@ impl RewrittenDocument {
             forgotten: outcome.forgotten,
             dry_run,
             containers_unread: outcome.report.containers_unread,
+            marks_unread: outcome.report.marks_unread,
             problems: outcome.report.problems,
         }
     }
@@ -74,7 +77,7 @@ pub fn run(session: &Session, arguments: &RewriteArguments) -> Result<Exit> {
             let is_refused = document.rewritten.is_none() || exit == Exit::Failed;
             exit = if is_refused { Exit::Failed } else { Exit::Incomplete };
         }
-        if document.containers_unread > 0 && exit == Exit::Fine {
+        if outcome.report.is_repository_unread() && exit == Exit::Fine {
             exit = Exit::Incomplete;
         }
         if !session.options.json && !session.options.quiet {
@@ -110,7 +113,7 @@ fn request(arguments: &RewriteArguments) -> Result<RewriteRequest> {
 }
 
 fn write_line(out: &mut dyn Write, original: &NamedSnapshot, document: &RewrittenDocument) -> Result<()> {
-    let (id, note) = (short_id(original), unread_note(document.containers_unread));
+    let (id, note) = (short_id(original), unread_note(document.containers_unread, document.marks_unread));
     if document.problems > 0 && document.rewritten.is_none() {
         let problems = document.problems;
         let text = "entries cannot be read. --allow-problems leaves these out, too";

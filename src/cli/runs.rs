@@ -49,7 +49,7 @@ impl<'a> StepDocument<'a> {
         let (seconds, nanoseconds) = split_ns(step.named.snapshot.time_ns);
         // JSON has no infinity and no NaN.
         let metrics = step.checkpoint.metrics.iter();
-        let metrics = metrics.map(|(name, value)| (name.as_str(), number(*value))).collect();
+        let metrics = metrics.map(|(name, value)| (name.as_str(), metric_number(*value))).collect();
         StepDocument {
             run: &step.checkpoint.run,
             step: step.checkpoint.step,
@@ -64,7 +64,7 @@ impl<'a> StepDocument<'a> {
 }
 
 /// A metric as JSON. What is no finite number is a string.
-fn number(value: f64) -> Value {
+pub fn metric_number(value: f64) -> Value {
     if value.is_finite() { json!(value) } else { json!(value.to_string()) }
 }
 

@@ -54,6 +54,16 @@ pub fn is_given(options: &Options) -> bool {
         || variable("FHRD_PASSWORD").is_some()
 }
 
+/// Warns of a variable for the password that is set but empty, where nothing else says the password.
+pub fn warn_of_empty(options: &Options) {
+    let is_elsewhere =
+        options.key_file.is_some() || options.password_file.is_some() || options.password_command.is_some();
+    let name = "FHRD_PASSWORD";
+    if !is_elsewhere && std::env::var_os(name).is_some_and(|value| value.is_empty()) {
+        tracing::warn!("{name} is empty, so it counts as not set");
+    }
+}
+
 /// Asks for the password of the repository at `location` on the terminal.
 fn asked(location: &Path, options: &str) -> Result<Unlock> {
     if !std::io::stdin().is_terminal() {

@@ -47,11 +47,16 @@ impl<'a> Metadata<'a> {
 
     /// Applies everything to an open file or directory.
     pub(super) fn apply_to(mut self, entry: BorrowedFd<'_>) {
-        self.was_locked |= flags::unlock(entry).is_some();
+        let before = flags::unlock(entry);
+        self.was_locked |= before.is_some();
         let mode = self.own(|owner, group| fchown(entry, owner, group));
         let mode = mode & self.attributes(&AttributesOf::Open(entry));
         self.note("set the mode of", fchmod(entry, mode));
-        self.flags(entry);
+        match self.node.knows_flags() {
+            true => self.flags(entry),
+            // They stay as they are.
+            false => before.into_iter().for_each(|before| self.flag_later(entry, before)),
+        }
         self.note("set the times of", futimens(entry, &self.times()));
     }
 
@@ -72,27 +77,35 @@ impl<'a> Metadata<'a> {
         let wanted = self.node.file_flags();
         let Ok(now) = flags::read(entry) else {
             if !wanted.is_empty() {
-                self.warn_of("set the file flags of", wanted.bits, Errno::NOTSUP);
+                self.refused_flags(entry, wanted, Errno::NOTSUP);
             }
             return;
         };
         let mask = FileFlags::STORED & !FileFlags::LOCKS;
         if let Err((bits, error)) = flags::change(entry, mask, wanted.bits) {
-            self.warn_of("set the file flags of", bits, error);
+            self.refused_flags(entry, FileFlags { bits, project: 0 }, error);
         }
         if !self.was_locked && !wanted.is_locked() && wanted.project == now.project {
             return;
         }
+        self.flag_later(entry, wanted);
+    }
+
+    /// Notes flags for the end of the restore.
+    fn flag_later(&mut self, entry: BorrowedFd<'_>, flags: FileFlags) {
         let noted = fstat(entry).map_err(io::Error::from);
-        let noted = noted.and_then(|stat| self.notes.flag_later(self.path, identity_of(&stat), wanted));
+        let noted = noted.and_then(|stat| self.notes.flag_later(self.path, identity_of(&stat), flags));
         if let Err(error) = noted {
             self.problems.push(Error::io("note the file flags of", self.path, error));
         }
     }
 
-    fn warn_of(&self, action: &'static str, bits: u32, error: Errno) {
-        let refusal = io::Error::other(format!("{}: {error}", FileFlags::letters(bits)));
-        self.notes.warn(&Error::io(action, self.path, refusal));
+    fn refused_flags(&self, entry: BorrowedFd<'_>, refused: FileFlags, error: Errno) {
+        if let Ok(stat) = fstat(entry) {
+            self.notes.refuse_flags(identity_of(&stat).device, refused);
+        }
+        let refusal = io::Error::other(format!("{}: {error}", FileFlags::letters(refused.bits)));
+        self.notes.warn(&Error::io("set the file flags of", self.path, refusal));
     }
 
     fn note(&mut self, action: &'static str, result: rustix::io::Result<()>) {

@@ -166,9 +166,11 @@ impl Capturer {
         self.name_owners(node);
     }
 
-    /// Reads the file flags of an entry that is not open. What cannot be opened has none: its content cannot be read
-    /// either, which is reported.
+    /// Reads the file flags of an entry that is not open. Those of what cannot be opened are not known: its content
+    /// cannot be read either, which is reported.
     fn open_for_flags(&self, entry: &EntryToOpen<'_>, node: &mut Node, warnings: &mut Vec<Error>) {
+        // Until they are read.
+        node.forget_absent_flags();
         if self.flagless.borrow().contains(&node.device) {
             return;
         }
@@ -181,6 +183,7 @@ impl Capturer {
 
     /// Reads the file flags of an open entry. Those that cannot be read are reported and omitted.
     fn read_flags(&self, entry: BorrowedFd<'_>, path: &Path, node: &mut Node, warnings: &mut Vec<Error>) {
+        node.forget_absent_flags();
         let unsupported = [Errno::NOTTY, Errno::NOTSUP, Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL];
         match flags::read(entry) {
             Ok(flags) => node.set_file_flags(flags),

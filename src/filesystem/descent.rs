@@ -11,7 +11,7 @@ use super::target::{Target, file_type, open_directory};
 use super::target_directory::{Completeness, TargetDirectory, TargetName};
 use crate::error::{Error, Result};
 use crate::repo::tree::{FileIdentity, Node, NodeKind};
-use rustix::fs::{Mode, fstat, mkdirat, symlinkat};
+use rustix::fs::{AtFlags, Mode, fstat, mkdirat, statat, symlinkat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -86,6 +86,23 @@ impl Descent {
             Ok(existing) => Ok(Some(existing)),
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Identity of whatever the name of `node` leads to in the directory on top, which may list it under another name.
+    /// `None`: nothing.
+    ///
+    /// # Errors
+    /// Those of [`Descent::existing`].
+    pub fn identity(&self, node: &Node) -> Result<Option<FileIdentity>> {
+        let name = checked_name(node, &[node.kind])?;
+        if self.absent > 0 {
+            return Ok(None);
+        }
+        match statat(self.directory()?.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(identity_of(&stat))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(Error::io("inspect", self.whole_path(node), error)),
         }
     }
 

@@ -3,6 +3,7 @@
 //! An entry with one of these flags cannot be changed any more, get a further hard link or receive entries. So the
 //! flags wait in a temporary file until everything else is done.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
@@ -24,6 +25,7 @@ const PATH_BYTES_MAX: u64 = 64 << 20;
 pub struct TargetNotes {
     /// Metadata, and hard links, that the target refused.
     pub warnings: Counter,
+    refused: Mutex<BTreeMap<u64, FileFlags>>,
     late: Mutex<Option<BufWriter<File>>>,
 }
 
@@ -46,6 +48,24 @@ impl TargetNotes {
             LOGGED_MAX => tracing::warn!("the target refuses more"),
             _ => tracing::info!("{error}"),
         }
+    }
+
+    /// Logs and counts what nobody may miss, however much there is of it.
+    pub fn warn_always(&self, what: &str) {
+        self.warnings.add(1);
+        tracing::warn!("{what}");
+    }
+
+    /// Notes that a file system refuses these flags, and a project unless it is 0.
+    pub(super) fn refuse_flags(&self, device: u64, flags: FileFlags) {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let noted = refused.entry(device).or_default();
+        *noted = FileFlags { bits: noted.bits | flags.bits, project: noted.project | flags.project };
+    }
+
+    /// The flags that the file system `device` has refused. The project is not 0 if it has refused one.
+    pub fn refused_flags(&self, device: u64) -> FileFlags {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).get(&device).copied().unwrap_or_default()
     }
 
     /// Notes flags to set at the end. What is noted later for the same entry counts.

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use rustix::fs::lstat;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -83,6 +84,14 @@ impl WalkPlan {
     /// Number of paths that exist. If it is 0, there is nothing to back up.
     pub fn found(&self) -> usize {
         self.found
+    }
+
+    /// Why a path cannot be looked at, although it may exist. `None` if all others do not exist.
+    pub fn failure(&self) -> Option<&Error> {
+        let is_absent =
+            |source: &std::io::Error| matches!(source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
+        let failed = |error: &&Error| !matches!(error, Error::Io { source, .. } if is_absent(source));
+        self.missing.iter().map(|(_, error)| error).find(failed)
     }
 
     /// Number of paths that do not exist or cannot be reached. The walk reports each of them.
@@ -259,6 +268,9 @@ mod tests {
         let plan = WalkPlan::relative_to(&root, &["none", "a", "d/../none", "a/none/x", &long]).unwrap();
         assert_eq!((plan.found(), plan.missing(), whole(&plan).len()), (1, 4, 1));
         assert_eq!(plan.missing[0].0, Path::new("none"));
+        // The long one may exist.
+        assert!(plan.failure().unwrap().to_string().contains("x/x/"));
+        assert!(WalkPlan::relative_to(&root, &["none", "a/none/x"]).unwrap().failure().is_none());
         assert!(WalkPlan::relative_to(&root, &[""]).is_err());
         assert_eq!(WalkPlan::relative_to::<&str>(&root, &[]).unwrap().found(), 0);
     }

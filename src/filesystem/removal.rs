@@ -4,6 +4,7 @@
 //!    bottom up.
 //! 2. What the caller keeps stays, and so does each directory above it. The same holds for directories of the
 //!    repository, for other file systems, for what cannot be read, and for files that a restore has not finished.
+//! 3. An entry that is immutable or append-only is unlocked and removed, if this user may. The caller is told.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -16,7 +17,7 @@ use rustix::io::Errno;
 
 use super::capture::identity_of;
 use super::descent::Descent;
-use super::flags::{Unlocked, unlocking};
+use super::flags::{Unlocked, is_locked, unlocking};
 use super::target::open_directory;
 use super::target_directory::is_temporary;
 use crate::error::{Error, Result};
@@ -31,6 +32,8 @@ pub trait Remover {
     fn keeps(&mut self, path: &Path, is_directory: bool) -> bool;
     /// The entry was removed, or would be.
     fn removed(&mut self, path: &Path);
+    /// The entry was removed, or would be, although its flags said that nobody may.
+    fn unlocked(&mut self, path: &Path);
     /// The entry stays because of an error.
     fn problem(&mut self, error: Error);
     /// Fails if the user wants to stop.
@@ -48,6 +51,7 @@ struct DoomedDirectory {
     device: u64,
     /// Locks it again if it stays.
     _unlocked: Option<Unlocked>,
+    was_locked: bool,
     /// Whether everything in it so far is removed.
     is_empty: bool,
 }
@@ -118,7 +122,7 @@ impl Removal<'_> {
         let parent = self.levels.last().map_or(top, |above| above.open.as_fd());
         let removed = if self.dry_run { Ok(()) } else { unlinkat(parent, &level.name, AtFlags::REMOVEDIR) };
         match removed {
-            Ok(()) => self.remover.removed(&self.path.join(&level.name)),
+            Ok(()) => self.removed(&self.path.join(&level.name), level.was_locked),
             Err(error) => self.stays(&level.name, error.into()),
         }
     }
@@ -145,12 +149,27 @@ impl Removal<'_> {
             }
             return;
         }
-        let unlink = || unlinkat(parent, &name, AtFlags::empty());
+        // The second try is that of an entry that was unlocked.
+        let mut tries = 0;
+        let unlink = || {
+            tries += 1;
+            unlinkat(parent, &name, AtFlags::empty())
+        };
         let removed = if self.dry_run { Ok(()) } else { unlocking(parent, &name, unlink) };
         match removed {
-            Ok(()) => self.remover.removed(&path),
+            Ok(()) => {
+                let was_locked = if self.dry_run { is_locked(parent, &name) } else { tries > 1 };
+                self.removed(&path, was_locked);
+            }
             Err(Errno::NOENT) => {}
             Err(error) => self.stays(&name, error.into()),
+        }
+    }
+
+    fn removed(&mut self, path: &Path, was_locked: bool) {
+        self.remover.removed(path);
+        if was_locked {
+            self.remover.unlocked(path);
         }
     }
 
@@ -176,7 +195,8 @@ impl Removal<'_> {
         }
         let names = names(open.as_fd())?.into_iter();
         let unlocked = if self.dry_run { None } else { Unlocked::named(parent, name) };
-        Ok(DoomedDirectory { name: name.into(), open, names, device, _unlocked: unlocked, is_empty: true })
+        let was_locked = if self.dry_run { is_locked(parent, name) } else { unlocked.is_some() };
+        Ok(DoomedDirectory { name: name.into(), open, names, device, _unlocked: unlocked, was_locked, is_empty: true })
     }
 
     fn stays(&mut self, name: &OsStr, error: io::Error) {

@@ -173,9 +173,11 @@ impl Target {
         if flags::read(entry).is_ok_and(|now| now.project != flags.project)
             && let Err(error) = flags::set_project(entry, flags.project)
         {
+            self.options.notes.refuse_flags(identity.device, FileFlags { bits: 0, ..*flags });
             self.warn(&Error::io("set the project of", path, error));
         }
         if let Err((bits, error)) = flags::change(entry, FileFlags::STORED, flags.bits) {
+            self.options.notes.refuse_flags(identity.device, FileFlags { bits, project: 0 });
             let refusal = io::Error::other(format!("{}: {error}", FileFlags::letters(bits)));
             self.warn(&Error::io("set the file flags of", path, refusal));
         }
@@ -184,6 +186,11 @@ impl Target {
     /// Logs and counts what the target refused.
     pub fn warn(&self, refusal: &Error) {
         self.options.notes.warn(refusal);
+    }
+
+    /// The flags that its file system `device` has refused. The project is not 0 if it has refused one.
+    pub fn refused_flags(&self, device: u64) -> FileFlags {
+        self.options.notes.refused_flags(device)
     }
 
     /// How many times the target refused something.

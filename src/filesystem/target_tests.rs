@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::filesystem::{Capturer, TargetOptions};
-use crate::repo::tree::{DeviceNumber, Timestamp, Xattr};
+use crate::repo::tree::{DeviceNumber, FileFlags, Timestamp, Xattr};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 
@@ -352,4 +352,21 @@ fn a_replaced_parent_is_detected_when_it_is_reopened() {
     test.descent.leave(None, &mut test.problems).unwrap();
     test.create_file(&owned(b"file", NodeKind::File, 0o600)).unwrap();
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_project_that_the_target_has_not_is_a_warning_and_noted() {
+    let mut test = fixture();
+    let mut node = owned(b"file", NodeKind::File, 0o600);
+    node.set_file_flags(FileFlags { bits: 0, project: 77 });
+    let file = test.create_file(&node).unwrap();
+    test.finish(&file, &node);
+    let target = test.descent.target.clone();
+    target.set_late_flags(&mut test.problems);
+    let device = test.captured("file").device;
+    assert!(test.problems.is_empty(), "{:?}", test.problems);
+    match test.captured("file").file_flags().project {
+        77 => assert_eq!((target.warnings(), target.refused_flags(device).project), (0, 0)),
+        _ => assert_eq!((target.warnings(), target.refused_flags(device).project), (1, 77)),
+    }
 }

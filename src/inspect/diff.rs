@@ -16,6 +16,7 @@ use super::tree_pair::{PairVisitor, PairedNodes, walk_pair};
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::index::ContainerListing;
+use crate::repo::naming::shown_path;
 use crate::repo::reader::ChunkReader;
 use crate::repo::recipe::{ContentReference, decode_recipe};
 use crate::repo::snapshot::{NamedSnapshot, explain_loss};
@@ -217,7 +218,7 @@ impl PairVisitor for DiffVisitor<'_> {
     }
 
     fn unreadable(&mut self, path: &Path, error: Error) -> Result<()> {
-        tracing::error!("cannot compare {}: {error}", path.display());
+        tracing::error!("cannot compare {}: {error}", shown_path(path));
         self.summary.unreadable += 1;
         self.summary.newer += u64::from(error.is_newer());
         Ok(())
@@ -240,7 +241,7 @@ fn change(before: &Node, after: &Node) -> Option<Change> {
         && (before.uid, before.gid) == (after.uid, after.gid)
         && (&before.user, &before.group) == (&after.user, &after.group)
         && before.mtime == after.mtime
-        && before.file_flags() == after.file_flags()
+        && (before.file_flags() == after.file_flags() || !before.knows_flags() || !after.knows_flags())
         && before.xattrs == after.xattrs;
     (!is_same_metadata).then_some(Change::Metadata)
 }

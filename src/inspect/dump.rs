@@ -8,6 +8,8 @@
 //! 4. A file is read before its header is written. If a chunk of it cannot be read, the file is called `NAME.damaged`,
 //!    as a restore does, with zeros where bytes are lost. So are its other names. It is logged and counted. A file that
 //!    could be read at first and then not ends the archive with an error.
+//! 5. Of a directory whose listing cannot be read to its end, the archive has what comes before. It is logged and
+//!    counted, too.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -70,7 +72,8 @@ pub struct DumpReport {
     pub entries: u64,
     /// Entries that an archive cannot hold (sockets).
     pub skipped: u64,
-    /// Files with bytes that could not be read, which the archive has as `NAME.damaged`. Each one was logged.
+    /// Files with bytes that could not be read, which the archive has as `NAME.damaged`, and directories that could not
+    /// be read to their ends. Each one was logged.
     pub damaged: u64,
     /// Those of them, and entries left out, that only a newer version can read.
     pub newer: u64,
@@ -126,7 +129,7 @@ impl<'a> Dump<'a> {
     /// Writes the tree at `path` of a snapshot as an archive. Names in it start with the last component of `path`.
     ///
     /// # Errors
-    /// [`Error::NoSuchPath`], or if a listing cannot be read; `failed` of an error of `out`.
+    /// [`Error::NoSuchPath`], or if a listing above `path` cannot be read; `failed` of an error of `out`.
     pub fn archive(
         &mut self,
         snapshot: &NamedSnapshot,
@@ -143,7 +146,10 @@ impl<'a> Dump<'a> {
         let (files, report) = (&mut self.files, DumpReport::default());
         let (links, damaged) = (HashMap::new(), DamagedNames::default());
         let mut archive = Archive { files, out, failed, snapshot, prefix, links, link_bytes: 0, damaged, report };
-        walk(&mut self.listings, snapshot, path, &mut |path, node| archive.entry(path, node).map(|()| true))?;
+        let unread =
+            walk(&mut self.listings, snapshot, path, &mut |path, node| archive.entry(path, node).map(|()| true))?;
+        archive.report.damaged += unread.count - unread.newer;
+        archive.report.newer += unread.newer;
         archive.write(&[0; END_BYTES])?;
         Ok(archive.report)
     }
@@ -289,7 +295,14 @@ impl Archive<'_, '_> {
             let node = find(reader, self.snapshot, directory)?.1;
             let mut cursor = TreeCursor::open(node.map_or(self.snapshot.snapshot.root, |node| node.content));
             self.damaged = DamagedNames { directory: Some(directory.into()), taken: HashSet::new() };
-            while let Some(node) = cursor.next(reader)? {
+            loop {
+                let node = match cursor.next(reader) {
+                    Ok(Some(node)) => node,
+                    Ok(None) => break,
+                    // The walk reports it, and no entry of the rest is in the archive.
+                    Err(error) if error.is_unreadable() => break,
+                    Err(error) => return Err(error),
+                };
                 if node.name.windows(DAMAGED.len()).any(|part| part == DAMAGED) {
                     self.damaged.taken.insert(node.name);
                 }

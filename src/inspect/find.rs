@@ -19,6 +19,7 @@ use super::tree_pair::{PairVisitor, PairedNodes, walk_pair};
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::index::ContainerListing;
+use crate::repo::naming::shown_path;
 use crate::repo::reader::{ChunkReader, at_least_one};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::{NamedSnapshot, forgotten, is_forgotten};
@@ -279,7 +280,7 @@ impl PairVisitor for Search<'_> {
     }
 
     fn unreadable(&mut self, path: &Path, error: Error) -> Result<()> {
-        tracing::error!("cannot search {}: {error}", path.display());
+        tracing::error!("cannot search {}: {error}", shown_path(path));
         self.unreadable += 1;
         // What was not read may have a match.
         self.matches += 1;

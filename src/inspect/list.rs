@@ -3,6 +3,7 @@
 //! 1. If a path is given, descend to it. Each directory above it is read up to the name.
 //! 2. Visit the entry and everything below it. Memory holds one listing chunk of each directory above the current
 //!    entry.
+//! 3. Where a listing cannot be read, the rest of its directory is skipped, logged and counted.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -14,9 +15,10 @@ use lru::LruCache;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::index::ContainerListing;
+use crate::repo::naming::shown_path;
 use crate::repo::reader::{ChunkReader, at_least_one};
 use crate::repo::recipe::ContentReference;
-use crate::repo::snapshot::{NamedSnapshot, explain_loss};
+use crate::repo::snapshot::{NamedSnapshot, explain_loss, forgotten, is_forgotten};
 use crate::repo::tree::{Node, NodeKind, TreeCursor};
 
 /// Cache of decoded frames that hold listings, bytes.
@@ -35,21 +37,42 @@ pub enum Depth {
     All,
 }
 
+/// Listings that a walk could not read to their ends. Each is logged.
+#[derive(Debug, Default)]
+#[must_use = "what was not read is not empty"]
+pub struct UnreadListings {
+    /// Their number.
+    pub count: u64,
+    /// Those of them that only a newer version can read.
+    pub newer: u64,
+    /// Why the first one cannot be read.
+    pub first: Option<Error>,
+}
+
+impl UnreadListings {
+    fn add(&mut self, path: &Path, error: Error) {
+        tracing::error!("cannot read the rest of {}: {error}", shown_path(path));
+        self.count += 1;
+        self.newer += u64::from(error.is_newer());
+        self.first.get_or_insert(error);
+    }
+}
+
 /// Calls `visit` with every entry of a snapshot and its path from the snapshot's root, without a leading slash.
 ///
 /// A directory comes before its entries, and names are sorted by their bytes. `path`, with or without a leading slash,
 /// restricts the visit to that entry and, as far as `depth` says, the entries below it.
 ///
 /// # Errors
-/// Fails with [`Error::NoSuchPath`] if the snapshot has no `path`, with the error of `visit`, or if a listing cannot be
-/// read.
+/// Fails with [`Error::NoSuchPath`] if the snapshot has no `path`, with the error of `visit`, or if a listing above
+/// `path` cannot be read.
 pub fn list(
     repository: &Repository,
     snapshot: &NamedSnapshot,
     path: Option<&Path>,
     depth: Depth,
     visit: &mut dyn FnMut(&Path, &Node) -> Result<()>,
-) -> Result<()> {
+) -> Result<UnreadListings> {
     let listing = Arc::new(ContainerListing::take(&repository.store)?);
     let mut reader = ChunkReader::new(repository, listing, CACHE_BYTES);
     let mut is_top = path.is_some();
@@ -68,9 +91,13 @@ pub fn walk(
     snapshot: &NamedSnapshot,
     path: Option<&Path>,
     visit: &mut dyn FnMut(&Path, &Node) -> Result<bool>,
-) -> Result<()> {
+) -> Result<UnreadListings> {
     let walked = walk_tree(reader, snapshot, path, visit);
-    walked.map_err(|error| explain_loss(reader.store(), [&snapshot.id], error))
+    let unread = walked.map_err(|error| explain_loss(reader.store(), [&snapshot.id], error))?;
+    match unread.count > 0 && is_forgotten(reader.store(), &snapshot.id)? {
+        true => Err(forgotten(&snapshot.id)),
+        false => Ok(unread),
+    }
 }
 
 fn walk_tree(
@@ -78,7 +105,7 @@ fn walk_tree(
     snapshot: &NamedSnapshot,
     path: Option<&Path>,
     visit: &mut dyn FnMut(&Path, &Node) -> Result<bool>,
-) -> Result<()> {
+) -> Result<UnreadListings> {
     let (path, node) = match path {
         None => (PathBuf::new(), None),
         Some(path) => find_node(reader, snapshot, path)?,
@@ -89,7 +116,7 @@ fn walk_tree(
     let is_entered = visit(&path, &node)?;
     match node.kind {
         NodeKind::Directory if is_entered => below(reader, path, node.content, visit),
-        _ => Ok(()),
+        _ => Ok(UnreadListings::default()),
     }
 }
 
@@ -216,10 +243,18 @@ fn below(
     mut path: PathBuf,
     content: Option<ContentReference>,
     visit: &mut dyn FnMut(&Path, &Node) -> Result<bool>,
-) -> Result<()> {
+) -> Result<UnreadListings> {
+    let mut unread = UnreadListings::default();
     let mut levels = vec![TreeCursor::open(content)];
     while let Some(cursor) = levels.last_mut() {
-        let Some(node) = cursor.next(reader)? else {
+        let next = match cursor.next(reader) {
+            Err(error) if error.is_unreadable() => {
+                unread.add(&path, error);
+                None
+            }
+            next => next?,
+        };
+        let Some(node) = next else {
             levels.pop();
             path.pop();
             continue;
@@ -232,5 +267,5 @@ fn below(
             path.pop();
         }
     }
-    Ok(())
+    Ok(unread)
 }

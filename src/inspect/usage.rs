@@ -21,6 +21,7 @@ use crate::cache::ByteLru;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::index::ContainerListing;
+use crate::repo::naming::shown_path;
 use crate::repo::reader::{ChunkReader, RecipeWalk};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::{NamedSnapshot, forgotten, is_forgotten};
@@ -69,7 +70,8 @@ pub struct TreeUsage {
     pub kinds: BTreeMap<String, KindUsage>,
     /// One chunk in this many was counted; 1 if all were.
     pub sampled_one_in: u64,
-    /// Files whose chunks could not be found. Each one was logged.
+    /// Files whose chunks could not be found, and directories that could not be read to their ends. Each one was
+    /// logged, but for those in a directory that is equal to one before.
     pub unreadable: u64,
     /// Those of them that only a newer version can read.
     #[serde(skip)]
@@ -114,7 +116,14 @@ pub fn usage(
         if stop.load(Ordering::Relaxed) {
             return Err(Error::Interrupted);
         }
-        if let Some(node) = level.cursor.next(&mut listings)? {
+        let next = match level.cursor.next(&mut listings) {
+            Err(error) if error.is_unreadable() => {
+                level.end_early(&path, &error);
+                None
+            }
+            next => next?,
+        };
+        if let Some(node) = next {
             path.push(OsStr::from_bytes(&node.name));
             count.entry(&path, &node, &mut level.tally)?;
             let content = listing_of(&node);
@@ -156,6 +165,15 @@ struct TalliedDirectory {
     cursor: TreeCursor,
     content: Option<ContentReference>,
     tally: UsageTally,
+}
+
+impl TalliedDirectory {
+    /// Reports and counts that the rest of it cannot be read.
+    fn end_early(&mut self, path: &Path, error: &Error) {
+        tracing::error!("cannot read the rest of {}: {error}", shown_path(path));
+        self.tally.unreadable = self.tally.unreadable.saturating_add(1);
+        self.tally.newer = self.tally.newer.saturating_add(u64::from(error.is_newer()));
+    }
 }
 
 /// What the entries of a directory and below it add.

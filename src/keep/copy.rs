@@ -1,8 +1,9 @@
 //! Copy: stores snapshots of another repository in this one.
 //!
-//! 1. A snapshot that was copied before is skipped: its copy names it. A copy that lacks entries, because they could
+//! 1. A snapshot that was copied before is skipped: its copy names it. One that was rewritten after it was copied is a
+//!    snapshot of its own. A copy that lacks entries, because they could
 //!    not be read, does not count. It is made again, with what the poor one has, and the poor one is deleted once a
-//!    copy is complete. Until then a new one is stored only if it lacks fewer entries.
+//!    copy is complete. Until then a new one is stored beside it, and only if it lacks fewer entries.
 //! 2. The others are copied one by one, the oldest first, each by a backup that reads the snapshot in place of a source
 //!    tree. So the commit, and what a prune beside it does, are those of a backup.
 //! 3. Files that did not change since an earlier snapshot that has a copy are not read.
@@ -61,7 +62,13 @@ impl<'a> Copier<'a> {
             tracing::warn!("skipping {name}: {error}");
         }
         let mut copier = Copier { source, target, config, originals, copies: HashMap::new() };
-        copies.into_iter().for_each(|named| copier.add(named.origin(), named));
+        for named in copies {
+            // One that was rewritten here stands for what it was copied from, too: what it leaves out stays out.
+            if let Some(from) = named.copied_from().filter(|from| *from != named.origin()) {
+                copier.add(from, named.clone());
+            }
+            copier.add(named.origin(), named);
+        }
         Ok(copier)
     }
 
@@ -117,19 +124,25 @@ impl<'a> Copier<'a> {
         if let Some(id) = copy {
             let snapshot = Snapshot::load(self.target.store.as_ref(), &id)?;
             self.add(origin, NamedSnapshot { id, snapshot });
-            if report.problems == 0 {
-                replaced = self.delete_poorer(&origin, missing)?;
+            // Of two poor ones, each may have what the other lacks, whatever their numbers say.
+            if problems == 0 {
+                replaced = self.delete_poor(&origin)?;
             }
         }
         Ok(CopyOutcome { original: original.clone(), copy, report: Some(report), problems, replaced })
     }
 
-    /// Deletes the copies that lack more than `missing` entries: there is a better one. Returns their ids.
-    fn delete_poorer(&mut self, origin: &SnapshotId, missing: u64) -> Result<Vec<SnapshotId>> {
+    /// Deletes the copies that lack entries: there is a whole one. Returns their ids. One that was rewritten stays, as
+    /// what it lacks was left out on purpose, too.
+    fn delete_poor(&mut self, origin: &SnapshotId) -> Result<Vec<SnapshotId>> {
         let copies = self.copies.entry(*origin).or_default();
-        let poorer: Vec<NamedSnapshot> = copies.extract_if(.., |copy| copy.copy_problems() > missing).collect();
+        let poor: Vec<NamedSnapshot> = copies.extract_if(.., |copy| copy.copy_problems() > 0).collect();
         let mut deleted = Vec::new();
-        for copy in poorer {
+        for copy in poor {
+            if copy.is_rewritten() {
+                tracing::warn!("the copy {}, which lacks entries, stays: it was rewritten", copy.id);
+                continue;
+            }
             match snapshot::delete(self.target.store.as_ref(), &copy.id) {
                 Ok(()) => deleted.push(copy.id),
                 Err(error) if error.is_refused() => {

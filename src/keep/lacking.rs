@@ -7,6 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::view::View;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::index::{ContainerIndexes, ContainerListing, Locator, read_container_index};
@@ -50,4 +51,21 @@ pub fn lacking_bases(
         waiting.extend(users.remove(&id).into_iter().flatten().filter(|user| lacking.insert(*user)));
     }
     Ok(lacking)
+}
+
+/// The containers of `view` that stay, that no segment names, and that lack bases. No writer uses them.
+///
+/// # Errors
+/// Those of reading.
+pub fn lacking_orphans(
+    repository: &Repository,
+    view: &View,
+    check_stop: &dyn Fn() -> Result<()>,
+) -> Result<HashSet<ContainerId>> {
+    let orphans = view.retained.orphans();
+    if orphans.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let lacking = lacking_bases(repository, &view.all, check_stop)?;
+    Ok(orphans.into_iter().filter(|id| lacking.contains(id)).collect())
 }

@@ -9,10 +9,12 @@
 mod ages;
 mod compact;
 mod copy;
+mod dead;
 mod forget;
 mod lacking;
 mod live;
 mod locks;
+mod looks;
 mod mark;
 mod plan;
 mod prune;
@@ -25,6 +27,7 @@ mod withdrawn;
 
 pub use copy::{Copier, CopyOutcome};
 pub use forget::{ForgetGroup, ForgetPlan, ForgetPolicy, RetainedSnapshot, forget, plan_forget};
+pub use looks::digest_of_names;
 pub use mark::Marker;
 pub use prune::{estimate_prune, prune};
 #[doc(hidden)]

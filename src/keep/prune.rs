@@ -24,25 +24,27 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::ages::BlobAges;
 use super::compact::{Mover, check_claim};
-use super::lacking::lacking_bases;
+use super::lacking::{lacking_bases, lacking_orphans};
 use super::live::LiveSet;
 use super::locks::LockKeeper;
+use super::looks::Looks;
 use super::mark::Marker;
 use super::plan::{Occupancy, PlanBounds, choose};
 use super::prune_report::{PruneOptions, PruneReport, SkippedRule};
 use super::view::View;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
-use crate::repo::claims::{ClaimKind, ContainerClaim, IntentNote};
+use crate::repo::claims::{ClaimKind, ContainerClaim};
 use crate::repo::container::{ContainerKind, HEADER_BYTES, blob_name, parse_header};
 use crate::repo::index::{ContainerListing, drop_gone_containers, name_containers, read_container_index};
 use crate::repo::marks::check_writable;
 use crate::repo::pause::{jittered, pause};
+use crate::repo::seen::SeenNames;
+use crate::repo::snapshot;
+use crate::repo::snapshot_cache::known_names;
 use crate::store::{BlobKind, BlobName, Durable, Reading, StoreExt, sync_deletions, try_map_parallel};
 use crate::types::{ContainerId, SnapshotId};
 
-/// Times that a prune lists everything again because something cannot be read.
-const ATTEMPTS_MAX: u32 = 3;
 /// Time between two looks at whether another one is still in the way. Half of it to all of it, so that two prunes do
 /// not always meet.
 const PAUSE: Duration = Duration::from_millis(800);
@@ -80,10 +82,13 @@ fn prune_without(
         false => check_writable(repository).and_then(|()| crate::repo::keys::clean(repository))?,
     }
     let locks = options.extend_locks.map(|period| LockKeeper::new(repository, period, stop)).transpose()?;
-    let (started, mut attempt) = (Instant::now(), 1);
+    let (started, mut looks) = (Instant::now(), Looks::new(options.patience));
     let (damaged, report) = (Vec::new(), PruneReport::default());
     let (ages, locked) = (BlobAges::load(repository), HashSet::new());
-    let mut run = PruneRun { repository, options, forgotten, stop, ages, locks, stuck: None, damaged, locked, report };
+    let mut seen = SeenNames::default();
+    seen.add(known_names(repository)?);
+    let mut run =
+        PruneRun { repository, options, forgotten, stop, ages, locks, stuck: None, damaged, locked, seen, report };
     loop {
         run.report.withdrawn = false;
         let result = match run.all() {
@@ -98,9 +103,8 @@ fn prune_without(
             Ok(()) if !run.report.withdrawn || started.elapsed() >= options.patience => break,
             Ok(()) => tracing::debug!("beginning again"),
             // Another prune may have moved it, or a backup has withdrawn the snapshot: list again.
-            Err(Failure { error, has_deleted: false }) if attempt < ATTEMPTS_MAX && error.is_unreadable() => {
-                attempt += 1;
-                tracing::debug!("{error}; listing again");
+            Err(Failure { error, has_deleted: false }) if error.is_unreadable() => {
+                looks.fail(repository.store.as_ref(), error)?;
             }
             Err(failure) => return Err(failure.error),
         }
@@ -113,21 +117,24 @@ fn prune_without(
     Ok(run.report)
 }
 
-struct PruneRun<'a> {
-    repository: &'a Repository,
+/// A prune, and what it knows.
+pub(super) struct PruneRun<'a> {
+    pub(super) repository: &'a Repository,
     options: &'a PruneOptions,
     /// Snapshots that count as deleted. Empty unless nothing is changed.
     forgotten: &'a [SnapshotId],
     stop: &'a AtomicBool,
-    ages: BlobAges,
+    pub(super) ages: BlobAges,
     locks: Option<LockKeeper<'a>>,
     /// The pending entry with what the store does not let go.
     stuck: Option<ContainerClaim>,
     /// Pending entries that nobody can read, older than the grace period.
-    damaged: Vec<BlobName>,
+    pub(super) damaged: Vec<BlobName>,
     /// What these may list and cannot be deleted now. It needs another entry.
     locked: HashSet<ContainerId>,
-    report: PruneReport,
+    /// Claims and snapshots that must not be missing in a listing while they are there.
+    pub(super) seen: SeenNames,
+    pub(super) report: PruneReport,
 }
 
 impl PruneRun<'_> {
@@ -176,14 +183,16 @@ impl PruneRun<'_> {
     /// The containers that writers rely on; none if another prune is there besides the entry `own`.
     fn look(&mut self, own: &ContainerClaim) -> Result<Option<HashSet<ContainerId>>> {
         let store = self.repository.store.as_ref();
-        let others = store.list(BlobKind::Pending.into())?;
+        // The own entry is there, so a listing without it is short.
+        self.seen.add([own.name.clone()]);
+        let others = self.seen.list(store, BlobKind::Pending)?;
         let stuck = self.stuck.as_ref().map(|claim| &claim.name);
         let is_known = |name: &BlobName| *name == own.name || Some(name) == stuck || self.damaged.contains(name);
         if others.iter().any(|listed| !is_known(&listed.name)) {
             return Ok(None);
         }
         self.break_intents()?;
-        ContainerClaim::containers_of(store, ClaimKind::Intent).map(Some)
+        ContainerClaim::containers_of_seen(store, ClaimKind::Intent, &mut self.seen).map(Some)
     }
 
     /// Deletes the pending entries that nobody can read, once this prune has deleted what no snapshot needs. Until then
@@ -206,32 +215,13 @@ impl PruneRun<'_> {
         failure
     }
 
-    /// The entries of other prunes, which count as dead. One that cannot be read will be deleted if it is older than
-    /// the grace period: nobody knows what its owner may still delete, so until then nobody may rely on anything.
-    fn dead_prunes(&mut self) -> Result<Vec<ContainerClaim>> {
-        let store = self.repository.store.as_ref();
-        let (dead, damaged) = ContainerClaim::list_with_damaged(store, ClaimKind::Pending)?;
-        for (name, error) in damaged {
-            if error.is_newer() {
-                return Err(error);
-            }
-            if !self.is_old(&name)? {
-                tracing::warn!("{name} cannot be read; a prune deletes it once it is older than the grace period");
-                return Err(error);
-            }
-            tracing::warn!("{error}; this entry of a prune is older than the grace period and will be deleted");
-            self.damaged.push(name);
-        }
-        Ok(dead)
-    }
-
     /// Finishes the prunes that left these entries. Returns whether it could: a living intent may hold a container.
     fn finish(&mut self, dead: &[ContainerClaim]) -> Result<bool, Failure> {
         let store = self.repository.store.as_ref();
         let doomed: HashSet<ContainerId> = dead.iter().flat_map(|claim| claim.containers.iter().copied()).collect();
         let own = ContainerClaim::put(store, ClaimKind::Pending, &self.repository.salts.draw()?, &doomed)?;
         self.break_intents()?;
-        let held = ContainerClaim::containers_of(store, ClaimKind::Intent)?;
+        let held = ContainerClaim::containers_of_seen(store, ClaimKind::Intent, &mut self.seen)?;
         if !doomed.is_disjoint(&held) {
             tracing::info!("a backup relies on containers of an earlier prune; a later prune finishes that");
             self.report.withdrawn = true;
@@ -250,37 +240,7 @@ impl PruneRun<'_> {
         Ok(true)
     }
 
-    /// Deletes intents older than the grace period: before the lists, so that a writer that is alive either is seen
-    /// there or notices.
-    fn break_intents(&mut self) -> Result<()> {
-        let store = self.repository.store.as_ref();
-        let listed = store.list(BlobKind::Intent.into())?;
-        let names: HashSet<BlobName> = listed.iter().map(|listed| listed.name.clone()).collect();
-        // A note comes after its intent.
-        for listed in listed {
-            if IntentNote::is_note(&listed.name) {
-                if listed.name.ends_with(IntentNote::Released.suffix()) {
-                    store.delete(&listed.name, Durable::OnReturn)?;
-                }
-            } else if names.contains(&IntentNote::Released.name(&listed.name)) {
-                // Its writer could not delete it. If somebody else says so, the writer notices.
-                store.delete(&listed.name, Durable::OnReturn)?;
-            } else if self.is_old(&listed.name)? {
-                tracing::debug!("{}: its writer counts as dead", listed.name);
-                store.delete(&listed.name, Durable::OnReturn)?;
-                self.report.intents_broken += 1;
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether a blob is there and older than the grace period.
-    fn is_old(&mut self, name: &BlobName) -> Result<bool> {
-        let (head, bounds) = (self.repository.store.head(name)?, self.bounds());
-        Ok(head.is_some_and(|head| bounds.is_old(self.ages.put_at(name, head.modified, bounds.now))))
-    }
-
-    fn bounds(&self) -> PlanBounds {
+    pub(super) fn bounds(&self) -> PlanBounds {
         PlanBounds {
             grace: self.options.grace,
             now: SystemTime::now(),
@@ -290,10 +250,10 @@ impl PruneRun<'_> {
     }
 
     /// What is there now. The containers in `doomed` do not stay.
-    fn view(&self, doomed: &HashSet<ContainerId>) -> Result<View> {
+    fn view(&mut self, doomed: &HashSet<ContainerId>) -> Result<View> {
         let stuck = self.stuck.iter().flat_map(|claim| &claim.containers);
         let leaving = doomed.iter().chain(stuck).copied().collect();
-        View::take(self.repository, self.forgotten, &leaving, self.stop)
+        View::take(self.repository, self.forgotten, &leaving, &mut self.seen, self.stop)
     }
 
     fn mark<'a>(&'a self, view: &View) -> Result<Marker<'a>> {
@@ -385,7 +345,7 @@ impl PruneRun<'_> {
         let (existing, mut refused) = (self.move_needed(&view, doomed, own)?, 0);
         let store = self.repository.store.as_ref();
         // A snapshot that comes back after a power cut would lack what is deleted now.
-        sync_deletions(store, &[crate::repo::snapshot::blob_name(&SnapshotId([0; 32]))])?;
+        sync_deletions(store, &[snapshot::blob_name(&SnapshotId([0; 32]))])?;
         let names: Vec<BlobName> = existing.iter().map(|(id, _)| blob_name(id)).collect();
         for (id, bytes) in existing {
             match self.check_stop().and_then(|()| store.delete(&blob_name(&id), Durable::AfterSync)) {
@@ -417,7 +377,8 @@ impl PruneRun<'_> {
         own: &ContainerClaim,
     ) -> Result<Vec<(ContainerId, u64)>> {
         let store = self.repository.store.as_ref();
-        let live = self.mark_for_deletion(view)?;
+        let lacking = lacking_orphans(self.repository, view, &|| self.check_stop())?;
+        let live = self.mark_for_deletion(view, &lacking)?;
         if let Some(locks) = &mut self.locks {
             locks.see(&view.all, &live);
         }
@@ -433,32 +394,30 @@ impl PruneRun<'_> {
             }
             sizes.push((id, head.len));
         }
+        // Copies that stay must be found without the segments of those that go. Writers must not find what lacks bases,
+        // so what is needed of such a container moves.
+        let (left, used): (Vec<_>, Vec<_>) =
+            view.retained.take_orphans_used().into_iter().partition(|id| lacking.contains(id));
+        left.iter().try_for_each(|id| mover.move_container(id, &live))?;
         let (written, bytes_written) = mover.finish()?;
-        if !written.is_empty() {
+        for containers in [&written, &used].into_iter().filter(|containers| !containers.is_empty()) {
             check_claim(store, &own.name)?;
-            name_containers(&view.retained, &written)?;
-        }
-        // Copies that stay must be found without the segments of those that go. Writers must not find what lacks bases.
-        let mut used = view.retained.take_orphans_used();
-        if !used.is_empty() {
-            let lacking = lacking_bases(self.repository, &view.all, &|| self.check_stop())?;
-            used.retain(|id| !lacking.contains(id));
-            check_claim(store, &own.name)?;
-            name_containers(&view.retained, &used)?;
+            name_containers(&view.retained, containers)?;
         }
         self.report.containers_written += written.len() as u64;
         self.report.bytes_written += bytes_written;
         Ok(sizes)
     }
 
-    /// Marks what snapshots need, and the bases of everything in containers that stay.
-    fn mark_for_deletion(&self, view: &View) -> Result<LiveSet> {
+    /// Marks what snapshots need, and the bases of everything in containers that stay, without those that are
+    /// `lacking`: what is moved can be found by writers, so it must not lack anything.
+    fn mark_for_deletion(&self, view: &View, lacking: &HashSet<ContainerId>) -> Result<LiveSet> {
         let store = self.repository.store.as_ref();
         let mut marker = self.mark(view)?;
         if self.options.skipped_rule == SkippedRule::BasesOfStaying {
             return Ok(marker.into_live());
         }
-        let mut retained: Vec<&ContainerId> = view.retained.containers.iter().collect();
+        let mut retained: Vec<&ContainerId> = view.retained.containers.difference(lacking).collect();
         retained.sort_unstable();
         for id in retained {
             self.check_stop()?;

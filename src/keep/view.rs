@@ -7,8 +7,12 @@ use std::sync::atomic::AtomicBool;
 use super::withdrawn::WithdrawnNotes;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
+use crate::repo::container::blob_name;
 use crate::repo::index::{ContainerListing, cache_container_indexes};
+use crate::repo::marks::Marks;
+use crate::repo::seen::SeenNames;
 use crate::repo::snapshot::{self, NamedSnapshot};
+use crate::store::{BlobKind, BlobName};
 use crate::types::{ContainerId, SnapshotId};
 
 /// The snapshots and containers at one moment.
@@ -27,24 +31,41 @@ pub struct View {
 
 impl View {
     /// Lists notes of writers, then snapshots, then containers. The snapshots `forgotten` do not count, and the
-    /// containers `leaving` do not stay.
+    /// containers `leaving` do not stay. Adds the names of notes and snapshots to `seen`.
     ///
     /// # Errors
-    /// [`Error::Mark`] for a snapshot that cannot be read; those of the store.
+    /// [`Error::Mark`] for a snapshot that cannot be read; the error of a mark of bad bytes that cannot be read;
+    /// [`Error::Unreadable`] if a listing lacks what was seen before and is there; those of the store.
     pub fn take(
         repository: &Repository,
         forgotten: &[SnapshotId],
         leaving: &HashSet<ContainerId>,
+        seen: &mut SeenNames,
         stop: &AtomicBool,
     ) -> Result<View> {
         let store = &repository.store;
-        let notes = WithdrawnNotes::list(repository)?;
+        let notes = WithdrawnNotes::list(repository, seen)?;
         let (mut snapshots, damaged) = snapshot::list(store.as_ref())?;
+        let listed = snapshots.iter().map(|named| snapshot::blob_name(&named.id));
+        let unread = damaged.iter().filter_map(|(name, _)| BlobName::parse(name).ok());
+        let listed: Vec<BlobName> = listed.chain(unread).collect();
+        seen.check(store.as_ref(), BlobKind::Snapshot, listed)?;
         snapshots.retain(|named| !forgotten.contains(&named.id));
         if let Some((name, error)) = damaged.into_iter().next() {
             return Err(Error::Mark { snapshot: name, reason: Box::new(error) });
         }
-        let listing = ContainerListing::take(store)?.with_salts(&repository.salts);
+        let marks = Marks::read(store.as_ref())?;
+        seen.check(store.as_ref(), BlobKind::Mark, marks.names.iter().cloned())?;
+        // What such a mark lists seems to be sound, and what was stored in its place not to be needed.
+        if let Some((name, error)) = marks.unread().next() {
+            tracing::warn!("{name} cannot be read; if that stays so, run `fhrd check --read-data`");
+            return Err(error.duplicate());
+        }
+        let mut listing = ContainerListing::take_with(store, marks)?.with_salts(&repository.salts);
+        // It may lack others, and what these copy from seems not to be needed.
+        if let Some(id) = listing.add_unlisted()?.first() {
+            return Err(Error::unlisted(blob_name(id)));
+        }
         cache_container_indexes(store.as_ref(), &listing.containers)?;
         // What segments miss must not be taken for absent.
         listing.prove_segments()?;

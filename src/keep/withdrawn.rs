@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::claims::IntentNote;
 use crate::repo::index::ContainerListing;
+use crate::repo::seen::SeenNames;
 use crate::repo::snapshot::{self, NamedSnapshot};
 use crate::store::{BlobKind, BlobName, Durable};
 
@@ -24,9 +25,9 @@ impl WithdrawnNotes {
     /// Lists the notes. They must be listed before the snapshots: a note comes after the snapshot that it withdraws.
     ///
     /// # Errors
-    /// Those of listing the store.
-    pub fn list(repository: &Repository) -> Result<Self> {
-        let listed = repository.store.list(BlobKind::Intent.into())?.into_iter().map(|listed| listed.name);
+    /// Those of listing the store, and of a listing that lacks what was `seen` before and is there.
+    pub fn list(repository: &Repository, seen: &mut SeenNames) -> Result<Self> {
+        let listed = seen.list(repository.store.as_ref(), BlobKind::Intent)?.into_iter().map(|listed| listed.name);
         Ok(WithdrawnNotes { names: listed.filter(|name| name.ends_with(IntentNote::Withdrawn.suffix())).collect() })
     }
 

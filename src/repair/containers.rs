@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use serde::Serialize;
 
-use super::index::is_everything_there;
+use super::index::{is_everything_there, unlistable};
 use super::returned::missing;
 use super::writer::{check_prune, chunk_index, store_container};
 use crate::codec::{Codec, Raw, Scratch, Zstandard};
@@ -81,6 +81,8 @@ pub struct ContainersReport {
     pub missing: Vec<String>,
     /// Damaged containers whose chunks no index segment names, if a snapshot lacks anything.
     pub unnamed: u64,
+    /// Directories that could not be listed. Containers in them that no segment names are not looked at.
+    pub unlistable: Vec<String>,
 }
 
 /// Repairs containers. May be killed at any point and run again.
@@ -111,6 +113,7 @@ fn repair_damaged(repository: &Repository, config: &Config, stop: &Arc<AtomicBoo
         }
     }
     let mut listing = ContainerListing::take(&repository.store)?;
+    report.unlistable = unlistable(&listing);
     let mut damaged: BTreeMap<ContainerId, Error> = BTreeMap::new();
     let mut ids: Vec<ContainerId> = listing.containers.iter().copied().collect();
     ids.sort();
@@ -223,7 +226,11 @@ impl Salvage<'_> {
         }
         repair.chunks_elsewhere = (all - wanted.len()) as u64;
         let name = blob_name(id);
-        let (mut offset, len) = (HEADER_BYTES as u64, store.head(&name)?.map_or(0, |head| head.len));
+        let len = match store.head(&name) {
+            Err(error) if error.is_unreadable() => 0,
+            head => head?.map_or(0, |head| head.len),
+        };
+        let mut offset = HEADER_BYTES as u64;
         while !wanted.is_empty() && offset < len {
             match self.frame(&name, offset) {
                 Ok((raw, next)) => {

@@ -7,31 +7,41 @@
 //! 3. Old segments are deleted, once readable segments name all containers. Until then they still say which chunks are
 //!    in a container that cannot be read.
 //! 4. Missing containers are reported only if a snapshot lacks anything: a prune deletes containers first.
-//! 5. Damaged bundles of snapshots are deleted. A damaged copy of the configuration is written again, and damaged
-//!    catalogues of models are replaced from the records in metadata containers (`catalogue`).
+//! 5. Directories that cannot be listed are reported: the containers in them that no segment names stay unknown.
+//! 6. Damaged blobs of snapshots are written again from copies, and damaged bundles of these are deleted. A damaged
+//!    copy of the configuration is written again, and damaged catalogues of models are replaced from the records in
+//!    metadata containers (`catalogue`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use serde::Serialize;
 
+use super::snapshot_blobs::read_again;
 use super::{catalogue, returned};
 use crate::backup::adopt_orphans;
 use crate::error::{ErrorKind, Result};
-use crate::keep::Marker;
+use crate::keep::{Marker, digest_of_names};
 use crate::repo::Repository;
 use crate::repo::bundle::delete_damaged_bundles;
 use crate::repo::container::blob_name;
 use crate::repo::index::{
-    ContainerListing, SegmentBatches, delete_replaced_segments, delete_unreadable_segments, give_up_lost_containers,
-    read_container_index,
+    ContainerListing, SegmentBatches, delete_replaced_segments, delete_unreadable_segments, drop_deleted_containers,
+    give_up_lost_containers, read_container_index,
 };
 use crate::repo::keys;
 use crate::repo::marks::{Marks, check_writable};
+use crate::repo::pause::pause;
 use crate::repo::snapshot;
 use crate::store::{BlobName, newer_or_wrong};
 use crate::types::ContainerId;
+
+/// Looks for what snapshots need, at most.
+const LOOKS_MAX: u32 = 8;
+/// The pause after the first look, which grows with each.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// What [`repair_index`] did.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -48,6 +58,8 @@ pub struct IndexReport {
     pub returned: u64,
     /// Containers whose own index cannot be read.
     pub unreadable: Vec<String>,
+    /// Directories that could not be listed. Containers in them that no segment names are not looked at.
+    pub unlistable: Vec<String>,
     /// Containers whose own index only a newer version can read.
     pub newer: Vec<String>,
     /// Segments written.
@@ -56,6 +68,8 @@ pub struct IndexReport {
     pub segments_damaged: Vec<String>,
     /// Damaged catalogues of models that were replaced.
     pub catalogues_replaced: u64,
+    /// Damaged blobs of snapshots that were written again from copies.
+    pub snapshots_healed: u64,
     /// Damaged bundles of snapshots that were deleted.
     pub bundles_deleted: u64,
     /// Copies of the configuration written again.
@@ -76,15 +90,21 @@ pub fn repair_index(repository: &Repository, stop: &Arc<AtomicBool>) -> Result<I
     repository.heal_config()?;
     let configs_healed = defects.saturating_sub(repository.config_defects().len()) as u64;
     let key_slots_healed = keys::heal_slots(repository)?;
-    let mut report = IndexReport { configs_healed, key_slots_healed, ..IndexReport::default() };
+    let snapshots_healed = heal_snapshots(repository)?;
+    let mut report = IndexReport { configs_healed, key_slots_healed, snapshots_healed, ..IndexReport::default() };
 
     report.returned = returned::clear(repository)?;
     let mut found = ContainerListing::take(store)?;
     sort_out_newer(&mut found)?;
-    report.segments_damaged = found.damaged.iter().map(|(name, error)| format!("{name}: {error}")).collect();
+    let is_directory = |name: &str| !name.contains('/');
+    let (directories, segments): (Vec<_>, Vec<_>) = found.damaged.iter().partition(|(name, _)| is_directory(name));
+    report.segments_damaged = segments.into_iter().map(|(name, error)| format!("{name}: {error}")).collect();
+    report.unlistable = directories.into_iter().map(|(name, error)| format!("{name}: {error}")).collect();
+    report.unlistable.extend(unlistable(&found));
     let (listing, adopted) = adopt_orphans(repository, Marks::read(repository.store.as_ref())?)?;
     report.adopted = adopted;
-    rebuild(repository, &listing, &mut report)?;
+    let named = rebuild(repository, &listing, &mut report)?;
+    drop_deleted_containers(&listing, &named, stop)?;
     delete_replaced_segments(&ContainerListing::take(store)?)?;
     let mut listing = ContainerListing::take(store)?;
     // Orphans that cannot be adopted are in no segment that is deleted here.
@@ -103,6 +123,22 @@ pub fn repair_index(repository: &Repository, stop: &Arc<AtomicBool>) -> Result<I
     Ok(report)
 }
 
+/// The directories of containers that could not be listed, with the reason of each.
+pub(super) fn unlistable(listing: &ContainerListing) -> Vec<String> {
+    listing.unlistable().into_iter().map(|(directory, error)| format!("{directory}: {error}")).collect()
+}
+
+/// Writes damaged blobs of snapshots again from copies. Returns their number.
+fn heal_snapshots(repository: &Repository) -> Result<u64> {
+    match snapshot::list(repository.store.as_ref()) {
+        Err(error) if error.is_unreadable() => {
+            tracing::warn!("the blobs of snapshots are not looked at: {error}");
+            Ok(0)
+        }
+        listed => Ok(read_again(repository, listed?.1, false)?.healed.len() as u64),
+    }
+}
+
 /// Tells the segments of a newer version from those whose bytes are not what their names say. The store stops reading
 /// if the process is to stop.
 fn sort_out_newer(listing: &mut ContainerListing) -> Result<()> {
@@ -115,8 +151,24 @@ fn sort_out_newer(listing: &mut ContainerListing) -> Result<()> {
 }
 
 /// Whether every snapshot has all that it needs. Then a container that is missing was deleted by a prune, which writes
-/// the segments again only after that.
+/// the segments again only after that. Looks again if something is not found while others change the repository.
 pub(super) fn is_everything_there(repository: &Repository, stop: &AtomicBool) -> Result<bool> {
+    for look in 1..=LOOKS_MAX {
+        let before = digest_of_names(repository.store.as_ref())?;
+        if finds_everything(repository, stop)? {
+            return Ok(true);
+        }
+        if digest_of_names(repository.store.as_ref())? == before {
+            break;
+        }
+        tracing::debug!("something is not found, and the repository has changed meanwhile; looking again");
+        pause(PAUSE * look, stop)?;
+    }
+    Ok(false)
+}
+
+/// Whether one look finds all that snapshots need.
+fn finds_everything(repository: &Repository, stop: &AtomicBool) -> Result<bool> {
     let store = repository.store.as_ref();
     let (snapshots, damaged) = snapshot::list(store)?;
     if !damaged.is_empty() {
@@ -135,13 +187,18 @@ pub(super) fn is_everything_there(repository: &Repository, stop: &AtomicBool) ->
     Ok(true)
 }
 
-/// Writes segments for the containers of all segments. They replace all open segments.
-fn rebuild(repository: &Repository, listing: &ContainerListing, report: &mut IndexReport) -> Result<()> {
+/// Writes segments for the containers of all segments. They replace all open segments. Returns what they name.
+fn rebuild(
+    repository: &Repository,
+    listing: &ContainerListing,
+    report: &mut IndexReport,
+) -> Result<HashSet<ContainerId>> {
     let segments = listing.segments();
     let named: BTreeSet<ContainerId> =
         segments.iter().flat_map(|segment| segment.containers().iter().copied()).collect();
+    let mut read = HashSet::new();
     if named.is_empty() {
-        return Ok(());
+        return Ok(read);
     }
     let store = listing.store();
     let mut batches = SegmentBatches::new(store.as_ref(), &repository.salts);
@@ -150,7 +207,7 @@ fn rebuild(repository: &Repository, listing: &ContainerListing, report: &mut Ind
         match read_container_index(store.as_ref(), id) {
             Ok(index) => {
                 batches.add(*id, index.entries.iter().map(|entry| entry.fingerprint).zip(0..))?;
-                report.containers += 1;
+                read.insert(*id);
             }
             Err(error) if error.kind() == ErrorKind::NotFound => report.missing.push(blob_name(id).into()),
             Err(error) if error.is_unreadable() => {
@@ -162,14 +219,15 @@ fn rebuild(repository: &Repository, listing: &ContainerListing, report: &mut Ind
             Err(error) => return Err(error),
         }
     }
+    report.containers = read.len() as u64;
     note_damaged_pages(listing, report)?;
-    if report.containers == 0 && !report.unreadable.is_empty() {
-        return Ok(());
+    if read.is_empty() && !report.unreadable.is_empty() {
+        return Ok(read);
     }
     let replaced = listing.replaced();
     let replaced = segments.iter().chain(replaced.iter()).map(|segment| segment.name().clone());
     report.segments_written = batches.finish(&replaced.collect::<Vec<_>>())?.len() as u64;
-    Ok(())
+    Ok(read)
 }
 
 /// Notes the segments with pages that cannot be read.

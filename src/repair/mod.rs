@@ -15,6 +15,7 @@ pub mod containers;
 pub mod index;
 pub mod quarantine;
 mod returned;
+mod snapshot_blobs;
 pub mod snapshots;
 mod writer;
 

@@ -30,8 +30,8 @@ use crate::repo::snapshot::{self, NamedSnapshot};
 use crate::repo::{Repository, keys};
 use crate::restore::restore;
 use crate::store::disk::journal::{Entry, Journal};
-use crate::store::disk::replay::{Blobs, Replay};
-use crate::store::{BlobKind, MemoryStore, Store, named};
+use crate::store::disk::replay::{Blobs, Replay, numbers, store_with};
+use crate::store::{BlobKind, Store};
 use crate::types::SnapshotId;
 
 /// States after one change that are tried by default.
@@ -178,12 +178,7 @@ impl Scene {
         self.journal.end();
         let (entries, is_encrypted) = (self.journal.entries(), self.repository.encryption.is_some());
         let states_max = if std::env::var_os("FHRD_POWER_CUTS").is_some() { 1 << 14 } else { STATES_MAX };
-        let (mut replay, mut seen, mut number) = (Replay::new(&self.root()), HashSet::new(), 0u64);
-        let random = || {
-            number += 1;
-            u64::from_le_bytes(blake3::hash(&number.to_le_bytes()).as_bytes()[..8].try_into().unwrap())
-        };
-        let mut random = random;
+        let (mut replay, mut seen, mut random) = (Replay::new(&self.root()), HashSet::new(), numbers());
         let first = self.moments.first().map_or(0, |moment| moment.at);
         for (at, entry) in (1..).zip(&entries) {
             alter(entry).iter().for_each(|entry| replay.apply(entry));
@@ -235,10 +230,7 @@ fn examine(
     (is_encrypted, goes_on): (bool, bool),
     what: &str,
 ) {
-    let store = Arc::new(MemoryStore::new());
-    for (name, bytes) in blobs {
-        store.replace(&named(name), bytes);
-    }
+    let store = store_with(blobs);
     let open = || Repository::open_with(store.clone(), &|| Ok(unlock(*opening(before, after).first().unwrap())));
     let repository = match is_encrypted {
         false => Repository::open(store.clone()).unwrap_or_else(|error| panic!("{what}: {error}")),

@@ -8,6 +8,7 @@
 //! 3. The damaged snapshot is deleted only on request, and only for a replacement that this repair has stored: another
 //!    repair may still withdraw its own. Those that an earlier repair has stored, and that are equal, go with it.
 //!    Without that request, an equal one of an earlier repair serves.
+//! 4. A snapshot whose own blob is damaged is read again, and written again from a copy (`snapshot_blobs`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use lru::LruCache;
 use serde::Serialize;
 
+use super::snapshot_blobs::{ReadAgain, read_again};
 use super::writer::metadata_writer;
 use crate::backup::{EntryTally, MetadataWriter, OpenDirectory};
 use crate::config::Config;
@@ -74,6 +76,8 @@ pub struct SnapshotsReport {
     pub whole: u64,
     /// Snapshots with lost entries.
     pub damaged: Vec<DamagedSnapshot>,
+    /// Snapshots whose own blobs were damaged, and were written again from copies.
+    pub healed: Vec<String>,
     /// Snapshots that cannot be read at all, with the reason.
     pub unreadable: Vec<String>,
     /// Snapshots that stay as they are, because only a newer version can read all of them, with the reason.
@@ -99,9 +103,11 @@ pub fn repair_snapshots(
         // Damaged bundles only have copies.
         bundle::maintain(store, bundle::LOOSE_MIN)?;
     }
-    let (snapshots, unreadable) = snapshot::list(store)?;
+    let (mut snapshots, unreadable) = snapshot::list(store)?;
+    let ReadAgain { snapshots: readable, healed, unreadable } = read_again(repository, unreadable, request.dry_run)?;
+    snapshots.extend(readable);
     let mut listing = ContainerListing::take(&repository.store)?;
-    let readers = Arc::new(ContainerListing::take(&repository.store)?);
+    let readers = readers(repository)?;
     listing.forget_orphans();
     let listing = Arc::new(listing);
     let mut repair = TreeRepair {
@@ -111,7 +117,8 @@ pub fn repair_snapshots(
         tally: EntryTally::default(),
         known: known_directories(),
     };
-    let (mut report, mut may_come_back) = (SnapshotsReport::default(), false);
+    let healed = healed.iter().map(ToString::to_string).collect();
+    let (mut report, mut may_come_back) = (SnapshotsReport { healed, ..SnapshotsReport::default() }, false);
     for named in &snapshots {
         repair.look(named)?;
         if repair.found.dropped_count > 0 && !repair.look_again(repository, named)? {
@@ -168,7 +175,7 @@ impl SnapshotsReport {
         Ok(())
     }
 
-    /// Adds a snapshot that cannot be read, and deletes it on request if its bytes proved wrong.
+    /// Adds a snapshot that cannot be read, and deletes it on request if its bytes proved wrong twice.
     fn add_unreadable(&mut self, store: &dyn Store, request: SnapshotRepair, name: &str, error: &Error) -> Result<()> {
         if error.is_newer() {
             self.newer.push(format!("{name}: {error}"));
@@ -227,8 +234,7 @@ impl TreeRepair {
         if snapshot::is_forgotten(self.reader.store(), &named.id)? {
             return Ok(false);
         }
-        let readers = Arc::new(ContainerListing::take(&repository.store)?);
-        self.reader = ChunkReader::new(repository, readers, CACHE_BYTES);
+        self.reader = ChunkReader::new(repository, readers(repository)?, CACHE_BYTES);
         self.look(named)?;
         Ok(true)
     }
@@ -442,6 +448,13 @@ impl TreeRepair {
         let expected = || format!("{} bytes", node.size);
         Ok((len != node.size).then(|| Error::corrupt("content of a file", 0, expected(), len.to_string())))
     }
+}
+
+/// The containers to read from. One that a listing lacks and a segment names is asked for by name.
+fn readers(repository: &Repository) -> Result<Arc<ContainerListing>> {
+    let mut listing = ContainerListing::take(&repository.store)?;
+    listing.add_unlisted()?;
+    Ok(Arc::new(listing))
 }
 
 fn known_directories() -> KnownDirectories {

@@ -10,7 +10,7 @@
 //! 4. A damaged bundle costs only reads. Whoever meets it and may write deletes it: a backup, which reads some of a
 //!    local store each time, `forget`, `check --read-data` and `repair`.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use minicbor::{Decoder, Encoder};
 
@@ -105,11 +105,56 @@ pub(super) fn find(
     wanted: &mut HashSet<SnapshotId>,
     mut found: impl FnMut(NamedSnapshot, &[u8]),
 ) -> Result<()> {
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    visit(store, |bundle| {
+        let _ = bundle.visit(|id, blob| {
+            if wanted.contains(&id)
+                && let Ok(snapshot) = Snapshot::parse(store, &id, blob)
+            {
+                wanted.remove(&id);
+                found(NamedSnapshot { id, snapshot }, blob);
+            }
+        });
+        !wanted.is_empty()
+    })
+}
+
+/// The ids of the snapshots that bundles have copies of. Some of them may be forgotten.
+///
+/// # Errors
+/// Those of the store. A bundle that cannot be read is a warning.
+pub(super) fn ids(store: &dyn Store) -> Result<HashSet<SnapshotId>> {
+    let mut ids = HashSet::new();
+    visit(store, |bundle| {
+        let _ = bundle.visit(|id, _| _ = ids.insert(id));
+        true
+    })?;
+    Ok(ids)
+}
+
+/// The blobs of the snapshots `wanted`, as far as bundles have copies of them.
+///
+/// # Errors
+/// Those of the store. A bundle that cannot be read is a warning.
+pub(super) fn blobs(store: &dyn Store, wanted: &HashSet<SnapshotId>) -> Result<HashMap<SnapshotId, Vec<u8>>> {
+    let mut blobs = HashMap::new();
+    visit(store, |bundle| {
+        let _ = bundle.visit(|id, blob| {
+            if wanted.contains(&id) {
+                blobs.insert(id, blob.to_vec());
+            }
+        });
+        blobs.len() < wanted.len()
+    })?;
+    Ok(blobs)
+}
+
+/// Calls `each` with one readable bundle after another, until it returns false.
+fn visit(store: &dyn Store, mut each: impl FnMut(&Bundle) -> bool) -> Result<()> {
     let mut bytes = 0;
     for blob in listed(store)? {
-        if wanted.is_empty() {
-            break;
-        }
         bytes = u64::saturating_add(bytes, blob.len);
         if bytes > READ_BYTES_MAX {
             tracing::warn!("reading snapshots one by one: the bundles have more than {} MiB", READ_BYTES_MAX >> 20);
@@ -125,14 +170,9 @@ pub(super) fn find(
             }
             Err(error) => return Err(error),
         };
-        let _ = bundle.visit(|id, blob| {
-            if wanted.contains(&id)
-                && let Ok(snapshot) = Snapshot::parse(store, &id, blob)
-            {
-                wanted.remove(&id);
-                found(NamedSnapshot { id, snapshot }, blob);
-            }
-        });
+        if !each(&bundle) {
+            break;
+        }
     }
     Ok(())
 }

@@ -18,6 +18,7 @@ use std::collections::HashSet;
 use minicbor::{Decode, Encode};
 
 use super::salts::Salt;
+use super::seen::SeenNames;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{BlobKind, BlobName, Store, StoreExt};
 use crate::types::ContainerId;
@@ -177,14 +178,15 @@ impl ContainerClaim {
     fn visit(
         store: &dyn Store,
         kind: ClaimKind,
+        seen: &mut SeenNames,
         mut found: impl FnMut(ContainerClaim),
     ) -> Result<Vec<(BlobName, Error)>> {
-        let (mut damaged, mut seen) = (Vec::new(), HashSet::new());
+        let (mut damaged, mut asked) = (Vec::new(), HashSet::new());
         loop {
             let mut has_vanished = false;
-            let listed = store.list(kind.blob_kind().into())?.into_iter();
+            let listed = seen.list(store, kind.blob_kind())?.into_iter();
             for listed in listed.filter(|listed| !IntentNote::is_note(&listed.name)) {
-                if !seen.insert(listed.name.clone()) {
+                if !asked.insert(listed.name.clone()) {
                     continue;
                 }
                 match ContainerClaim::load(store, &listed.name) {
@@ -205,8 +207,16 @@ impl ContainerClaim {
     /// # Errors
     /// Those of the store.
     pub fn list_with_damaged(store: &dyn Store, kind: ClaimKind) -> Result<ListedClaims> {
+        Self::list_with_seen(store, kind, &mut SeenNames::default())
+    }
+
+    /// As [`Self::list_with_damaged`]. Adds their names to `seen`.
+    ///
+    /// # Errors
+    /// Those of the store. [`Error::Unreadable`] if the listing lacks one that was seen before and is there.
+    pub fn list_with_seen(store: &dyn Store, kind: ClaimKind, seen: &mut SeenNames) -> Result<ListedClaims> {
         let mut claims = Vec::new();
-        let damaged = Self::visit(store, kind, |claim| claims.push(claim))?;
+        let damaged = Self::visit(store, kind, seen, |claim| claims.push(claim))?;
         Ok((claims, damaged))
     }
 
@@ -224,9 +234,21 @@ impl ContainerClaim {
     /// # Errors
     /// As of [`Self::list`].
     pub fn containers_of(store: &dyn Store, kind: ClaimKind) -> Result<HashSet<ContainerId>> {
+        Self::containers_of_seen(store, kind, &mut SeenNames::default())
+    }
+
+    /// As [`Self::containers_of`]. Adds the names of the claims to `seen`.
+    ///
+    /// # Errors
+    /// As of [`Self::list`]. [`Error::Unreadable`] if the listing lacks one that was seen before and is there.
+    pub fn containers_of_seen(
+        store: &dyn Store,
+        kind: ClaimKind,
+        seen: &mut SeenNames,
+    ) -> Result<HashSet<ContainerId>> {
         // One after another: the intents of one long run list the same containers again and again.
         let mut containers = HashSet::new();
-        let damaged = Self::visit(store, kind, |claim| containers.extend(claim.containers))?;
+        let damaged = Self::visit(store, kind, seen, |claim| containers.extend(claim.containers))?;
         fail_if_any(damaged).map(|()| containers)
     }
 }

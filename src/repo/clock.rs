@@ -78,7 +78,7 @@ pub fn describe_future(snapshots: &[NamedSnapshot], now_ns: i64) -> Option<Strin
         1 => Some(format!("snapshot {names} is from the future")),
         count => {
             let now = shown_time(now_ns);
-            Some(format!("{count} snapshots are from the future: {names}; is the clock of this machine right, {now}?"))
+            Some(format!("{count} snapshots are from the future: {names} (this machine says that it is {now})"))
         }
     }
 }
@@ -91,7 +91,9 @@ pub fn describe_future(snapshots: &[NamedSnapshot], now_ns: i64) -> Option<Strin
 pub fn check_clock(snapshots: &[NamedSnapshot], now_ns: i64) -> Result<()> {
     let future = snapshots.iter().filter(|named| named.snapshot.is_future(now_ns)).count();
     match describe_future(snapshots, now_ns).filter(|_| future > 1) {
-        Some(text) => Err(Error::Usage(format!("no rule deletes anything: {text}"))),
+        Some(text) => {
+            Err(Error::Usage(format!("no rule deletes anything: {text}. Is the clock of this machine right?")))
+        }
         None => Ok(()),
     }
 }
@@ -143,7 +145,12 @@ mod tests {
         let text = describe_future(&one, NOW).unwrap();
         assert!(text.contains("of h\\n (2027-01-15") && text.contains("is from the future"), "{text}");
         assert!(check_clock(&one, NOW).is_ok());
+        // Callers go on behind it.
+        assert!(!describe_future(&snapshots(&[-4000, -5000]), NOW).unwrap().ends_with(['.', '?']));
         let error = check_clock(&snapshots(&[1, -4000, -5000, -6000, -7000, -8000]), NOW).unwrap_err().to_string();
-        assert!(error.contains("5 snapshots") && error.contains("...") && error.contains("clock"), "{error}");
+        assert!(
+            error.contains("5 snapshots") && error.contains("...") && error.ends_with("clock of this machine right?"),
+            "{error}"
+        );
     }
 }

@@ -13,6 +13,8 @@ pub mod content;
 mod encryption;
 pub mod features;
 pub mod index;
+#[cfg(test)]
+mod init_power_cut_tests;
 pub mod keys;
 mod known;
 pub mod marks;
@@ -25,6 +27,7 @@ pub mod recipe;
 mod record;
 mod repository;
 pub mod salts;
+pub mod seen;
 pub mod snapshot;
 pub mod snapshot_cache;
 pub mod snapshot_groups;

@@ -167,6 +167,11 @@ pub fn find_entry(
     Ok((find_snapshot(repository, &name.snapshot, filter)?, name.path))
 }
 
+/// A path in a snapshot, for messages. The root is `/`.
+pub fn shown_path(path: &Path) -> String {
+    if path.as_os_str().is_empty() { "/".into() } else { path.display().to_string() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

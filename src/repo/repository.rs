@@ -223,7 +223,8 @@ impl Repository {
             None => (stored.plain_key()?, None),
             Some((suite, opened)) => {
                 let encryption = Encryption::of(&store, suite, opened)?;
-                store = Arc::new(SealedStore::new(store, suite, encryption.keyring.clone()));
+                store =
+                    Arc::new(SealedStore::new(store, suite, encryption.keyring.clone()).with_slots(&encryption.slots));
                 (RepositoryKey(*encryption.keyring.fingerprint_key.bytes()), Some(encryption))
             }
         };

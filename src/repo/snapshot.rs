@@ -26,6 +26,8 @@ pub const EXCLUDES_KEY: &str = "excludes";
 pub const COPIED_FROM_KEY: &str = "copied-from";
 /// Key of [`Snapshot::extra`]: id of the snapshot that this one replaces without some entries, 32 bytes.
 pub const REWRITTEN_FROM_KEY: &str = "rewritten-from";
+/// Key of [`Snapshot::extra`]: an entry without file flags had none. Without this key they were not read. Empty.
+pub const FLAGS_RECORDED_KEY: &str = "file-flags";
 /// Name in [`Snapshot::statistics`]: entries that could not be read, or changed while they were read.
 pub const PROBLEMS: &str = "problems";
 const BYTES_LIMIT: u64 = 64 << 20;
@@ -114,6 +116,11 @@ impl Snapshot {
         self.extra.get(EXCLUDES_KEY).and_then(|bytes| minicbor::decode(bytes).ok()).unwrap_or_default()
     }
 
+    /// Whether a node without file flags says that the entry had none.
+    pub fn records_flags(&self) -> bool {
+        self.extra.contains_key(FLAGS_RECORDED_KEY)
+    }
+
     /// Entries that it lacks, or that changed while they were read. Of a copy, those that were not copied.
     pub fn problems(&self) -> u64 {
         self.statistics.get(PROBLEMS).copied().unwrap_or(0)
@@ -154,7 +161,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// As of [`Self::load`].
-    pub(super) fn parse(store: &dyn Store, id: &SnapshotId, stored: &[u8]) -> Result<Snapshot> {
+    pub fn parse(store: &dyn Store, id: &SnapshotId, stored: &[u8]) -> Result<Snapshot> {
         let name = blob_name(id);
         check_hash(&name, stored)?;
         let blob = store.open_stored(&name, stored.to_vec())?;
@@ -209,10 +216,21 @@ fn decode(name: &str, payload: &[u8]) -> Result<Snapshot> {
 }
 
 impl NamedSnapshot {
-    /// The snapshot from which this one was copied, from repository to repository; its own id if it was not.
+    /// The snapshot that a copy of this one is a copy of: that from which this one was copied, from repository to
+    /// repository. Its own id if it was not copied, or if it was rewritten here: then it lacks entries of that.
     pub fn origin(&self) -> SnapshotId {
+        self.copied_from().filter(|_| !self.is_rewritten()).unwrap_or(self.id)
+    }
+
+    /// The snapshot of which this one is a copy, perhaps rewritten.
+    pub fn copied_from(&self) -> Option<SnapshotId> {
         let recorded = self.snapshot.extra.get(COPIED_FROM_KEY);
-        recorded.and_then(|bytes| bytes.as_slice().try_into().ok()).map_or(self.id, SnapshotId)
+        recorded.and_then(|bytes| bytes.as_slice().try_into().ok()).map(SnapshotId)
+    }
+
+    /// Whether it replaces a snapshot of this repository without some entries.
+    pub fn is_rewritten(&self) -> bool {
+        self.snapshot.extra.contains_key(REWRITTEN_FROM_KEY)
     }
 
     /// Entries that the snapshot lacks because it was copied while they could not be read; 0 if it is no copy.
@@ -312,7 +330,7 @@ pub(super) fn take_unreported(store: &dyn Store, snapshots: &mut Vec<NamedSnapsh
     Ok(snapshots.extract_if(.., |named| named.is_held_by(&intents)).collect())
 }
 
-/// Name of a blob that could not be read, with the error.
+/// Name of a blob that could not be read, or of the directory, with the error.
 pub type Unreadable = (String, Error);
 
 /// Returns all snapshots, oldest first, and those that could not be read.
@@ -334,8 +352,8 @@ pub fn list(store: &dyn Store) -> Result<(Vec<NamedSnapshot>, Vec<Unreadable>)> 
     Ok((snapshots, damaged))
 }
 
-/// Removes the snapshots that are no longer listed: another process has forgotten them since the first listing. One
-/// that is still listed and cannot be found stays.
+/// Removes the snapshots that are no longer listed, nor found by name: another process has forgotten them since the
+/// first listing. One that is still listed and cannot be found stays.
 ///
 /// # Errors
 /// Those of listing the store.
@@ -345,7 +363,11 @@ pub(super) fn drop_forgotten(store: &dyn Store, damaged: &mut Vec<Unreadable>) -
     }
     let listed: HashSet<BlobName> =
         store.list(BlobKind::Snapshot.into())?.into_iter().map(|listed| listed.name).collect();
-    damaged.retain(|(name, error)| error.kind() != ErrorKind::NotFound || listed.contains(name.as_str()));
+    damaged.retain(|(name, error)| {
+        let is_absent = |name| matches!(store.head(&name), Ok(None));
+        let is_gone = || !listed.contains(name.as_str()) && BlobName::parse(name).is_ok_and(is_absent);
+        error.kind() != ErrorKind::NotFound || !is_gone()
+    });
     Ok(())
 }
 

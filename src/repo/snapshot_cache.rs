@@ -18,7 +18,7 @@ use super::bundle::{self, SNAPSHOT_BYTES_MAX};
 use super::paths::{cache_directory, create_private, create_private_file};
 use super::snapshot::{self, LATEST, NamedSnapshot, Snapshot, Unreadable};
 use crate::error::{Error, Result};
-use crate::store::{BlobKind, Store, StoreExt, map_parallel};
+use crate::store::{BlobKind, BlobName, Store, StoreExt, map_parallel};
 use crate::types::SnapshotId;
 
 /// Name of the file in the local cache directory.
@@ -79,6 +79,37 @@ pub fn maintain_bundles(repository: &Repository, loose_min: usize) -> Result<usi
         });
         blobs.into_iter().collect()
     })
+}
+
+/// The names of the snapshots that the local file or a bundle knows. A listing that lacks one of them may be short, or
+/// the snapshot is forgotten.
+///
+/// # Errors
+/// Those of the store.
+pub fn known_names(repository: &Repository) -> Result<Vec<BlobName>> {
+    let mut ids = bundle::ids(repository.store.as_ref())?;
+    visit(&known_bytes(repository), |id, _| _ = ids.insert(id));
+    Ok(ids.iter().map(snapshot::blob_name).collect())
+}
+
+/// The blobs of the snapshots `wanted`, as far as the local file or a bundle has copies of them.
+///
+/// # Errors
+/// Those of the store.
+pub fn known_blobs(repository: &Repository, wanted: &HashSet<SnapshotId>) -> Result<HashMap<SnapshotId, Vec<u8>>> {
+    let mut blobs = bundle::blobs(repository.store.as_ref(), wanted)?;
+    visit(&known_bytes(repository), |id, blob| {
+        if wanted.contains(&id) {
+            blobs.insert(id, blob.to_vec());
+        }
+    });
+    Ok(blobs)
+}
+
+/// The bytes of the local file; none if it cannot be read.
+fn known_bytes(repository: &Repository) -> Vec<u8> {
+    let path = cache_directory(repository).ok().map(|directory| directory.join(SNAPSHOTS_FILE));
+    path.and_then(|path| read_file(&path).ok()).unwrap_or_default()
 }
 
 /// The bytes of the file, and one more than it may have if it has too many.

@@ -18,6 +18,8 @@ pub struct RestoreRoot {
     pub node: Option<Node>,
     /// The only entry to restore, if no directory was asked for.
     pub only: Option<PathBuf>,
+    /// Whether an entry without file flags had none. If not, its flags are not known, and stay as they are.
+    pub records_flags: bool,
 }
 
 impl RestoreRoot {
@@ -26,7 +28,9 @@ impl RestoreRoot {
     /// # Errors
     /// [`Error::Usage`] if the snapshot has no such entry. Those of reading its listings.
     pub fn find(snapshot: &Snapshot, path: Option<&Path>, reader: &mut ChunkReader) -> Result<RestoreRoot> {
-        let mut base = RestoreRoot { listing: snapshot.root, node: snapshot.root_node.clone(), only: None };
+        let records_flags = snapshot.records_flags();
+        let node = snapshot.root_node.clone();
+        let mut base = RestoreRoot { listing: snapshot.root, node, only: None, records_flags };
         let missing = |path: &Path| Error::Usage(format!("the snapshot has no entry {}", path.display()));
         let path = path.unwrap_or(Path::new(""));
         for component in path.components() {
@@ -47,10 +51,19 @@ impl RestoreRoot {
             };
             let node = found.ok_or_else(|| missing(path))?;
             base = match node.kind {
-                NodeKind::Directory => RestoreRoot { listing: node.content, node: Some(node), only: None },
+                NodeKind::Directory => RestoreRoot { listing: node.content, node: Some(node), ..base },
                 _ => RestoreRoot { only: Some(name.into()), node: None, ..base },
             };
         }
+        base.node = base.node.map(|node| with_known_flags(node, records_flags));
         Ok(base)
     }
+}
+
+/// A node that says itself whether its file flags are known. Its snapshot records flags, or does not.
+pub fn with_known_flags(mut node: Node, records_flags: bool) -> Node {
+    if !records_flags {
+        node.forget_absent_flags();
+    }
+    node
 }

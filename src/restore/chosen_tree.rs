@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use super::base::{RestoreRoot, with_known_flags};
 use crate::error::{Error, Result};
 use crate::filesystem::Patterns;
 use crate::repo::reader::ChunkReader;
@@ -133,15 +134,17 @@ pub struct ChosenTree {
     found: Vec<bool>,
     /// Whether any entry was chosen.
     has_chosen: bool,
+    records_flags: bool,
 }
 
 impl ChosenTree {
-    /// Starts at the listing of the root.
-    pub fn new(root: Option<ContentReference>, selection: Selection) -> Self {
+    /// Starts at the root.
+    pub fn new(root: &RestoreRoot, selection: Selection) -> Self {
         let (scope, found) = (selection.root(), vec![false; selection.paths.len()]);
-        let (levels, path) = (Vec::new(), PathBuf::new());
-        let mut tree = ChosenTree { selection, levels, entered: 1, path, held: None, found, has_chosen: false };
-        tree.descend(None, root, scope);
+        let (levels, path, records_flags) = (Vec::new(), PathBuf::new(), root.records_flags);
+        let mut tree =
+            ChosenTree { selection, levels, entered: 1, path, held: None, found, has_chosen: false, records_flags };
+        tree.descend(None, root.listing, scope);
         tree
     }
 
@@ -177,7 +180,7 @@ impl ChosenTree {
             }
             let Some(level) = self.levels.last_mut() else { return Ok(None) };
             match level.cursor.next(reader) {
-                Ok(Some(node)) => self.admit(node),
+                Ok(Some(node)) => self.admit(with_known_flags(node, self.records_flags)),
                 Ok(None) => {
                     if let Some(step) = self.leave() {
                         return Ok(Some(step));

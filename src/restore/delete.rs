@@ -3,23 +3,27 @@
 //! 1. If the restore had a problem, nothing is deleted.
 //! 2. In each directory of the selection, the names in the target are compared with the stored listing. A name that the
 //!    listing lacks is deleted, if the listing could be read whole and the backup had stored the whole directory.
-//! 3. An entry that the selection leaves out stays. [`Remover`] says what else stays.
+//! 3. A file system that ignores case, or normalises names, may list a restored entry under another name than the
+//!    stored one. So an entry stays if a stored name that the directory does not list reaches it.
+//! 4. An entry that the selection leaves out stays. [`Remover`] says what else stays.
+//! 5. An entry that was immutable or append-only goes, too, with a warning that names it.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::base::RestoreRoot;
+use super::base::{RestoreRoot, with_known_flags};
 use super::chosen_tree::{Selection, SelectionScope};
 use super::message::RestoreCounts;
 use super::request::RestoreRequest;
 use crate::error::{Error, Result};
-use crate::filesystem::{Descent, Remover, Target, TargetOptions};
+use crate::filesystem::{Descent, Remover, Target, TargetNotes, TargetOptions};
 use crate::repo::reader::ChunkReader;
 use crate::repo::recipe::ContentReference;
-use crate::repo::tree::{Node, NodeKind, TreeCursor};
+use crate::repo::tree::{FileIdentity, Node, NodeKind, TreeCursor};
 
 /// Deleted paths that are reported, at most.
 const LISTED_MAX: usize = 1000;
@@ -41,7 +45,7 @@ pub fn check_deletion(request: &RestoreRequest) -> Result<()> {
 /// Deletes in a target.
 pub struct Deletion {
     reader: ChunkReader,
-    dry_run: bool,
+    records_flags: bool,
     decisions: Decisions,
 }
 
@@ -49,6 +53,8 @@ pub struct Deletion {
 struct Decisions {
     selection: Selection,
     counts: Arc<RestoreCounts>,
+    notes: Arc<TargetNotes>,
+    dry_run: bool,
     stop: Arc<AtomicBool>,
     listed: Vec<String>,
     /// The directory that is being compared, and its scope.
@@ -82,6 +88,11 @@ impl Remover for Decisions {
         }
     }
 
+    fn unlocked(&mut self, path: &Path) {
+        let what = if self.dry_run { "would be deleted" } else { "deleted" };
+        self.notes.warn_always(&format!("{}: {what} although it was immutable or append-only", path.display()));
+    }
+
     fn problem(&mut self, error: Error) {
         self.counts.problem(&error);
     }
@@ -97,12 +108,13 @@ impl Deletion {
         reader: ChunkReader,
         request: &RestoreRequest,
         counts: Arc<RestoreCounts>,
+        notes: Arc<TargetNotes>,
         stop: Arc<AtomicBool>,
     ) -> Self {
         let (selection, directory) = (request.selection.clone(), PathBuf::new());
-        let scope = selection.root();
-        let decisions = Decisions { selection, counts, stop, listed: Vec::new(), directory, scope };
-        Deletion { reader, dry_run: request.dry_run, decisions }
+        let (scope, dry_run) = (selection.root(), request.dry_run);
+        let decisions = Decisions { selection, counts, notes, dry_run, stop, listed: Vec::new(), directory, scope };
+        Deletion { reader, records_flags: true, decisions }
     }
 
     /// Compares everything below `base`, and deletes below `root`, which was opened with `options`. Returns the paths.
@@ -121,6 +133,7 @@ impl Deletion {
         let unknown = Node { kind: NodeKind::Directory, partial: true, ..Node::default() };
         let node = Node { content: base.listing, ..base.node.clone().unwrap_or(unknown) };
         let scope = self.decisions.selection.root();
+        self.records_flags = base.records_flags;
         let mut levels = vec![self.compare(&descent, node, scope)?];
         while let Some(level) = levels.last_mut() {
             self.decisions.check()?;
@@ -154,23 +167,25 @@ impl Deletion {
                 return Ok(compared);
             }
         };
-        let mut listing = StoredNames::new(compared.node.content);
+        let mut listing = StoredNames::new(compared.node.content, self.records_flags);
+        let mut spellings = Spellings::default();
         let mut missing: Vec<OsString> = Vec::new();
         for name in names {
-            let Some(node) = listing.find(&name, &mut self.reader)? else {
-                missing.push(name);
-                continue;
-            };
-            if node.kind == NodeKind::Directory {
-                let path = descent.path().join(OsStr::from_bytes(&node.name));
-                if let Some(scope) = self.decisions.selection.enter(scope, &path, true) {
-                    compared.directories.push((node, scope));
-                }
+            let found = listing.find(&name, &mut self.reader, |unlisted| spellings.add(descent, unlisted))?;
+            match found {
+                Some(node) => self.descend(&mut compared, descent, node),
+                None => missing.push(name),
             }
         }
+        let unread = listing.finish(&mut self.reader, |unlisted| spellings.add(descent, unlisted))?;
+        spellings.directories.drain(..).for_each(|node| self.descend(&mut compared, descent, node));
         compared.directories.reverse();
-        if let Some(error) = listing.finish(&mut self.reader)? {
+        if let Some(error) = unread {
             self.decisions.counts.unreadable(&error, &descent.path().display().to_string());
+            return Ok(compared);
+        }
+        if let Some(error) = spellings.error.take() {
+            self.decisions.counts.problem(&error);
             return Ok(compared);
         }
         if compared.node.partial {
@@ -178,11 +193,56 @@ impl Deletion {
         }
         (self.decisions.scope, self.decisions.directory) = (scope, descent.path().to_path_buf());
         for name in missing {
+            if spellings.reach(descent, &name) {
+                tracing::info!("{}: stays, the snapshot spells it otherwise", descent.path().join(&name).display());
+                continue;
+            }
             let before = self.decisions.counts.deleted.get();
-            descent.remove(&name, self.dry_run, &mut self.decisions)?;
-            compared.is_changed |= !self.dry_run && self.decisions.counts.deleted.get() > before;
+            descent.remove(&name, self.decisions.dry_run, &mut self.decisions)?;
+            compared.is_changed |= !self.decisions.dry_run && self.decisions.counts.deleted.get() > before;
         }
         Ok(compared)
+    }
+
+    /// Notes a subdirectory that both sides have.
+    fn descend(&self, compared: &mut ComparedDirectory, descent: &Descent, node: Node) {
+        if node.kind == NodeKind::Directory {
+            let path = descent.path().join(OsStr::from_bytes(&node.name));
+            if let Some(scope) = self.decisions.selection.enter(compared.scope, &path, true) {
+                compared.directories.push((node, scope));
+            }
+        }
+    }
+}
+
+/// What stored names reach in a directory of the target that does not list these names.
+#[derive(Default)]
+struct Spellings {
+    reached: BTreeSet<FileIdentity>,
+    directories: Vec<Node>,
+    /// Why it is not known what a name reaches.
+    error: Option<Error>,
+}
+
+impl Spellings {
+    /// Looks where the name of `node` leads, which the directory on top of `descent` does not list.
+    fn add(&mut self, descent: &Descent, node: Node) {
+        match descent.identity(&node) {
+            Ok(Some(identity)) => {
+                self.reached.insert(identity);
+                self.directories.extend(Some(node).filter(|node| node.kind == NodeKind::Directory));
+            }
+            Ok(None) => {}
+            Err(error) => self.error = self.error.take().or(Some(error)),
+        }
+    }
+
+    /// Whether one of the names reaches the entry that is listed as `name`.
+    fn reach(&self, descent: &Descent, name: &OsStr) -> bool {
+        let listed = Node { name: name.as_bytes().to_vec(), ..Node::default() };
+        // What cannot be looked at may be one of them.
+        !self.reached.is_empty()
+            && descent.identity(&listed).map_or(true, |found| found.is_some_and(|found| self.reached.contains(&found)))
     }
 }
 
@@ -190,19 +250,20 @@ impl Deletion {
 struct StoredNames {
     cursor: TreeCursor,
     next: Option<Node>,
+    records_flags: bool,
     /// Why the rest cannot be read.
     error: Option<Error>,
 }
 
 impl StoredNames {
-    fn new(listing: Option<ContentReference>) -> Self {
-        StoredNames { cursor: TreeCursor::open(listing), next: None, error: None }
+    fn new(listing: Option<ContentReference>, records_flags: bool) -> Self {
+        StoredNames { cursor: TreeCursor::open(listing), next: None, records_flags, error: None }
     }
 
     /// Reads the next node. The end, and damage, leave none.
     fn advance(&mut self, reader: &mut ChunkReader) -> Result<()> {
         self.next = match self.cursor.next(reader) {
-            Ok(next) => next,
+            Ok(next) => next.map(|node| with_known_flags(node, self.records_flags)),
             Err(error) if error.is_unreadable() => {
                 (self.cursor, self.error) = (TreeCursor::open(None), Some(error));
                 None
@@ -212,22 +273,61 @@ impl StoredNames {
         Ok(())
     }
 
-    fn find(&mut self, name: &OsStr, reader: &mut ChunkReader) -> Result<Option<Node>> {
-        if self.next.is_none() {
-            self.advance(reader)?;
+    /// Takes the node of `name`, and gives those before it, which nobody has asked for, to `unlisted`.
+    fn find(&mut self, name: &OsStr, reader: &mut ChunkReader, mut unlisted: impl FnMut(Node)) -> Result<Option<Node>> {
+        loop {
+            if self.next.is_none() {
+                self.advance(reader)?;
+            }
+            match self.next.take_if(|node| node.name.as_slice() <= name.as_bytes()) {
+                Some(node) if node.name == name.as_bytes() => return Ok(Some(node)),
+                Some(node) => unlisted(node),
+                None => return Ok(None),
+            }
         }
-        while self.next.as_ref().is_some_and(|node| node.name.as_slice() < name.as_bytes()) {
-            self.advance(reader)?;
-        }
-        Ok(self.next.clone().filter(|node| node.name == name.as_bytes()))
     }
 
-    /// Reads the rest. Returns the damage that was met.
-    fn finish(mut self, reader: &mut ChunkReader) -> Result<Option<Error>> {
-        self.advance(reader)?;
-        while self.next.is_some() {
-            self.advance(reader)?;
+    /// Reads the rest, and gives it to `unlisted`. Returns the damage that was met.
+    fn finish(mut self, reader: &mut ChunkReader, mut unlisted: impl FnMut(Node)) -> Result<Option<Error>> {
+        loop {
+            if self.next.is_none() {
+                self.advance(reader)?;
+            }
+            match self.next.take() {
+                Some(node) => unlisted(node),
+                None => return Ok(self.error),
+            }
         }
-        Ok(self.error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn an_entry_that_a_stored_name_reaches_stays_whatever_the_directory_calls_it() {
+        // A second name that the directory does not list is what a file system that ignores case has.
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::write(path("README"), b"restored").unwrap();
+        fs::hard_link(path("README"), path("Readme")).unwrap();
+        fs::write(path("other"), b"").unwrap();
+        fs::create_dir(path("Docs")).unwrap();
+        let target = Target::create(directory.path(), TargetOptions::default()).unwrap();
+        let descent = Descent::new(Arc::new(target));
+        let node = |name: &str, kind| Node { name: name.into(), kind, ..Node::default() };
+        let mut spellings = Spellings::default();
+        assert!(!spellings.reach(&descent, OsStr::new("README")));
+        for node in [node("Readme", NodeKind::File), node("gone", NodeKind::File), node("Docs", NodeKind::Directory)] {
+            spellings.add(&descent, node);
+        }
+        let reached = ["README", "Docs", "other"].map(|name| spellings.reach(&descent, OsStr::new(name)));
+        assert_eq!((reached, spellings.directories.len()), ([true, true, false], 1));
+        assert!(spellings.error.is_none());
+        // A name that leads nowhere is no reason to keep; one that cannot be looked at is one to delete nothing.
+        spellings.add(&descent, node("../x", NodeKind::File));
+        assert!(spellings.error.is_some());
     }
 }

@@ -83,11 +83,20 @@ pub fn looks_same(node: &Node, existing: &Node) -> bool {
 
 /// Whether an entry already has the metadata that a restore can set.
 pub fn has_metadata(node: &Node, existing: &Node) -> bool {
-    differences(node, existing).is_empty()
+    differences(node, existing, FileFlags::default()).is_empty()
 }
 
-/// What differs of the metadata that a restore can set.
-pub fn differences(node: &Node, existing: &Node) -> Vec<&'static str> {
+/// A file that takes the place of `replaced`. If its own flags are not known, it has those of that file.
+pub fn with_flags_of(mut node: Node, replaced: Option<&Node>) -> Node {
+    let is_known = |replaced: &&Node| replaced.kind == node.kind && replaced.knows_flags();
+    if let Some(replaced) = replaced.filter(is_known).filter(|_| !node.knows_flags()) {
+        node.set_file_flags(replaced.file_flags());
+    }
+    node
+}
+
+/// What differs of the metadata that a restore can set, where the target has `refused` these flags.
+pub fn differences(node: &Node, existing: &Node, refused: FileFlags) -> Vec<&'static str> {
     let is_root = rustix::process::geteuid().is_root();
     let owner = |node: &Node| if is_root { (node.uid, node.gid) } else { (0, 0) };
     let mode = |node: &Node| if node.kind == NodeKind::Symlink { 0 } else { node.mode };
@@ -99,18 +108,17 @@ pub fn differences(node: &Node, existing: &Node) -> Vec<&'static str> {
         (node.mtime != existing.mtime, "the time of change"),
         (atime(node) != atime(existing), "the time of access"),
         (!has_attributes(node, existing), "the extended attributes or ACLs"),
-        (settable(node, is_root) != settable(existing, is_root), "the file flags"),
+        (node.knows_flags() && !has_flags(node, existing, is_root, refused), "the file flags"),
     ];
     differs.into_iter().filter(|(differs, _)| *differs).map(|(_, what)| what).collect()
 }
 
-/// The flags that this user may set.
-fn settable(node: &Node, is_root: bool) -> FileFlags {
-    let flags = node.file_flags();
-    match is_root {
-        true => flags,
-        false => FileFlags { bits: flags.bits & !FileFlags::ONLY_ROOT, project: 0 },
-    }
+/// Whether an entry has the flags of `node`, as far as this user may set them and the target takes them.
+fn has_flags(node: &Node, existing: &Node, is_root: bool, refused: FileFlags) -> bool {
+    let bits = if is_root { !refused.bits } else { !refused.bits & !FileFlags::ONLY_ROOT };
+    let [stored, found] = [node, existing].map(Node::file_flags);
+    let has_project = !is_root || refused.project != 0 || stored.project == found.project;
+    (stored.bits & bits) == (found.bits & bits) && has_project
 }
 
 #[cfg(test)]
@@ -149,6 +157,27 @@ mod tests {
         assert_eq!(verdict(Overwrite::Never, &link(b"b")), Treatment::Keep);
         assert_eq!(verdict(Overwrite::IfChanged, &file(0, 100)), Treatment::Replace);
         assert_eq!(verdict(Overwrite::IfNewer, &file(0, 100)), Treatment::Keep);
+    }
+
+    #[test]
+    fn flags_that_are_not_known_or_that_the_target_refuses_make_no_difference() {
+        let flagged = |bits, project| {
+            let mut node = file(1, 1);
+            node.set_file_flags(FileFlags { bits, project });
+            node
+        };
+        let differs = |node: &Node, existing: &Node, bits, project| {
+            !differences(node, existing, FileFlags { bits, project }).is_empty()
+        };
+        let (plain, stored) = (flagged(0, 0), flagged(0x40 | 0x8, 0));
+        assert!(differs(&stored, &plain, 0, 0) && differs(&plain, &stored, 0, 0));
+        assert!(differs(&stored, &plain, 0x8, 0) && !differs(&stored, &plain, 0x48, 0));
+        let mut unknown = file(1, 1);
+        unknown.forget_absent_flags();
+        assert!(!differs(&unknown, &stored, 0, 0) && !has_metadata(&stored, &unknown));
+        if rustix::process::geteuid().is_root() {
+            assert!(differs(&flagged(0, 7), &plain, 0x48, 0) && !differs(&flagged(0, 7), &plain, 0, 7));
+        }
     }
 
     #[test]

@@ -84,8 +84,8 @@ impl RestoreCounts {
 
     /// Logs and counts the rest of a directory whose stored listing is unreadable: damaged or too new.
     pub fn unreadable(&self, error: &Error, path: &str) {
-        let path = if path.is_empty() { String::new() } else { format!("cannot restore {path}: ") };
-        tracing::error!("{path}{error}");
+        let path = if path.is_empty() { "/" } else { path };
+        tracing::error!("cannot restore {path}: {error}");
         self.count(error);
     }
 

@@ -10,8 +10,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use super::base::RestoreRoot;
 use super::chosen_tree::{ChosenTree, Left, TreeStep};
-use super::existing::{Overwrite, Treatment, has_metadata};
+use super::existing::{Overwrite, Treatment, differences, with_flags_of};
 use super::file_plan::FilePlan;
 use super::inodes::Inodes;
 use super::message::{FinishedEntry, InodeState, OpenFiles, Permit, PlannedBatch, RestoreCounts, RestoreLink};
@@ -23,8 +24,7 @@ use crate::filesystem::{Descent, SourceFile, Target};
 use crate::metrics::Progress;
 use crate::pipeline::{Emit, Source};
 use crate::repo::reader::ChunkReader;
-use crate::repo::recipe::ContentReference;
-use crate::repo::tree::{Node, NodeKind};
+use crate::repo::tree::{FileFlags, Node, NodeKind};
 use crate::types::RepositoryKey;
 
 /// Inodes with several names are remembered in at most one part in this many of the cache's bytes.
@@ -47,8 +47,8 @@ pub struct PlanStage<'a> {
 /// What the stage shares with the rest of the restore.
 pub struct PlanParts<'a> {
     pub reader: ChunkReader,
-    /// Listing of the snapshot's root.
-    pub root: Option<ContentReference>,
+    /// What is restored.
+    pub root: &'a RestoreRoot,
     pub target: Arc<Target>,
     /// Key of the fingerprints.
     pub key: RepositoryKey,
@@ -158,7 +158,7 @@ impl<'a> PlanStage<'a> {
         match Treatment::of(self.overwrite, &node, &existing) {
             Treatment::Keep => self.keep(&node),
             Treatment::Replace => return self.create(node, Some(existing), None, emit),
-            Treatment::Same if self.overwrite == Overwrite::Never => self.same(&node),
+            Treatment::Same if self.overwrite == Overwrite::Never => self.same(&node, "unchanged"),
             treatment => return self.compare(node, existing, treatment == Treatment::Compare, emit),
         }
         Ok(())
@@ -180,7 +180,8 @@ impl<'a> PlanStage<'a> {
         {
             return self.create(node, Some(existing), old, emit);
         }
-        if !has_metadata(&node, &existing) {
+        let differing = differences(&node, &existing, FileFlags::default());
+        if !differing.is_empty() {
             // The other names of an inode would change with it.
             if is_file && existing.hard_link.is_some() {
                 return self.create(node, Some(existing), old, emit);
@@ -193,14 +194,19 @@ impl<'a> PlanStage<'a> {
             problems.extend(applied.err());
             problems.iter().for_each(|error| self.counts.problem(error));
         }
-        self.same(&node);
+        let what = match (differing.is_empty(), self.dry_run) {
+            (true, _) => "unchanged".into(),
+            (false, true) => format!("the same content, would set {}", differing.join(", ")),
+            (false, false) => format!("the same content, set {}", differing.join(", ")),
+        };
+        self.same(&node, &what);
         Ok(())
     }
 
-    /// Notes an entry that was there already.
-    fn same(&mut self, node: &Node) {
+    /// Notes an entry whose content was there already, and says what became of it.
+    fn same(&mut self, node: &Node, what: &str) {
         let path = self.path_of(node);
-        tracing::info!("{}: unchanged", path.display());
+        tracing::info!("{}: {what}", path.display());
         self.counts.unchanged.add(1);
         self.progress.files_done.add(u64::from(node.kind == NodeKind::File));
         self.progress.bytes_read.add(node.size);
@@ -286,7 +292,7 @@ impl<'a> PlanStage<'a> {
             };
             let treatment = Treatment::of(self.overwrite, &node, existing);
             if is_linked || (treatment == Treatment::Same && self.overwrite == Overwrite::Never) {
-                self.same(&node);
+                self.same(&node, "unchanged");
                 return Ok(());
             }
             if treatment == Treatment::Keep {
@@ -333,6 +339,7 @@ impl<'a> PlanStage<'a> {
         let token = self.files.token(&node)?;
         let path = self.path_of(&node);
         let (digest, path_len, content) = (node.file_digest(), path.as_os_str().len(), node.content);
+        let node = with_flags_of(node, replaced.as_ref());
         // In a new directory nothing can be replaced or continued. What becomes of an inode with several names must be
         // known when the next name comes.
         let is_planned = self.descent.is_new() && replaced.is_none() && digest.is_none();

@@ -117,7 +117,7 @@ pub fn restore(
     check_deletion(&request)?;
     let mut options = TargetOptions { dry_run: request.dry_run, sync: request.sync, ..TargetOptions::default() };
     repository.store.local_path().into_iter().for_each(|path| options.protect(&path));
-    cache_directory(repository).iter().for_each(|path| options.protect(&path));
+    cache_directory(repository).iter().for_each(|path| options.protect(path));
     let listing = Arc::new(ContainerListing::take(&repository.store)?);
     let reader = || ChunkReader::new(repository, listing.clone(), METADATA_CACHE_BYTES);
     let base = RestoreRoot::find(&snapshot.snapshot, request.base.as_deref(), &mut reader());
@@ -134,7 +134,7 @@ pub fn restore(
     let locating = plan_reader.sharing(LOCATE_INDEX_BYTES);
     let parts = PlanParts {
         reader: plan_reader,
-        root: base.listing,
+        root: &base,
         target: root.clone(),
         key: repository.key,
         counts: counts.clone(),
@@ -155,7 +155,7 @@ pub fn restore(
         let mut problems = Vec::new();
         root.finish_root(root_node, &mut problems);
         problems.iter().for_each(|error| counts.problem(error));
-        let deletion = Deletion::new(reader(), &request, counts.clone(), stop.clone());
+        let deletion = Deletion::new(reader(), &request, counts.clone(), options.notes.clone(), stop.clone());
         let deleted = if request.delete { deletion.run(&base, &root, options.clone())? } else { Vec::new() };
         Ok((stages, deleted))
     };
@@ -167,7 +167,7 @@ pub fn restore(
         let (target, key, counts, stop) = (Arc::new(target), repository.key, counts.clone(), stop.clone());
         let verification = Verification { reader: reader(), target, key, counts, stop };
         root_node.into_iter().for_each(|node| verification.root(node));
-        verification.run(base.listing, request.selection.clone())?;
+        verification.run(&base, request.selection.clone())?;
     }
     if counts.damaged.get() > 0 && is_forgotten(repository.store.as_ref(), &snapshot.id)? {
         return Err(forgotten(&snapshot.id));

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::base::RestoreRoot;
 use super::chosen_tree::{ChosenTree, Selection, TreeStep};
 use super::comparison::FileComparison;
 use super::existing::differences;
@@ -16,7 +17,6 @@ use super::message::RestoreCounts;
 use crate::error::{Error, Result};
 use crate::filesystem::{Descent, Target};
 use crate::repo::reader::ChunkReader;
-use crate::repo::recipe::ContentReference;
 use crate::repo::tree::{Node, NodeKind};
 use crate::types::RepositoryKey;
 
@@ -39,7 +39,7 @@ impl Verification {
     ///
     /// # Errors
     /// [`Error::Interrupted`], and those of reading the repository, except damage.
-    pub fn run(mut self, root: Option<ContentReference>, selection: Selection) -> Result<()> {
+    pub fn run(mut self, root: &RestoreRoot, selection: Selection) -> Result<()> {
         let mut tree = ChosenTree::new(root, selection);
         let mut descent = Descent::new(self.target.clone());
         let mut comparison = FileComparison::new(self.key);
@@ -75,7 +75,7 @@ impl Verification {
         }
         match descent.existing(node) {
             Ok(Some(existing)) => {
-                if let Some(difference) = metadata_difference(node, &existing) {
+                if let Some(difference) = self.metadata_difference(node, &existing) {
                     self.differs(descent, node, difference);
                 }
             }
@@ -89,7 +89,7 @@ impl Verification {
     pub fn root(&self, node: &Node) {
         match self.target.captured_root() {
             Ok(existing) => {
-                if let Some(difference) = metadata_difference(node, &existing) {
+                if let Some(difference) = self.metadata_difference(node, &existing) {
                     let error = std::io::Error::other(difference);
                     self.counts.problem(&Error::io("verify", self.target.path_of(Path::new("")), error));
                 }
@@ -133,21 +133,21 @@ impl Verification {
             return Ok(Some("it differs from the snapshot".into()));
         }
         if node.kind != NodeKind::File {
-            return Ok(metadata_difference(node, &existing));
+            return Ok(self.metadata_difference(node, &existing));
         }
         let file = descent.open_existing(&existing)?;
         let stop = || self.stop.load(Ordering::Relaxed);
         let is_same =
             file.size() == node.size && comparison.holds(file.file(), node.content, &mut self.reader, stop)?;
         match is_same {
-            true => Ok(metadata_difference(node, &existing)),
+            true => Ok(self.metadata_difference(node, &existing)),
             false => Ok(Some("its content differs from the snapshot".into())),
         }
     }
-}
 
-/// What differs of an entry's metadata.
-fn metadata_difference(node: &Node, existing: &Node) -> Option<String> {
-    let differences = differences(node, existing);
-    (!differences.is_empty()).then(|| format!("it differs from the snapshot: {}", differences.join(", ")))
+    /// What differs of an entry's metadata. What the target has refused is a warning of the restore.
+    fn metadata_difference(&self, node: &Node, existing: &Node) -> Option<String> {
+        let differences = differences(node, existing, self.target.refused_flags(existing.device));
+        (!differences.is_empty()).then(|| format!("it differs from the snapshot: {}", differences.join(", ")))
+    }
 }

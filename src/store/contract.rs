@@ -144,6 +144,11 @@ fn overwrites(store: &impl Store) {
     assert_eq!(store.get_range(&name, 0, 6, Reading::Once).expect("reads"), b"second", "not from a cache");
     assert_eq!(store.get(&name, 100).expect("reads"), b"second");
     assert_eq!(store.list(BlobKind::Snapshot.into()).expect("lists").len(), 1);
+    let stored = store.get_stored(&name, 100).expect("reads what is stored");
+    store.overwrite(&name, &[b"damage"]).expect("replaces it");
+    store.overwrite_stored(&name, &stored).expect("replaces it");
+    assert_eq!(store.get_stored(&name, 100).expect("reads what is stored"), stored);
+    assert_eq!(store.get(&name, 100).expect("reads"), b"second");
 }
 
 fn missing_blobs(store: &impl Store) {

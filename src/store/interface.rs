@@ -224,6 +224,12 @@ pub trait Sealing {
     /// [`Corrupt`](crate::Error::Corrupt) if these are not bytes that the store kept under such a name.
     fn open_stored(&self, name: &BlobName, stored: Vec<u8>) -> Result<Vec<u8>>;
 
+    /// As [`Store::overwrite`], with the bytes that the store kept for the blob.
+    ///
+    /// # Errors
+    /// Those of [`Store::overwrite`].
+    fn overwrite_stored(&self, name: &BlobName, stored: &[u8]) -> Result<()>;
+
     /// As [`StoreExt::stored_hash`].
     ///
     /// # Errors
@@ -289,6 +295,17 @@ pub trait StoreExt: Store {
         match self.sealing() {
             Some(sealing) => sealing.open_stored(name, stored),
             None => Ok(stored),
+        }
+    }
+
+    /// As [`Store::overwrite`], with the bytes that the store kept for the blob: see [`StoreExt::get_stored`].
+    ///
+    /// # Errors
+    /// Those of [`Store::overwrite`].
+    fn overwrite_stored(&self, name: &BlobName, stored: &[u8]) -> Result<()> {
+        match self.sealing() {
+            Some(sealing) => sealing.overwrite_stored(name, stored),
+            None => self.overwrite(name, &[stored]),
         }
     }
 

@@ -4,6 +4,7 @@
 
 use std::borrow::Borrow;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::path::Path;
 use std::str::FromStr;
@@ -139,7 +140,7 @@ impl fmt::Display for BlobKind {
 
 /// The name of a blob: relative, like `containers/ab/abcdef`. Its components consist of `a`-`z`, `0`-`9`, `.`, `-` and
 /// `_` and do not start with a dot.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BlobName {
     // The text comes first, so that names are ordered by it.
     text: Arc<str>,
@@ -225,6 +226,13 @@ impl AsRef<str> for BlobName {
 impl AsRef<Path> for BlobName {
     fn as_ref(&self) -> &Path {
         Path::new(&*self.text)
+    }
+}
+
+// The text decides, as for `str`: a name can be looked up as text.
+impl Hash for BlobName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
     }
 }
 
@@ -332,6 +340,8 @@ pub(crate) fn named(text: &str) -> BlobName {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]
@@ -352,6 +362,12 @@ mod tests {
         assert!(container.starts_with("containers/ab/abab"), "{container}");
         assert!(BlobPrefix::Containers(0xab).covers(&container) && !BlobPrefix::Containers(0xac).covers(&container));
         assert_eq!(BlobName::random(BlobKind::Intent, &[1; 16]), format!("intents/{}", "01".repeat(16)).as_str());
+    }
+
+    #[test]
+    fn a_name_is_found_as_text() {
+        let names: HashSet<BlobName> = [named("snapshots/ab"), named("config")].into();
+        assert!(names.contains("snapshots/ab") && names.contains("config") && !names.contains("snapshots"));
     }
 
     #[test]

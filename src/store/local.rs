@@ -9,6 +9,7 @@
 //! 4. Files with invalid names, such as a desktop's own files or `lost+found`, are not listed.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
 use std::io::{ErrorKind, Read};
 use std::num::NonZeroUsize;
@@ -23,11 +24,11 @@ use rustix::io::{pread, retry_on_intr};
 
 use super::disk::{create_directory, remove_file, sync_directory};
 use super::local_listing::{is_absent, is_behind_link, is_lost_data, list_directory};
-use super::name::{TEMPORARY_PREFIX, check_len, check_range, missing};
+use super::name::{TEMPORARY_PREFIX, check_len, check_range, is_slot_id, missing};
 use super::temporary::{Temporary, clean, is_temporary_name};
 use super::{
-    BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice, Reading,
-    Sealing, Store, StoreExt, StoreProperties,
+    BlobKind, BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice,
+    Reading, Sealing, Store, StoreExt, StoreProperties,
 };
 use crate::error::{Error, Result};
 
@@ -204,12 +205,17 @@ fn is_regular(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|metadata| metadata.is_file())
 }
 
-/// Whether `entry` is all that a killed `init` leaves: the directory of temporaries, with nothing but those in it.
+/// Whether `entry` is all that a killed `init` leaves: the directory of temporaries or that of key slots, with nothing
+/// but those in it.
 fn is_leftover(entry: &fs::DirEntry) -> bool {
-    let is_temporary = |inner: std::io::Result<fs::DirEntry>| inner.is_ok_and(|it| is_temporary_name(&it.file_name()));
-    entry.file_name() == TEMPORARY_PREFIX
-        && entry.file_type().is_ok_and(|kind| kind.is_dir())
-        && fs::read_dir(entry.path()).is_ok_and(|mut inner| inner.all(is_temporary))
+    let is_own = match entry.file_name().to_str() {
+        Some(TEMPORARY_PREFIX) => is_temporary_name,
+        Some(name) if name == BlobKind::Key.directory() => |name: &OsStr| name.to_str().is_some_and(is_slot_id),
+        _ => return false,
+    };
+    entry.file_type().is_ok_and(|kind| kind.is_dir())
+        && fs::read_dir(entry.path())
+            .is_ok_and(|mut inner| inner.all(|inner| inner.is_ok_and(|inner| is_own(&inner.file_name()))))
 }
 
 impl Store for LocalStore {

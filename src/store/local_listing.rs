@@ -12,11 +12,9 @@ use std::path::Path;
 
 use super::ListedBlob;
 use super::kind::{BlobKind, BlobName};
-use super::name::{TEMPORARY_PREFIX, is_component};
+use super::name::{HASH_DIGITS, TEMPORARY_PREFIX, is_component};
 use crate::error::{Error, Result};
 
-/// Digits of a hash in the name of a blob.
-const HASH_DIGITS: usize = 64;
 /// Components of the longest name of a blob.
 const COMPONENTS_MAX: usize = 3;
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use super::blob::read_stream;
-use super::name::{check_len, check_range, missing};
+use super::name::{check_len, check_range, is_left_by_init, missing};
 use super::{
     BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice, Reading,
     Sealing, Store, StoreProperties,
@@ -117,7 +117,7 @@ impl Store for MemoryStore {
     }
 
     fn is_unused(&self) -> Result<bool> {
-        Ok(self.blobs().is_empty())
+        Ok(self.blobs().keys().all(|name| is_left_by_init(name)))
     }
 
     fn puts_exclusively(&self, _: &BlobName) -> Result<bool> {

@@ -34,6 +34,7 @@ pub mod runtime;
 mod scheme;
 mod sealed;
 mod sftp;
+mod slots_in_use;
 mod stopping;
 mod temporary;
 
@@ -57,6 +58,7 @@ pub use interface::{
 pub use kind::{BlobKind, BlobName, BlobPrefix};
 pub use local::{LocalStore, sync_deletions};
 pub use memory::MemoryStore;
+pub use name::is_slot_id;
 pub use observed::{ObservedStore, StoreCall, StoreObserver};
 pub use options::{AccessKey, Patience, StoreOptions};
 pub use parallel::{map_parallel, try_map_parallel};

@@ -1,13 +1,26 @@
 //! Rules shared by all stores: valid names, and the errors for wrong lengths and ranges.
 
+use super::kind::BlobKind;
 use crate::error::{Error, Result};
 
+/// Digits of a hash in the name of a blob.
+pub(super) const HASH_DIGITS: usize = 64;
 /// Prefix of blobs that are being written.
 pub(super) const TEMPORARY_PREFIX: &str = "tmp";
 /// Longest name, bytes.
 const NAME_BYTES_MAX: usize = 1024;
 /// Longest component of a name, bytes.
 const COMPONENT_BYTES_MAX: usize = 255;
+
+/// Whether `component` is the name of a key slot in its directory.
+pub fn is_slot_id(component: &str) -> bool {
+    component.len() == HASH_DIGITS && component.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Whether a killed `init` may have left the blob `name`.
+pub(super) fn is_left_by_init(name: &str) -> bool {
+    name.split_once('/').is_some_and(|(directory, id)| directory == BlobKind::Key.directory() && is_slot_id(id))
+}
 
 /// Whether `text` is a valid component of a name.
 pub(super) fn is_component(text: &str) -> bool {
@@ -58,6 +71,6 @@ mod tests {
         for name in names.into_iter().chain([long.as_str(), longest.as_str()]) {
             assert!(matches!(check_name(name), Err(Error::Usage(_))), "{name:?}");
         }
-        ["a", "a/b.c", "tmp-2/a", "a/tmp", "0_-"].map(|name| check_name(name).expect(name));
+        ["a", "a/b.c", "tmp-2/a", "a/tmp", "0_-"].iter().for_each(|name| check_name(name).expect(name));
     }
 }

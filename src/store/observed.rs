@@ -135,6 +135,7 @@ fn no_bytes<T>(_: &T) -> u64 {
     0
 }
 
+#[expect(clippy::ptr_arg, reason = "what a call returns")]
 fn bytes_of(read: &Vec<u8>) -> u64 {
     read.len() as u64
 }
@@ -268,6 +269,11 @@ impl<S: Store, O: StoreObserver> Sealing for ObservedStore<S, O> {
 
     fn open_stored(&self, name: &BlobName, stored: Vec<u8>) -> Result<Vec<u8>> {
         self.inner.open_stored(name, stored)
+    }
+
+    fn overwrite_stored(&self, name: &BlobName, stored: &[u8]) -> Result<()> {
+        let len = stored.len() as u64;
+        self.watch(StoreCall::Overwrite, name, |()| len, |_| self.inner.overwrite_stored(name, stored))
     }
 
     fn stored_hash(&self, name: &BlobName, check_stop: &dyn Fn() -> Result<()>) -> Result<[u8; 32]> {

@@ -2,7 +2,9 @@
 //!
 //! 1. Every blob is sealed but those that a program needs before it has the keys: the configuration and the key slots.
 //! 2. Names made of a hash are made of what is stored, so a blob is verified without a key.
-//! 3. Lengths in listings are those before sealing. They follow from the length that is stored.
+//! 3. A blob that names a generation which the keyring lacks costs only itself if all key slots have opened: whoever
+//!    can put may have forged it. Otherwise somebody may have made that key, and nothing else is worth reading.
+//! 4. Lengths in listings are those before sealing. They follow from the length that is stored.
 //!
 //! Wrappers that count or fail requests belong below this store, because above it they see other bytes.
 
@@ -13,6 +15,7 @@ use lru::LruCache;
 
 use super::blob::hash_stream;
 use super::interface::StoreExt;
+use super::slots_in_use::SlotsInUse;
 use super::{
     BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice, Reading,
     Sealing, Store, StoreProperties, read_again,
@@ -37,12 +40,20 @@ pub struct SealedStore {
     suite: CipherSuite,
     keyring: Arc<Keyring>,
     keys: Mutex<LruCache<BlobName, Arc<BlobKey>>>,
+    /// The slots whose keys are the keyring, if it is from slots.
+    slots: Option<SlotsInUse>,
 }
 
 impl SealedStore {
     /// Seals what is put into `inner` with `suite`, under the latest key of `keyring`.
     pub fn new(inner: Arc<dyn Store>, suite: CipherSuite, keyring: Arc<Keyring>) -> Self {
-        SealedStore { inner, suite, keyring, keys: Mutex::new(LruCache::new(KEYS_MAX)) }
+        SealedStore { inner, suite, keyring, keys: Mutex::new(LruCache::new(KEYS_MAX)), slots: None }
+    }
+
+    /// The same, whose keyring has all keys of the key slots `slots`.
+    #[must_use]
+    pub fn with_slots(self, slots: &[String]) -> Self {
+        SealedStore { slots: Some(SlotsInUse::new(slots)), ..self }
     }
 
     /// The key of a new blob of `len` bytes with the hash `content` in `directory`.
@@ -66,12 +77,16 @@ impl SealedStore {
                 Err(error) => drop(failure.get_or_insert(error)),
             }
         }
-        Err(failure.unwrap_or_else(|| self.older_key(name, header.generation)))
+        Err(failure.unwrap_or_else(|| self.unknown_key(name, header.generation)))
     }
 
     /// The error of a blob that is sealed under a master key which this keyring lacks. It is not damaged: it must be
     /// left as it is.
-    fn older_key(&self, name: &BlobName, generation: u32) -> Error {
+    fn unknown_key(&self, name: &BlobName, generation: u32) -> Error {
+        if self.slots.as_ref().is_some_and(|slots| !slots.may_lack_keys(self.inner.as_ref())) {
+            let unknown = format!("generation {generation} of the master key, which no key slot of the repository has");
+            return Error::unsupported(name, unknown);
+        }
         let latest = self.keyring.latest().map_or(0, |master| master.generation);
         let reason = format!(
             "the key is older than the repository: {name} is encrypted with generation {generation} of the master key, \
@@ -238,6 +253,11 @@ impl Sealing for SealedStore {
 
     fn open_stored(&self, name: &BlobName, stored: Vec<u8>) -> Result<Vec<u8>> {
         if name.kind().is_public() { Ok(stored) } else { self.open(name, &stored) }
+    }
+
+    fn overwrite_stored(&self, name: &BlobName, stored: &[u8]) -> Result<()> {
+        self.known_keys().pop(name);
+        self.inner.overwrite_stored(name, stored)
     }
 
     fn stored_hash(&self, name: &BlobName, check_stop: &dyn Fn() -> Result<()>) -> Result<[u8; 32]> {

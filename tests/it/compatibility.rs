@@ -24,7 +24,9 @@ use fhrd::repo::recipe::ContentReference;
 use fhrd::repo::snapshot::{self, Snapshot};
 use fhrd::repo::tree::TreeCursor;
 use fhrd::wire::FORMAT_VERSION;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, mknodat, utimensat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, IFlags, Mode, Timespec, Timestamps, ioctl_getflags, ioctl_setflags, mknodat, utimensat,
+};
 
 use crate::program::{Place, finished, number};
 use crate::trees::{Looks, Random, assert_same, describe};
@@ -216,6 +218,36 @@ fn version_1_restores_to_the_last_byte() {
         assert_eq!(snapshot.host, "fixture");
     }
     assert_eq!(snapshots["second"].1.parent.unwrap().to_string(), snapshots["first"].0);
+}
+
+#[test]
+fn flags_that_version_1_has_not_stored_stay_as_they_are() {
+    let place = place();
+    let (id, _) = &snapshots(&Repository::open_at(place.repository()).unwrap())["first"];
+    let target = place.path("target");
+    let restore = ["restore", id, "--target", target.to_str().unwrap(), "--overwrite", "always", "--verify"];
+    place.run(&restore);
+    let names = fs::read_dir(target.join("tree")).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> =
+        names.filter(|path| path.symlink_metadata().unwrap().is_file() && path.metadata().unwrap().len() > 0).collect();
+    files.sort();
+    // One changes, so that it is replaced. The directory is locked, too.
+    fs::write(&files[0], b"other content").unwrap();
+    let locked = [files[0].clone(), files[1].clone(), target.join("tree")];
+    let flags = |path: &Path| ioctl_getflags(File::open(path).unwrap()).map(|flags| flags.bits() & 0x70);
+    let set = |path: &PathBuf, bits: u32| {
+        let now = ioctl_getflags(File::open(path).unwrap())?.bits() & !0x70;
+        ioctl_setflags(File::open(path).unwrap(), IFlags::from_bits_retain(now | bits))
+    };
+    if let Err(error) = locked.iter().try_for_each(|path| set(path, 0x10 | 0x40)) {
+        locked.iter().for_each(|path| _ = set(path, 0));
+        return eprintln!("NOT TESTED: file flags of {}: {error}", target.display());
+    }
+    let report = place.run(&restore);
+    let found = locked.each_ref().map(|path| flags(path));
+    locked.iter().rev().for_each(|path| set(path, 0).unwrap());
+    assert_eq!((number(&report, "replaced"), number(&report, "problems")), (1, 0));
+    assert_eq!(found, [Ok(0x50); 3]);
 }
 
 /// What the fixture is there to cover.

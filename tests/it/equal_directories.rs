@@ -10,6 +10,7 @@ use fhrd::filesystem::PatternsBuilder;
 use fhrd::inspect::dump::Dump;
 use fhrd::inspect::find::{FindQuery, find_entries};
 use fhrd::inspect::lineage::lineage;
+use fhrd::inspect::list::{Depth, list};
 use fhrd::inspect::models::models;
 use fhrd::inspect::usage::{TreeUsage, usage};
 use fhrd::keep::{Copier, CopyOutcome, RewriteOutcome, RewriteRequest, rewrite};
@@ -204,6 +205,50 @@ fn a_rewrite_by_path_reads_each_of_equal_directories_or_says_that_there_are_too_
     let error = rewritten(&home.open(), "/d01/d00").unwrap_err();
     assert!(error.to_string().contains("equal directories"), "{error}");
     assert_eq!(rewritten(&home.open(), "d00").unwrap().report.files, 1);
+}
+
+#[test]
+fn what_reads_trees_goes_on_behind_a_directory_that_cannot_be_read() {
+    let mut hostile = HostileRepository::new();
+    let good = ContentReference::Chunk { fingerprint: hostile.whole(b"0123456789").fingerprint, len: 10 };
+    let bad = Node { kind: NodeKind::Directory, mode: 0o755, ..file("bad", missing()) };
+    let inner = hostile.listing(&[Node { size: 0, ..bad.clone() }, file("z", Some(good))]);
+    let directory = Node { kind: NodeKind::Directory, mode: 0o755, content: Some(inner), ..file("d", None) };
+    let root = hostile.listing(&[directory, file("e", Some(good))]);
+    let (home, _) = hostile.finish_with(root, Vec::new(), 2);
+    let repository = home.open();
+    let named = snapshot::find(repository.store.as_ref(), "latest").unwrap();
+    let expected = ["d", "d/bad", "d/z", "e"];
+    let mut paths = Vec::new();
+    let unread = list(&repository, &named, None, Depth::All, &mut |path, _| {
+        paths.push(path.display().to_string());
+        Ok(())
+    });
+    let unread = unread.unwrap();
+    assert_eq!((paths, unread.count, unread.newer), (expected.map(String::from).to_vec(), 1, 0));
+    let (stop, mut archive) = (AtomicBool::new(false), Vec::new());
+    let failed = |error| Error::io("write", "memory", error);
+    let report = Dump::new(&repository, &stop).unwrap().archive(&named, None, &mut archive, failed).unwrap();
+    assert_eq!((report.entries, report.damaged, report.newer), (4, 1, 0));
+    assert!(archive.ends_with(&[0; 1024]));
+    let usage = usage(&repository, &named, None, &stop).unwrap();
+    assert_eq!((usage.files, usage.directories, usage.unreadable), (2, 2, 1));
+    let mut found = Vec::new();
+    let query = FindQuery::new(&["*".into()], false).unwrap();
+    let (unreadable, _) = find_entries(&repository, std::slice::from_ref(&named), &query, &stop, &mut |entry| {
+        found.push(entry.path.display().to_string());
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!((found, unreadable), (expected.map(String::from).to_vec(), 1));
+    // Also where that is the root.
+    let mut hostile = HostileRepository::new();
+    hostile.whole(b"anything");
+    let (home, _) = hostile.finish_with(missing().unwrap(), Vec::new(), 0);
+    let repository = home.open();
+    let named = snapshot::find(repository.store.as_ref(), "latest").unwrap();
+    let unread = list(&repository, &named, None, Depth::All, &mut |_, _| Ok(())).unwrap();
+    assert_eq!((unread.count, unread.first.is_some()), (1, true));
 }
 
 #[test]

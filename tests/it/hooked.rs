@@ -12,10 +12,51 @@ use crate::input::TestRepository;
 /// Gets the call, such as `list`, and the name or prefix.
 type Hook = Box<dyn Fn(&str, &str) -> Result<()> + Send + Sync>;
 
-/// Calls a hook before each put, get, look, listing, overwrite and deletion, which it can let fail.
-struct HookedStore {
+/// Gets the prefix and what is listed, and returns what the store shall answer.
+type ChangeListing = Box<dyn Fn(&str, Vec<ListedBlob>) -> Vec<ListedBlob> + Send + Sync>;
+
+/// Gets the name and the bytes of a blob that is read whole, and returns what the store shall answer.
+type ChangeBytes = Box<dyn Fn(&str, Vec<u8>) -> Vec<u8> + Send + Sync>;
+
+/// Calls a hook before each put, get, look, listing, overwrite and deletion, which it can let fail, and changes answers.
+pub struct HookedStore {
     inner: Arc<dyn Store>,
     hook: Hook,
+    listing: ChangeListing,
+    bytes: ChangeBytes,
+}
+
+impl HookedStore {
+    /// The store of a repository, with nothing changed.
+    pub fn new(place: &TestRepository) -> Self {
+        let inner = store::open(place.path()).unwrap();
+        HookedStore {
+            inner,
+            hook: Box::new(|_, _| Ok(())),
+            listing: Box::new(|_, listed| listed),
+            bytes: Box::new(|_, bytes| bytes),
+        }
+    }
+
+    /// Calls `hook` before requests.
+    pub fn before(self, hook: impl Fn(&str, &str) -> Result<()> + Send + Sync + 'static) -> Self {
+        HookedStore { hook: Box::new(hook), ..self }
+    }
+
+    /// Changes what is listed.
+    pub fn listing(self, change: impl Fn(&str, Vec<ListedBlob>) -> Vec<ListedBlob> + Send + Sync + 'static) -> Self {
+        HookedStore { listing: Box::new(change), ..self }
+    }
+
+    /// Changes what is read whole.
+    pub fn bytes(self, change: impl Fn(&str, Vec<u8>) -> Vec<u8> + Send + Sync + 'static) -> Self {
+        HookedStore { bytes: Box::new(change), ..self }
+    }
+
+    /// The repository in it.
+    pub fn open(self) -> Repository {
+        Repository::open(Arc::new(self)).unwrap()
+    }
 }
 
 double_store!(HookedStore);
@@ -37,7 +78,7 @@ impl Double for HookedStore {
 
     fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
         (self.hook)("get", name)?;
-        self.inner.get(name, bytes_max)
+        Ok((self.bytes)(name, self.inner.get(name, bytes_max)?))
     }
 
     fn get_range(&self, name: &BlobName, offset: u64, len: usize) -> Result<Vec<u8>> {
@@ -51,7 +92,7 @@ impl Double for HookedStore {
 
     fn list(&self, prefix: BlobPrefix) -> Result<Vec<ListedBlob>> {
         (self.hook)("list", &prefix.directory())?;
-        self.inner.list(prefix)
+        Ok((self.listing)(&prefix.directory(), self.inner.list(prefix)?))
     }
 
     fn delete(&self, name: &BlobName) -> Result<()> {
@@ -62,6 +103,5 @@ impl Double for HookedStore {
 
 /// The repository, with `hook` called before requests.
 pub fn hooked(place: &TestRepository, hook: impl Fn(&str, &str) -> Result<()> + Send + Sync + 'static) -> Repository {
-    let inner = store::open(place.path()).unwrap();
-    Repository::open(Arc::new(HookedStore { inner, hook: Box::new(hook) })).unwrap()
+    HookedStore::new(place).before(hook).open()
 }

@@ -128,9 +128,69 @@ fn a_copy_of_a_poor_copy_is_poor() {
     let named = reported(&last).remove(0);
     let rewritten = rewrite(&last, &config(), &named, &request, &Progress::default(), &stop()).unwrap();
     assert_eq!((rewritten.report.problems, reported(&last)[1].snapshot.problems()), (0, poor.problems));
+    // A whole copy replaces the poor one, but not what the user has rewritten.
     let whole = copy_one(&scene.repository, &last).unwrap();
-    assert_eq!((whole.problems, whole.replaced.len()), (0, 2));
+    assert_eq!((whole.problems, whole.replaced), (0, vec![named.id]));
+    let left: Vec<_> = reported(&last).iter().map(|named| named.id).collect();
+    assert!(left.len() == 2 && left.contains(&rewritten.rewritten.unwrap()), "{left:?}");
+    snapshot::delete(last.store.as_ref(), &rewritten.rewritten.unwrap()).unwrap();
     scene.assert_restores(&last, "the last one");
+}
+
+#[test]
+fn a_rewritten_copy_is_no_copy_of_what_it_was_copied_from() {
+    let scene = Scene::new();
+    let (between, first, last) = (scene.target(false), scene.target(false), scene.target(false));
+    copy_one(&scene.repository, &between).unwrap();
+    let whole = reported(&between).remove(0);
+    let request = rewriting(false);
+    let rewritten = rewrite(&between, &config(), &whole, &request, &Progress::default(), &stop()).unwrap();
+    let rewritten = reported(&between).into_iter().find(|named| Some(named.id) == rewritten.rewritten).unwrap();
+    let copy_named = |named: &NamedSnapshot, target| {
+        let config = config();
+        let mut copier = Copier::new(&between, target, &config).unwrap();
+        copier.copy(named, false, &Progress::default(), &stop()).unwrap()
+    };
+    let poorer = copy_named(&rewritten, &first).copy.unwrap();
+    assert!(copy_one(&scene.repository, &first).unwrap().report.is_some(), "the original is not there yet");
+    assert!(copy_named(&whole, &first).report.is_none(), "the copy of the original is there");
+    snapshot::delete(first.store.as_ref(), &poorer).unwrap();
+    scene.assert_restores(&first, "the original after the rewritten one");
+    // The other order, and on, and back.
+    for (from, to) in [(&between, &last), (&last, &scene.repository), (&scene.repository, &between)] {
+        copy(from, to).unwrap();
+        let ids: Vec<_> = reported(to).iter().map(|named| named.id).collect();
+        assert_eq!(ids.len(), 2, "{ids:?}");
+    }
+    // What was left out does not come back.
+    snapshot::delete(between.store.as_ref(), &whole.id).unwrap();
+    assert!(copy(&scene.repository, &between).unwrap().iter().all(|outcome| outcome.report.is_none()));
+}
+
+#[test]
+fn a_poor_copy_stays_beside_one_that_lacks_fewer_but_other_entries() {
+    let scene = Scene::new();
+    let mut compared = 0;
+    for first in scene.containers() {
+        for second in scene.containers() {
+            let what = format!("without {first}, and without {second}");
+            let (between, last) = (scene.target(false), scene.target(false));
+            let fewer = scene.without(&first, || copy_one(&scene.repository, &between));
+            let more = scene.without(&second, || copy_one(&scene.repository, &last));
+            let (Ok(fewer), Ok(more)) = (fewer, more) else { continue };
+            if !(1..more.problems).contains(&fewer.problems) {
+                continue;
+            }
+            compared += 1;
+            let outcome = copy_one(&between, &last).unwrap();
+            assert_eq!((outcome.problems, outcome.replaced.len()), (fewer.problems, 0), "{what}");
+            assert!(reported(&last).iter().any(|named| Some(named.id) == more.copy), "{what}");
+            let whole = copy_one(&scene.repository, &last).unwrap();
+            assert_eq!((whole.problems, whole.replaced.len()), (0, 2), "{what}");
+            scene.assert_restores(&last, &what);
+        }
+    }
+    assert!(compared > 0);
 }
 
 #[test]

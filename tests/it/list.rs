@@ -28,12 +28,13 @@ fn stored() -> (TestRepository, tempfile::TempDir, NamedSnapshot) {
 
 fn paths(repository: &TestRepository, snapshot: &NamedSnapshot, path: Option<&Path>) -> Result<Vec<String>> {
     let mut paths = Vec::new();
-    list(&repository.open(), snapshot, path, Depth::All, &mut |path, node| {
+    let unread = list(&repository.open(), snapshot, path, Depth::All, &mut |path, node| {
         assert_eq!(path.file_name().map(|name| name.as_encoded_bytes()), Some(node.name.as_slice()));
         assert_eq!(path.extension().is_some_and(|extension| extension == "txt"), node.kind == NodeKind::File);
         paths.push(path.to_str().unwrap().to_string());
         Ok(())
     })?;
+    assert_eq!(unread.count, 0);
     Ok(paths)
 }
 

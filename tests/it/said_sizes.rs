@@ -42,7 +42,8 @@ fn restored(repository: &TestRepository, path: &str) -> (Node, Vec<u8>) {
         found = Some(node.clone());
         Ok(())
     };
-    list(&repository, &named, Some(Path::new(path)), Depth::One, &mut visit).unwrap();
+    let unread = list(&repository, &named, Some(Path::new(path)), Depth::One, &mut visit).unwrap();
+    assert_eq!(unread.count, 0);
     (found.unwrap(), fs::read(target.join(path.trim_start_matches('/'))).unwrap())
 }
 

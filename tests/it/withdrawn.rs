@@ -41,12 +41,14 @@ fn reported(place: &TestRepository) -> usize {
 fn a_snapshot_that_nobody_could_look_at_is_not_reported_until_a_prune_has() {
     let (place, source) = (TestRepository::new(), tempfile::tempdir().unwrap());
     write(source.path().join("file"), &Random(1).bytes(300_000));
-    // The first look is before the snapshot.
-    let looks = AtomicUsize::new(0);
-    let is_second = move || looks.fetch_add(1, Ordering::SeqCst) > 0;
-    let writer = hooked(&place, move |call, name| match call == "head" && name.starts_with("intents") && is_second() {
-        true => Err(Error::io("look at", name, std::io::ErrorKind::TimedOut)),
-        false => Ok(()),
+    // The last look is after the snapshot.
+    let is_stored = AtomicBool::new(false);
+    let writer = hooked(&place, move |call, name| {
+        is_stored.fetch_or(call == "put" && name.starts_with("snapshots"), Ordering::SeqCst);
+        match call == "list" && name == "pending" && is_stored.load(Ordering::SeqCst) {
+            true => Err(Error::io("list", name, std::io::ErrorKind::TimedOut)),
+            false => Ok(()),
+        }
     });
     assert!(back_up(&writer, source.path(), &TestRepository::config()).is_err());
     assert_eq!((names(&place, "snapshots").len(), reported(&place)), (1, 0));

@@ -10,7 +10,10 @@ use clap::builder::{OsStr as ClapOsStr, Resettable};
 use clap::{Arg, Command, CommandFactory, FromArgMatches};
 
 use super::Arguments;
+use crate::cli::output::note_json;
 
+/// The exit code of an invalid command line.
+const USAGE: u8 = 2;
 /// Ids of the options that say where the password or key comes from.
 const SECRETS: [&str; 3] = ["password_file", "password_command", "key_file"];
 
@@ -19,13 +22,31 @@ impl Arguments {
     pub fn of_process() -> Self {
         let given: Vec<OsString> = std::env::args_os().collect();
         let command = considered(Self::command(), &given);
-        Self::from_arg_matches(&command.get_matches_from(given)).unwrap_or_else(|error| error.exit())
+        let is_json = before_dashes(&given).any(|argument| argument == "--json");
+        let parsed = command.try_get_matches_from(given);
+        parsed.and_then(|matches| Self::from_arg_matches(&matches)).unwrap_or_else(|error| end(&error, is_json))
     }
+}
+
+/// Ends the process with the help that was asked for, or an error.
+fn end(error: &clap::Error, is_json: bool) -> ! {
+    if is_json && error.use_stderr() {
+        let _ = error.print();
+        let text = error.render().to_string();
+        let line = text.lines().next().unwrap_or_default();
+        note_json(line.strip_prefix("error: ").unwrap_or(line), USAGE);
+        std::process::exit(i32::from(USAGE));
+    }
+    error.exit()
+}
+
+fn before_dashes(given: &[OsString]) -> impl Iterator<Item = &OsString> {
+    given.iter().take_while(|argument| *argument != "--")
 }
 
 /// `command` with the variables that count beside the arguments `given`.
 fn considered(command: Command, given: &[OsString]) -> Command {
-    let has_secret = given.iter().take_while(|argument| *argument != "--").any(|argument| is_secret(argument));
+    let has_secret = before_dashes(given).any(|argument| is_secret(argument));
     without_variables(command, &|arg| {
         arg.get_env().is_some_and(|name| {
             let is_empty = std::env::var_os(name).is_some_and(|value| value.is_empty());

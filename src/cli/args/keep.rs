@@ -97,9 +97,9 @@ pub struct RewriteArguments {
 }
 
 const FORGET_NOTES: &str = "\
-A snapshot stays if any --keep rule keeps it; without a rule nothing is deleted. Rules apply to each group of
-snapshots (--group-by). Hours, days and so on are those of the local time zone. Without rules and ids, the rules of the
-profile apply, to snapshots of its host.
+A snapshot stays if any --keep rule keeps it; without a rule nothing is deleted. A rule with 0 is as if it were not
+given, and an error if there is no other. Rules apply to each group of snapshots (--group-by). Hours, days and so on
+are those of the local time zone. Without rules and ids, the rules of the profile apply, to snapshots of its host.
 
 Snapshots of training runs are left alone unless --runs or --keep-best is given. Then each run is a group of its own,
 and --keep-last keeps its highest steps. --keep-best alone deletes steps of runs only. It counts the steps that have a
@@ -150,7 +150,7 @@ pub struct ForgetArguments {
     #[arg(long)]
     pub prune: bool,
     /// Grace period of --prune, such as 36h, 2d or 0 [default: 24h]
-    #[arg(long, value_name = "DURATION", value_parser = parse_grace)]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = parse_grace)]
     pub grace: Option<jiff::SignedDuration>,
 }
 
@@ -159,25 +159,25 @@ pub struct ForgetArguments {
 #[group(id = "rules", multiple = true)]
 pub struct ForgetRules {
     /// Keep the last N snapshots
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    pub keep_last: u32,
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub keep_last: Option<u32>,
     /// Keep the last snapshot of each of the last N hours that have one
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    pub keep_hourly: u32,
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub keep_hourly: Option<u32>,
     /// Likewise for days
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    pub keep_daily: u32,
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub keep_daily: Option<u32>,
     /// Likewise for weeks, from Monday on
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    pub keep_weekly: u32,
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub keep_weekly: Option<u32>,
     /// Likewise for months
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    pub keep_monthly: u32,
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub keep_monthly: Option<u32>,
     /// Likewise for years
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    pub keep_yearly: u32,
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub keep_yearly: Option<u32>,
     /// Keep snapshots at most this much older than the latest one, such as 30d, 6mo or 2y5m7d3h
-    #[arg(long, value_name = "DURATION", value_parser = parse_period)]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = parse_period)]
     pub keep_within: Option<jiff::Span>,
     /// Keep snapshots with this tag, or with all of TAG,TAG; if given several times, any; '' for those without tags
     #[arg(long, value_name = "TAG[,TAG]", value_parser = checked_tag_list)]
@@ -189,13 +189,23 @@ pub struct ForgetRules {
 }
 
 impl ForgetRules {
-    /// Whether a rule is given.
+    /// Whether a rule is given that can keep something.
     pub fn is_given(&self) -> bool {
-        let counts = [self.keep_last, self.keep_hourly, self.keep_daily, self.keep_weekly];
-        counts.into_iter().chain([self.keep_monthly, self.keep_yearly]).any(|count| count > 0)
+        self.counts().any(|count| count > 0)
             || self.keep_within.is_some()
             || !self.keep_tag.is_empty()
             || !self.keep_best.is_empty()
+    }
+
+    /// Whether only rules with 0 are given, which keep nothing.
+    pub fn are_all_zero(&self) -> bool {
+        self.counts().next().is_some() && !self.is_given()
+    }
+
+    /// The numbers that are given.
+    fn counts(&self) -> impl Iterator<Item = u32> {
+        let counts = [self.keep_last, self.keep_hourly, self.keep_daily, self.keep_weekly];
+        counts.into_iter().chain([self.keep_monthly, self.keep_yearly]).flatten()
     }
 }
 
@@ -227,7 +237,7 @@ else writes to the repository. On file systems that cache directory listings (NF
 #[command(after_help = PRUNE_NOTES)]
 pub struct PruneArguments {
     /// Do not delete data younger than this, and do not take a writer for dead before this time, such as 36h, 2d or 0
-    #[arg(long, value_name = "DURATION", value_parser = parse_grace, default_value = "24h")]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = parse_grace, default_value = "24h")]
     pub grace: jiff::SignedDuration,
     /// Only show what would be deleted
     #[arg(short = 'n', long)]
@@ -236,6 +246,6 @@ pub struct PruneArguments {
     #[arg(long, value_name = "SIZE")]
     pub repack: Option<bytesize::ByteSize>,
     /// Lock what stays for this long, such as 90d, if less than half of that is left; only for S3 with Object Lock
-    #[arg(long, value_name = "DURATION", value_parser = parse_period)]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = parse_period)]
     pub extend_locks: Option<jiff::Span>,
 }

@@ -101,16 +101,16 @@ pub struct FindArguments {
     #[arg(long = "type", value_name = "TYPE")]
     pub kinds: Vec<KindValue>,
     /// Only files of at least this size, such as 10MiB
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", allow_negative_numbers = true, value_parser = parse_size)]
     pub size_min: Option<u64>,
     /// Only files of at most this size
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", allow_negative_numbers = true, value_parser = parse_size)]
     pub size_max: Option<u64>,
     /// Only entries modified at this time or later: 2026-01-31, 2026-01-31T12:00, or an age such as 3d
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse_time)]
     pub newer: Option<Timestamp>,
     /// Only entries modified before this time
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse_time)]
     pub older: Option<Timestamp>,
     /// Search only this snapshot; can be given several times
     #[arg(long = "snapshot", value_name = "SNAPSHOT")]

@@ -63,17 +63,19 @@ pub struct RestoreArguments {
     #[arg(long = "tag", value_name = "TAG[,TAG]", value_parser = checked_tag_list)]
     pub tags: Vec<String>,
     /// Afterwards, delete entries that the snapshot does not have. What the backup or this restore has left out stays,
-    /// and nothing is deleted in directories stored in part, or if something could not be restored
+    /// and nothing is deleted in directories stored in part, or if something could not be restored. Immutable and
+    /// append-only entries go, too, with a warning for each
     #[arg(long, conflicts_with = "tensor")]
     pub delete: bool,
     /// Which existing entries to replace: `never`; `if-changed`, if size or time differ; `if-newer`, if the one in the
-    /// snapshot is newer; `always`, also if only the content differs [default: never]
+    /// snapshot is newer; `always`, also if only the content differs [default: never]. Directories that are there get
+    /// the stored metadata in any case
     #[arg(long, value_name = "WHICH", conflicts_with = "tensor")]
     pub overwrite: Option<Overwrite>,
     /// Show what would be done and change nothing; -v names each entry
     #[arg(short = 'n', long, conflicts_with = "tensor")]
     pub dry_run: bool,
-    /// Compare all content with the snapshot afterwards
+    /// Compare all content, and the metadata that this user can set, with the snapshot afterwards
     #[arg(long, conflicts_with_all = ["tensor", "dry_run"])]
     pub verify: bool,
     /// Wait until everything is on disk; a file gets its name only when its content is on disk

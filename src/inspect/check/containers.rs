@@ -79,17 +79,22 @@ pub(super) fn pending(run: &CheckRun<'_>) -> Result<HashSet<ContainerId>> {
 /// The containers of the listing in name order, with their lengths.
 fn jobs(run: &CheckRun<'_>) -> Result<Vec<ContainerJob>> {
     let store = run.repository.store.as_ref();
-    let mut jobs: Vec<ContainerJob> = match store.list(BlobKind::Container.into()) {
-        // The listing has what can be found without the lost directory.
-        Err(Error::Unreadable { .. }) => {
-            let len = |id: &ContainerId| store.head(&blob_name(id)).ok().flatten().map_or(0, |head| head.len);
-            run.listing.containers.iter().map(|id| ContainerJob { id: *id, len: len(id) }).collect()
-        }
-        listed => {
-            let job = |blob: ListedBlob| Some(ContainerJob { id: parse_name(&blob.name)?, len: blob.len });
-            listed?.into_iter().filter_map(job).filter(|job| run.listing.has(&job.id)).collect()
-        }
+    let listed = match store.list(BlobKind::Container.into()) {
+        Err(Error::Unreadable { .. }) => Vec::new(),
+        listed => listed?,
     };
+    let job = |blob: ListedBlob| Some(ContainerJob { id: parse_name(&blob.name)?, len: blob.len });
+    let mut jobs: Vec<ContainerJob> =
+        listed.into_iter().filter_map(job).filter(|job| run.listing.has(&job.id)).collect();
+    // The listing of the run has what can be found without a directory that is lost or not listed whole.
+    let listed: HashSet<ContainerId> = jobs.iter().map(|job| job.id).collect();
+    for id in run.listing.containers.difference(&listed).filter(|id| run.listing.has(id)) {
+        match store.head(&blob_name(id)) {
+            // It was deleted meanwhile.
+            Ok(None) => {}
+            head => jobs.push(ContainerJob { id: *id, len: head.ok().flatten().map_or(0, |head| head.len) }),
+        }
+    }
     jobs.sort_by_key(|job| job.id);
     Ok(jobs)
 }

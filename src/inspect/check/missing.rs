@@ -39,7 +39,8 @@ impl MissingParts {
         if self.gone.is_empty() && self.entries.is_empty() {
             return Ok(());
         }
-        let listing = ContainerListing::take(&run.repository.store)?;
+        let mut listing = ContainerListing::take(&run.repository.store)?;
+        listing.add_unlisted()?;
         listing.set_quarantine(run.listing.quarantine());
         // Listed last: a container leaves the store before it leaves the pending entries.
         let pending = pending(run)?;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -27,8 +27,9 @@ use crate::repo::snapshot::{self, NamedSnapshot};
 use crate::store::{BlobKind, BlobName};
 use crate::types::{ContainerId, SnapshotId};
 
-/// Times that the repository is checked because containers vanish meanwhile.
+/// Times that the repository is checked because containers vanish meanwhile, or more within the time that follows.
 const ATTEMPTS_MAX: u32 = 5;
+const PATIENCE: Duration = Duration::from_secs(30);
 /// The pause before the first time, which grows with each.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -167,27 +168,30 @@ fn run_check(
     stop: &Arc<AtomicBool>,
 ) -> Result<CheckReport> {
     let repository = &repository.stopped_by(stop);
-    for attempt in 1..ATTEMPTS_MAX {
+    let (started, mut attempt) = (Instant::now(), 1);
+    loop {
         let (report, checked) = check_once(repository, config, chosen, read_data, progress, stop)?;
-        if report.defect_count == 0 || !has_lost_any(repository, &checked)? {
+        let is_last = attempt >= ATTEMPTS_MAX && started.elapsed() >= PATIENCE;
+        if report.defect_count == 0 || is_last || !has_lost_any(repository, &checked)? {
             return Ok(report);
         }
         tracing::info!("another process has deleted something meanwhile; checking again");
-        pause(PAUSE * attempt, stop)?;
+        pause(PAUSE * attempt.min(ATTEMPTS_MAX), stop)?;
+        attempt += 1;
     }
-    Ok(check_once(repository, config, chosen, read_data, progress, stop)?.0)
 }
 
 /// Whether any of these containers and segments was deleted since.
 fn has_lost_any(repository: &Repository, checked: &HashSet<BlobName>) -> Result<bool> {
-    let mut left = checked.len();
+    let mut left: HashSet<&BlobName> = checked.iter().collect();
     for kind in [BlobKind::Container, BlobKind::Segment] {
         match repository.store.list(kind.into()) {
             Err(Error::Unreadable { .. }) => return Ok(false),
-            listed => left -= listed?.iter().filter(|blob| checked.contains(&blob.name)).count(),
+            listed => listed?.iter().for_each(|blob| _ = left.remove(&blob.name)),
         }
     }
-    Ok(left > 0)
+    // What a listing lacks may be there.
+    Ok(left.into_iter().any(|name| matches!(repository.store.head(name), Ok(None))))
 }
 
 fn check_once(
@@ -218,6 +222,9 @@ fn check_once(
     report.snapshots = snapshots.len() as u64;
 
     let mut listing = ContainerListing::take(&repository.store)?;
+    for id in listing.add_unlisted()? {
+        report.notes.push(format!("a listing lacked {}, which was asked for by its name", blob_name(&id)));
+    }
     let has_newer_segments = segments::unopened(&mut listing, &mut log, stop)?;
     for (name, error) in Marks::read(repository.store.as_ref())?.damaged {
         log.damaged_blob(&name, &damage(error)?);
@@ -399,7 +406,9 @@ fn orphans_used(run: &CheckRun<'_>, log: &mut DefectLog) -> Result<()> {
     }
     let segments = run.listing.refresh()?;
     let named: HashSet<&ContainerId> = segments.iter().flat_map(|segment| segment.containers()).collect();
-    for id in used.iter().filter(|id| !named.contains(id)) {
+    // One that a reader has found later than the first listing may be deleted since.
+    let is_there = |id: &&ContainerId| !matches!(run.repository.store.head(&blob_name(id)), Ok(None));
+    for id in used.iter().filter(|id| !named.contains(id)).filter(is_there) {
         log.consequence(format!("{} is in no index segment, but a snapshot needs it", blob_name(id)));
     }
     Ok(())

@@ -40,7 +40,8 @@ pub(super) fn check(run: &CheckRun<'_>, damaged: &mut DamagedContainers, log: &m
     Ok(())
 }
 
-/// Logs the segments that do not open. Returns whether some of them are of a newer version.
+/// Logs the segments that do not open, and the directories that cannot be listed. Returns whether some of the segments
+/// are of a newer version.
 pub(super) fn unopened(listing: &mut ContainerListing, log: &mut DefectLog, stop: &AtomicBool) -> Result<bool> {
     let check_stop = || if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) };
     let mut is_any_newer = false;
@@ -48,6 +49,9 @@ pub(super) fn unopened(listing: &mut ContainerListing, log: &mut DefectLog, stop
         let error = newer_or_wrong(listing.store().as_ref(), &BlobName::parse(&name)?, error, &check_stop)?;
         is_any_newer |= error.is_newer();
         log.damaged_blob(&name, &damage(error)?);
+    }
+    for (directory, error) in listing.unlistable() {
+        log.damaged_blob(&directory, &error);
     }
     Ok(is_any_newer)
 }

@@ -16,7 +16,7 @@ use crate::repo::container::{
 };
 use crate::repo::index::{IndexRecord, write_segment};
 use crate::repo::salts::Salts;
-use crate::store::{MemoryStore, Store, StoreExt};
+use crate::store::{MemoryStore, StoreExt};
 use crate::types::{Fingerprint, RepositoryKey};
 
 const KEY: RepositoryKey = RepositoryKey([7; 32]);

@@ -9,17 +9,18 @@
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::coverage::poorly_indexed;
+use super::listing_again::Changes;
 use super::recovery::Recovery;
 use super::segment::IndexSegment;
+use super::unlistable::{UnlistableDirectories, list_containers};
 use crate::error::{Error, ErrorKind, Result};
-use crate::repo::container::{blob_name, parse_name};
 use crate::repo::marks::{Marks, Quarantine};
 use crate::repo::salts::Salts;
-use crate::store::{BlobKind, BlobName, BlobPrefix, ListedBlob, Store};
+use crate::store::{BlobKind, BlobName, Store};
 use crate::types::{ContainerId, Fingerprint};
 
 /// Listings of the segments that one step takes because a segment has vanished.
@@ -35,8 +36,8 @@ pub struct ContainerListing {
     store: Arc<dyn Store>,
     /// Ids of all containers.
     pub containers: HashSet<ContainerId>,
-    /// Segments that do not open, with the reason. Their containers count as unlisted. Also directories that cannot be
-    /// listed.
+    /// Segments that do not open, with the reason. Their containers count as unlisted. Also the directory of segments,
+    /// if it cannot be listed.
     pub damaged: Vec<(String, Error)>,
     segments: RwLock<ListedSegments>,
     salts: Salts,
@@ -44,35 +45,32 @@ pub struct ContainerListing {
     recovery: Recovery,
     /// Number of containers that segments name and that are lost.
     pub lost: usize,
+    /// Marks that could not be read, or that a listing of marks lacked. What they list seems to be sound.
+    marks_unread: AtomicU64,
     /// Containers that segments name, but perhaps not with all records. Readers ask their own indexes.
     poor: RwLock<HashSet<ContainerId>>,
     /// Whether these were looked for.
     is_proved: AtomicBool,
     /// Whether there are any changes.
-    has_changed: AtomicBool,
-    changes: RwLock<Changes>,
-}
-
-/// What a reader has learned since the listing was taken.
-#[derive(Default)]
-struct Changes {
-    /// Containers that a prune has deleted.
-    gone: HashSet<ContainerId>,
-    /// Containers that were not there at the start.
-    new: HashSet<ContainerId>,
-    /// A container that a segment names and that is neither listed nor known to be gone.
-    unlisted: Option<ContainerId>,
-    /// Why a directory of containers could not be listed, now or earlier. Sound containers may be in it.
-    unlistable: Option<Error>,
+    pub(super) has_changed: AtomicBool,
+    pub(super) changes: RwLock<Changes>,
+    /// Directories of containers that could not be listed, now or earlier.
+    pub(super) unlistable: UnlistableDirectories,
 }
 
 /// The segments of a repository.
 #[derive(Clone, Default)]
-struct ListedSegments {
+pub(super) struct ListedSegments {
     /// Open segments without replaced ones, those with most records first.
-    active: Arc<Vec<Arc<IndexSegment>>>,
+    pub(super) active: Arc<Vec<Arc<IndexSegment>>>,
     /// Segments that another one replaces, and that were not deleted yet.
-    replaced: Arc<Vec<Arc<IndexSegment>>>,
+    pub(super) replaced: Arc<Vec<Arc<IndexSegment>>>,
+}
+
+impl ListedSegments {
+    pub(super) fn all(&self) -> Vec<&IndexSegment> {
+        self.active.iter().chain(self.replaced.iter()).map(Arc::as_ref).collect()
+    }
 }
 
 impl ContainerListing {
@@ -92,11 +90,11 @@ impl ContainerListing {
         for (name, error) in &marks.damaged {
             tracing::warn!("ignoring {name}: {error}");
         }
-        let (segments, mut damaged) = open_segments(store, &ListedSegments::default())?;
-        let (containers, lost) = list_containers(store, &segments)?;
+        let (segments, damaged) = open_segments(store, &ListedSegments::default())?;
+        let (containers, unlistable) = list_containers(store, &segments.all())?;
         let listing = Self::of(store, containers);
-        listing.note_unlistable(lost.as_ref());
-        damaged.extend(lost.map(|error| (BlobKind::Container.to_string(), error)));
+        listing.unlistable.add(unlistable);
+        listing.note_marks_unread(marks.unread().count() as u64);
         listing.set_quarantine(marks.quarantine);
         Ok(ContainerListing { damaged, segments: RwLock::new(segments), ..listing })
     }
@@ -115,6 +113,7 @@ impl ContainerListing {
         let recovery = Recovery::new(store.clone());
         let store = store.clone();
         let (segments, salts, quarantine) = (RwLock::default(), Salts::default(), RwLock::default());
+        let unlistable = UnlistableDirectories::default();
         let (has_changed, changes) = (AtomicBool::new(false), RwLock::default());
         let (damaged, poor, is_proved) = (Vec::new(), RwLock::default(), AtomicBool::new(false));
         ContainerListing {
@@ -126,10 +125,12 @@ impl ContainerListing {
             quarantine,
             recovery,
             lost: 0,
+            marks_unread: AtomicU64::default(),
             poor,
             is_proved,
             has_changed,
             changes,
+            unlistable,
         }
     }
 
@@ -138,7 +139,7 @@ impl ContainerListing {
         let damaged = self.damaged.iter().map(|(name, error)| (name.clone(), error.duplicate())).collect();
         let listing = Self::of(&self.store, self.containers.difference(containers).copied().collect());
         listing.set_quarantine(self.quarantine());
-        listing.note_unlistable(self.unlistable().as_ref());
+        listing.unlistable.add(self.unlistable.all());
         let (poor, is_proved) = (RwLock::new(self.poor()), AtomicBool::new(self.is_proved.load(Ordering::Acquire)));
         let (segments, salts) = (RwLock::new(self.listed()), self.salts.clone());
         ContainerListing { damaged, segments, salts, poor, is_proved, ..listing }
@@ -168,6 +169,16 @@ impl ContainerListing {
     /// Replaces what is known to be bad. Locators that exist do not see it.
     pub fn set_quarantine(&self, quarantine: Arc<Quarantine>) {
         *self.quarantine.write().unwrap_or_else(PoisonError::into_inner) = quarantine;
+    }
+
+    /// Records that so many marks could not be read, or were not listed.
+    pub fn note_marks_unread(&self, count: u64) {
+        self.marks_unread.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Marks that could not be read, or were not listed, so far.
+    pub fn marks_unread(&self) -> u64 {
+        self.marks_unread.load(Ordering::Relaxed)
     }
 
     /// Open segments without replaced ones, those with most records first: they answer most look-ups.
@@ -220,83 +231,6 @@ impl ContainerListing {
         *self.segments.write().unwrap_or_else(PoisonError::into_inner) = segments.clone();
         self.recovery.forget_unlisted();
         Ok(segments.active)
-    }
-
-    /// Whether a look-up may answer with a container: it was in the listing, or is in one that a reader took later.
-    pub fn has(&self, id: &ContainerId) -> bool {
-        if !self.has_changed.load(Ordering::Acquire) {
-            return self.containers.contains(id);
-        }
-        let changes = self.changes.read().unwrap_or_else(PoisonError::into_inner);
-        changes.new.contains(id) || self.containers.contains(id) && !changes.gone.contains(id)
-    }
-
-    /// Remembers a container that a segment names and the listing has not. Returns false.
-    fn note_unlisted(&self, id: &ContainerId) -> bool {
-        let mut changes = self.changes.write().unwrap_or_else(PoisonError::into_inner);
-        if !changes.gone.contains(id) {
-            changes.unlisted = Some(*id);
-        }
-        false
-    }
-
-    /// For readers, which found nothing: if a segment named a container that the listing has not, lists again. Returns
-    /// whether that may help.
-    ///
-    /// # Errors
-    /// Those of the store.
-    pub fn list_again_for_unlisted(&self) -> Result<bool> {
-        let unlisted = self.changes.write().unwrap_or_else(PoisonError::into_inner).unlisted.take();
-        let Some(unlisted) = unlisted else { return Ok(false) };
-        self.list_again()?;
-        if self.has(&unlisted) {
-            return Ok(true);
-        }
-        // It was deleted in turn. A segment that was listed now may name the one that followed it. Each container is
-        // asked for once.
-        self.changes.write().unwrap_or_else(PoisonError::into_inner).gone.insert(unlisted);
-        Ok(true)
-    }
-
-    /// For readers, which found that container `gone` is deleted: lists containers and segments again. Returns whether
-    /// it was not known, so that looking again may help.
-    ///
-    /// # Errors
-    /// Those of the store.
-    pub fn list_again_without(&self, gone: &ContainerId) -> Result<bool> {
-        if !self.has(gone) {
-            return Ok(false);
-        }
-        tracing::debug!("container {gone} is gone; listing again");
-        self.list_again()?;
-        let mut changes = self.changes.write().unwrap_or_else(PoisonError::into_inner);
-        // A store that lists what it does not have would be asked again and again.
-        changes.gone.insert(*gone);
-        changes.new.remove(gone);
-        Ok(true)
-    }
-
-    fn list_again(&self) -> Result<()> {
-        let segments = ListedSegments { active: self.refresh()?, ..ListedSegments::default() };
-        let (listed, lost) = list_containers(&self.store, &segments)?;
-        self.note_unlistable(lost.as_ref());
-        let mut changes = self.changes.write().unwrap_or_else(PoisonError::into_inner);
-        changes.gone.extend(self.containers.difference(&listed).copied());
-        changes.new = listed.difference(&self.containers).filter(|id| !changes.gone.contains(id)).copied().collect();
-        self.has_changed.store(true, Ordering::Release);
-        Ok(())
-    }
-
-    fn note_unlistable(&self, error: Option<&Error>) {
-        let Some(error) = error else { return };
-        let mut changes = self.changes.write().unwrap_or_else(PoisonError::into_inner);
-        changes.unlistable.get_or_insert_with(|| error.duplicate());
-    }
-
-    /// Why a directory of containers could not be listed.
-    pub(super) fn unlistable(&self) -> Option<Error> {
-        let changes = self.changes.read().unwrap_or_else(PoisonError::into_inner);
-        changes.unlistable.as_ref().map(Error::duplicate)
     }
 
     fn poor(&self) -> HashSet<ContainerId> {
@@ -419,36 +353,6 @@ impl ContainerListing {
     pub fn take_orphans_used(&self) -> Vec<ContainerId> {
         self.recovery.take_used()
     }
-}
-
-/// The containers of a store. Where the device has lost a directory, those that segments name and that can be found by
-/// name.
-fn list_containers(store: &Arc<dyn Store>, segments: &ListedSegments) -> Result<(HashSet<ContainerId>, Option<Error>)> {
-    let parsed = |listed: Vec<ListedBlob>| listed.into_iter().filter_map(|listed| parse_name(&listed.name));
-    let lost = match store.list(BlobKind::Container.into()) {
-        Err(error @ Error::Unreadable { .. }) => error,
-        listed => return Ok((parsed(listed?).collect(), None)),
-    };
-    tracing::warn!("{lost}; containers in it are found through index segments only");
-    let mut containers = HashSet::new();
-    for directory in 0..=u8::MAX {
-        match store.list(BlobPrefix::Containers(directory)) {
-            Ok(listed) => containers.extend(parsed(listed)),
-            Err(Error::Unreadable { .. }) => {
-                let named = segments.active.iter().chain(segments.replaced.iter());
-                let named =
-                    named.flat_map(|segment| segment.containers()).filter(|id| id.0.first() == Some(&directory));
-                for id in named {
-                    // What cannot be looked at is not absent.
-                    if !matches!(store.head(&blob_name(id)), Ok(None)) {
-                        containers.insert(*id);
-                    }
-                }
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok((containers, Some(lost)))
 }
 
 /// Opens the segments of a store, except those in `known`. Also returns those that do not open, with the reason.

@@ -6,10 +6,11 @@
 use std::collections::{BTreeSet, HashSet};
 
 use super::listing::ContainerListing;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::repo::claims::{ClaimKind, ContainerClaim};
-use crate::repo::container::blob_name;
+use crate::repo::container::{blob_name, parse_name};
 use crate::repo::marks::{BadParts, Mark, MarkKind, Quarantine};
+use crate::store::{BlobKind, StoreExt, map_parallel};
 use crate::types::ContainerId;
 
 /// Containers that segments name and the listing lacks.
@@ -34,19 +35,69 @@ pub fn missing_containers(listing: &ContainerListing) -> Result<MissingContainer
     if gone.is_empty() {
         return Ok(MissingContainers::default());
     }
-    // The order matters: see above.
+    let missing = lost_of(listing, &gone)?.unwrap_or_default();
+    // What cannot be looked at is not lost.
+    let is_lost = |id: &ContainerId| matches!(listing.store().head(&blob_name(id)), Ok(None));
+    let (lost, unlisted) = missing.into_iter().partition(is_lost);
+    Ok(MissingContainers { lost, unlisted })
+}
+
+/// Those of the containers `gone` that segments still name and that no prune deletes; `None` if a pending entry cannot
+/// be read, so that nobody can tell.
+///
+/// # Errors
+/// Those of the store.
+pub(super) fn lost_of(
+    listing: &ContainerListing,
+    gone: &HashSet<ContainerId>,
+) -> Result<Option<BTreeSet<ContainerId>>> {
+    if gone.is_empty() {
+        return Ok(Some(BTreeSet::new()));
+    }
+    // The order matters: see [`missing_containers`].
     let (pending, unreadable) = ContainerClaim::list_with_damaged(listing.store().as_ref(), ClaimKind::Pending)?;
     if !unreadable.is_empty() {
-        return Ok(MissingContainers::default());
+        return Ok(None);
     }
     let segments = listing.refresh()?;
     let named: HashSet<&ContainerId> = segments.iter().flat_map(|segment| segment.containers()).collect();
     let is_pending = |id: &ContainerId| pending.iter().any(|claim| claim.containers.binary_search(id).is_ok());
-    let missing = gone.into_iter().filter(|id| named.contains(id) && !is_pending(id));
-    // What cannot be looked at is not lost.
-    let is_lost = |id: &ContainerId| matches!(listing.store().head(&blob_name(id)), Ok(None));
-    let (lost, unlisted) = missing.partition(is_lost);
-    Ok(MissingContainers { lost, unlisted })
+    Ok(Some(gone.iter().filter(|id| named.contains(id) && !is_pending(id)).copied().collect()))
+}
+
+/// Containers that somebody has looked for. What could not be looked at is in neither set.
+pub(super) struct SoughtContainers {
+    pub(super) there: HashSet<ContainerId>,
+    pub(super) gone: HashSet<ContainerId>,
+}
+
+/// Looks for `containers` in the store.
+///
+/// # Errors
+/// Those of listing the store, and those that end all reading.
+pub(super) fn seek(listing: &ContainerListing, containers: &HashSet<ContainerId>) -> Result<SoughtContainers> {
+    let mut sought = SoughtContainers { there: HashSet::new(), gone: HashSet::new() };
+    if containers.is_empty() {
+        return Ok(sought);
+    }
+    let store = listing.store();
+    let listed: HashSet<ContainerId> = match store.list(BlobKind::Container.into()) {
+        Err(Error::Unreadable { .. }) => HashSet::new(),
+        listed => listed?.iter().filter_map(|listed| parse_name(&listed.name)).collect(),
+    };
+    sought.there.extend(containers.intersection(&listed));
+    // A listing may lack what is there.
+    let unlisted: Vec<ContainerId> = containers.difference(&listed).copied().collect();
+    let heads = map_parallel(store.requests_max(), &unlisted, |id| store.head(&blob_name(id)));
+    for (id, head) in unlisted.into_iter().zip(heads) {
+        match head {
+            Ok(Some(_)) => _ = sought.there.insert(id),
+            Ok(None) => _ = sought.gone.insert(id),
+            Err(error) if error.stops_reading() => return Err(error),
+            Err(error) => tracing::debug!("{error}"),
+        }
+    }
+    Ok(sought)
 }
 
 /// Puts a mark that the lost containers are bad, for whoever is about to write segments without them.

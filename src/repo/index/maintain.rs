@@ -5,11 +5,13 @@
 //! is deleted once readable segments name all its containers.
 
 use std::collections::HashSet;
+use std::sync::atomic::AtomicBool;
 
 use super::container_indexes::{read_entry_count, read_fingerprints};
 use super::coverage::{count_records, poor_segment};
 use super::listing::ContainerListing;
 use super::lost::give_up_lost_containers;
+use super::merge::drop_deleted_containers;
 use super::recovery::SegmentBatches;
 use super::segment::IndexSegment;
 use crate::error::{ErrorKind, Result};
@@ -119,12 +121,12 @@ pub fn replace_damaged_segments(listing: &ContainerListing) -> Result<u64> {
 fn replace(listing: &ContainerListing, segment: &IndexSegment) -> Result<bool> {
     let store = listing.store();
     let mut batches = SegmentBatches::new(store.as_ref(), listing.salts());
-    let (mut read, mut unread, mut gone) = (0, 0, 0);
+    let (mut read, mut unread, mut gone) = (HashSet::new(), 0, 0);
     for id in segment.containers() {
         match read_fingerprints(store.as_ref(), id) {
             Ok(fingerprints) => {
                 batches.add(*id, fingerprints.into_iter().zip(0..))?;
-                read += 1;
+                read.insert(*id);
             }
             Err(error) if error.kind() == ErrorKind::NotFound => gone += 1,
             Err(error) if error.is_unreadable() => {
@@ -135,13 +137,14 @@ fn replace(listing: &ContainerListing, segment: &IndexSegment) -> Result<bool> {
             Err(error) => return Err(error),
         }
     }
-    if read == 0 && unread > 0 {
+    if read.is_empty() && unread > 0 {
         return Ok(false);
     }
     if gone > 0 {
         give_up_lost_containers(listing)?;
     }
     batches.finish(&listing.replaced_by_successor(&[segment]))?;
+    drop_deleted_containers(listing, &read, &AtomicBool::new(false))?;
     tracing::warn!("{} is replaced by a new segment", segment.name());
     Ok(true)
 }
@@ -160,7 +163,11 @@ pub fn delete_replaced_segments(listing: &ContainerListing) -> Result<()> {
         let mut unnamed = segment.containers().iter().filter(|id| !named.contains(id));
         let mut is_covered = true;
         while let (true, Some(id)) = (is_covered, unnamed.next()) {
-            is_covered = listing.store().head(&blob_name(id))?.is_none();
+            // What cannot be looked at is not gone.
+            is_covered = match listing.store().head(&blob_name(id)) {
+                Err(error) if error.is_unreadable() => false,
+                head => head?.is_none(),
+            };
         }
         if is_covered {
             listing.store().delete(segment.name(), Durable::OnReturn)?;
@@ -171,12 +178,13 @@ pub fn delete_replaced_segments(listing: &ContainerListing) -> Result<()> {
 }
 
 /// Deletes the segments that did not open because they are damaged, if readable segments name all containers and have
-/// all their records.
+/// all their records. Nobody knows that while a directory of containers cannot be listed.
 ///
 /// # Errors
 /// Those of the store.
 pub fn delete_unreadable_segments(listing: &mut ContainerListing) -> Result<()> {
-    if listing.damaged.is_empty() || !listing.orphans().is_empty() || listing.prove_segments()? {
+    let is_partial = listing.unlistable.count() > 0 || !listing.orphans().is_empty();
+    if listing.damaged.is_empty() || is_partial || listing.prove_segments()? {
         return Ok(());
     }
     for (name, error) in std::mem::take(&mut listing.damaged) {
@@ -205,11 +213,14 @@ pub fn name_all_containers(listing: &ContainerListing, stored: &HashSet<Containe
         return Ok(());
     }
     tracing::warn!("{} containers are no longer in an index segment; writing a new one", unnamed.len());
-    let store = listing.store();
+    let (store, mut read) = (listing.store(), HashSet::new());
     let mut batches = SegmentBatches::new(store.as_ref(), listing.salts());
     for id in unnamed {
         match read_fingerprints(store.as_ref(), id) {
-            Ok(fingerprints) => batches.add(*id, fingerprints.into_iter().zip(0..))?,
+            Ok(fingerprints) => {
+                batches.add(*id, fingerprints.into_iter().zip(0..))?;
+                read.insert(*id);
+            }
             // A prune has deleted it: the run does not rely on it.
             Err(error) if error.kind() == ErrorKind::NotFound && !stored.contains(id) => {}
             // Readers ask its own index. A later run adopts it.
@@ -222,7 +233,7 @@ pub fn name_all_containers(listing: &ContainerListing, stored: &HashSet<Containe
     }
     batches.finish(&[])?;
     listing.refresh()?;
-    Ok(())
+    drop_deleted_containers(listing, &read, &AtomicBool::new(false))
 }
 
 /// Writes a segment that names `containers`.
@@ -235,7 +246,8 @@ pub fn name_containers(listing: &ContainerListing, containers: &[ContainerId]) -
     for id in containers {
         batches.add(*id, read_fingerprints(store.as_ref(), id)?.into_iter().zip(0..))?;
     }
-    batches.finish(&[]).map(drop)
+    batches.finish(&[])?;
+    drop_deleted_containers(listing, &containers.iter().copied().collect(), &AtomicBool::new(false))
 }
 
 #[cfg(test)]

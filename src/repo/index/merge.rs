@@ -7,6 +7,8 @@
 //!    and a small new segment. A large one is built in a scratch directory.
 //! 3. The new segment names its sources as replaced. It is verified before they are deleted. A killed run leaves
 //!    sources that readers skip.
+//! 4. A prune may delete containers while a segment that names them is written, and write the segments again before
+//!    that one is put. So whoever puts a segment looks afterwards ([`drop_deleted_containers`]).
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet};
@@ -16,13 +18,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::listing::ContainerListing;
-use super::lost::give_up_lost_containers;
+use super::lost::{SoughtContainers, give_up_lost_containers, lost_of, seek};
 use super::maintain::{delete_replaced_segments, replace_damaged_segments};
 use super::segment::{IndexRecord, IndexSegment};
 use super::segment_writer::SegmentWriter;
 use crate::error::{Error, ErrorKind, Result};
-use crate::repo::container::parse_name;
-use crate::store::{BlobKind, Durable, Store};
+use crate::store::{Durable, Store};
 use crate::types::{ContainerId, Fingerprint};
 
 /// Records of the lowest class, at most: 10 pages.
@@ -33,6 +34,8 @@ const FAN: u64 = 4;
 const GROUP_RECORDS_MAX: u64 = 1_600_000;
 /// Segments of one merge, at most. It bounds the pages in memory.
 const SOURCES_MAX: usize = 64;
+/// Times that segments are written again because containers are deleted meanwhile.
+const ROUNDS_MAX: u32 = 4;
 
 /// Merges segments until each class has few of them, and deletes replaced ones. Large ones are built in directory
 /// `scratch`. Returns the number of merges.
@@ -40,11 +43,16 @@ const SOURCES_MAX: usize = 64;
 /// # Errors
 /// Those of the store, and [`Error::Interrupted`] once `stop` is set.
 pub fn merge_segments(listing: &ContainerListing, scratch: &Path, stop: &AtomicBool) -> Result<u64> {
+    let records = |segments: &[Arc<IndexSegment>]| segments.iter().map(|it| it.records()).collect::<Vec<u64>>();
+    if listing.replaced().is_empty() && choose(&records(&listing.segments())).is_empty() {
+        return Ok(0);
+    }
+    listing.refresh()?;
     delete_replaced_segments(listing)?;
     let mut merges = 0;
     loop {
         let segments = listing.segments();
-        let sizes: Vec<u64> = segments.iter().map(|segment| segment.records()).collect();
+        let sizes = records(&segments);
         let chosen = choose(&sizes);
         if chosen.is_empty() {
             return Ok(merges);
@@ -53,8 +61,12 @@ pub fn merge_segments(listing: &ContainerListing, scratch: &Path, stop: &AtomicB
             return Err(Error::Interrupted);
         }
         let sources: Vec<Arc<IndexSegment>> = chosen.into_iter().filter_map(|at| segments.get(at).cloned()).collect();
-        match merge(listing, &sources, &|_| true, scratch, stop) {
-            Ok(()) => merges += 1,
+        let known = KnownContainers::list(listing, &sources)?;
+        match merge(listing, &sources, &|id| !known.deleted.contains(id), scratch, stop) {
+            Ok(()) => {
+                merges += 1;
+                drop_deleted_containers(listing, &known.there, stop)?;
+            }
             // Another process has merged it.
             Err(SourceError { error, .. }) if error.kind() == ErrorKind::NotFound => return Ok(merges),
             Err(SourceError { source: Some(name), error }) if error.is_unreadable() => {
@@ -103,6 +115,29 @@ fn choose(sizes: &[u64]) -> Vec<usize> {
     if chosen.len() < 2 { Vec::new() } else { chosen }
 }
 
+/// The containers that segments name, before a merge.
+struct KnownContainers {
+    /// They were seen.
+    there: HashSet<ContainerId>,
+    /// A prune has deleted them. What is lost, or cannot be looked at, stays named.
+    deleted: HashSet<ContainerId>,
+}
+
+impl KnownContainers {
+    /// Looks for the containers of `segments`.
+    fn list(listing: &ContainerListing, segments: &[Arc<IndexSegment>]) -> Result<Self> {
+        let SoughtContainers { there, gone } = seek(listing, &named_by(segments))?;
+        let lost = lost_of(listing, &gone)?;
+        let deleted = lost.map_or_else(HashSet::new, |lost| gone.into_iter().filter(|id| !lost.contains(id)).collect());
+        Ok(KnownContainers { there, deleted })
+    }
+}
+
+/// All containers that segments name.
+fn named_by(segments: &[Arc<IndexSegment>]) -> HashSet<ContainerId> {
+    segments.iter().flat_map(|segment| segment.containers()).copied().collect()
+}
+
 /// Writes segments again that name containers which are gone, without these, and deletes the old ones.
 ///
 /// # Errors
@@ -110,15 +145,43 @@ fn choose(sizes: &[u64]) -> Vec<usize> {
 pub fn drop_gone_containers(listing: &ContainerListing, stop: &AtomicBool) -> Result<()> {
     delete_replaced_segments(listing)?;
     give_up_lost_containers(listing)?;
+    // Sought after the segments were opened: a segment names a container only once it is durable.
+    let SoughtContainers { there, gone } = seek(listing, &named_by(&listing.segments()))?;
+    write_without(listing, &|id| !gone.contains(id), stop)?;
+    drop_deleted_containers(listing, &there, stop)
+}
+
+/// For whoever has put a segment: of the containers `named`, which were there before, some may be gone. A prune has
+/// deleted them, and may have written the segments again before this one was put, so that nobody else takes them out.
+///
+/// # Errors
+/// As of [`merge_segments`].
+pub fn drop_deleted_containers(
+    listing: &ContainerListing,
+    named: &HashSet<ContainerId>,
+    stop: &AtomicBool,
+) -> Result<()> {
+    let mut left = named.clone();
+    // What is deleted while segments are written again takes another round.
+    for _ in 0..ROUNDS_MAX {
+        let gone = seek(listing, &left)?.gone;
+        if gone.is_empty() {
+            break;
+        }
+        tracing::debug!("{} containers were deleted while a segment was written", gone.len());
+        let segments = listing.refresh()?;
+        let known = KnownContainers::list(listing, &segments)?;
+        write_without(listing, &|id| !gone.contains(id) && !known.deleted.contains(id), stop)?;
+        // The new segments name others, too, that may be deleted meanwhile.
+        left.extend(known.there);
+        left.retain(|id| !gone.contains(id));
+    }
+    Ok(())
+}
+
+/// Writes the segments again that name containers for which `exists` is false, and deletes the old ones.
+fn write_without(listing: &ContainerListing, exists: &dyn Fn(&ContainerId) -> bool, stop: &AtomicBool) -> Result<()> {
     let segments = listing.segments();
-    // Listed after the segments were opened: a segment names a container only once it is durable.
-    let existing: HashSet<ContainerId> = listing
-        .store()
-        .list(BlobKind::Container.into())?
-        .iter()
-        .filter_map(|listed| parse_name(&listed.name))
-        .collect();
-    let exists = |id: &ContainerId| existing.contains(id);
     let names_gone = |segment: &&Arc<IndexSegment>| !segment.containers().iter().all(exists);
     let (mut groups, mut records) = (Vec::<Vec<Arc<IndexSegment>>>::new(), 0);
     for segment in segments.iter().filter(names_gone) {
@@ -139,7 +202,7 @@ pub fn drop_gone_containers(listing: &ContainerListing, stop: &AtomicBool) -> Re
             group.iter().try_for_each(|segment| listing.store().delete(segment.name(), Durable::OnReturn))?;
             continue;
         }
-        match merge(listing, &group, &exists, &std::env::temp_dir(), stop) {
+        match merge(listing, &group, exists, &std::env::temp_dir(), stop) {
             Ok(()) => {}
             // Another process has merged it.
             Err(SourceError { error, .. }) if error.kind() == ErrorKind::NotFound => {}

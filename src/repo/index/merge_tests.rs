@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::repo::index::write_segment;
-use crate::store::{BlobName, FaultyStore, InjectedFault, MemoryStore, StoppingStore};
+use crate::store::{BlobKind, BlobName, FaultyStore, InjectedFault, MemoryStore, StoppingStore};
 
 fn print(number: u64) -> Fingerprint {
     Fingerprint(*blake3::hash(&number.to_le_bytes()).as_bytes())

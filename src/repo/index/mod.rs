@@ -10,6 +10,7 @@ mod container_indexes;
 mod coverage;
 mod filter;
 mod listing;
+mod listing_again;
 mod locate;
 mod lost;
 mod maintain;
@@ -20,6 +21,7 @@ mod resolver;
 mod segment;
 mod segment_writer;
 mod similarity;
+mod unlistable;
 mod unread;
 mod whole;
 
@@ -36,7 +38,7 @@ pub use maintain::{
     delete_replaced_segments, delete_unreadable_segments, name_all_containers, name_containers,
     replace_damaged_segments, verify_segments,
 };
-pub use merge::{drop_gone_containers, merge_segments};
+pub use merge::{drop_deleted_containers, drop_gone_containers, merge_segments};
 pub use presence::ChunkPresence;
 pub use recovery::SegmentBatches;
 pub use resolver::Resolver;

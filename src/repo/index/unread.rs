@@ -1,6 +1,6 @@
 //! Containers that a run could not read although they are listed. Nothing may take them for empty, absent or replaced.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -56,15 +56,26 @@ impl ContainerListing {
         self.recovery().unread.ids().into_iter().filter(|id| quarantine.of(id) != Some(&BadParts::Whole)).collect()
     }
 
+    /// Number of containers, and of directories of them, that could not be read or are lost, without a mark that says
+    /// so.
+    pub fn unread_count(&self) -> u64 {
+        (self.unread().len() + self.lost + self.unlistable.count()) as u64
+    }
+
+    /// Directories of containers that could not be listed so far, with the reason.
+    pub fn unlistable(&self) -> BTreeMap<String, Error> {
+        self.unlistable.all()
+    }
+
     /// Whether a container, or a directory of containers, could not be read that may be sound, and come back.
     pub fn may_come_back(&self) -> bool {
-        self.recovery().unread.may_come_back() || self.unlistable().is_some()
+        self.recovery().unread.may_come_back() || self.unlistable.count() > 0
     }
 
     /// Whether an entry of a listed container may lack what it copies from: something is known to be bad or missing, or
     /// could not be read.
     pub fn is_doubtful(&self) -> bool {
-        self.lost > 0 || self.recovery().unread.is_any() || !self.quarantine().is_empty()
+        self.lost > 0 || self.unlistable.count() > 0 || self.recovery().unread.is_any() || !self.quarantine().is_empty()
     }
 
     /// Why a chunk that no look-up has found may still be stored: a container that may have it could not be read,
@@ -72,6 +83,6 @@ impl ContainerListing {
     pub(super) fn blind_error(&self) -> Option<Error> {
         let quarantine = self.quarantine();
         let unread = self.recovery().blind_error(|id| quarantine.of(id) == Some(&BadParts::Whole));
-        unread.or_else(|| self.unlistable())
+        unread.or_else(|| self.unlistable.error())
     }
 }

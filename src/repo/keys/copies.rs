@@ -13,7 +13,7 @@ use crate::crypto::KeySlot;
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::Repository;
 use crate::repo::features::{self, Feature};
-use crate::store::{BlobKind, Durable, Store, StoreExt, get_hashed};
+use crate::store::{BlobKind, BlobName, Durable, Store, StoreExt, get_hashed};
 
 /// Reads a slot that is listed, or its copy if the slot itself is damaged.
 ///
@@ -40,7 +40,7 @@ fn read(store: &dyn Store, kind: BlobKind, id: &str) -> Result<(KeySlot, Vec<u8>
     Ok((KeySlot::parse(&name, &blob)?, blob))
 }
 
-/// Deletes the copies of slots that are gone. Returns their number.
+/// Deletes the copies of slots that are gone, and not only missing in a listing. Returns their number.
 ///
 /// # Errors
 /// Those of the store.
@@ -50,9 +50,12 @@ fn delete_needless_copies(store: &dyn Store) -> Result<u64> {
     let slots: BTreeSet<String> =
         if copies.is_empty() { return Ok(0) } else { slots::ids(store)?.into_iter().collect() };
     let mut deleted = 0;
-    for copy in copies.iter().filter(|copy| !slots.contains(&slots::id_in(&copy.name))) {
-        store.delete(&copy.name, Durable::OnReturn)?;
-        deleted += 1;
+    for copy in copies {
+        let id = slots::id_in(&copy.name);
+        if !slots.contains(&id) && store.head(&BlobName::parse(&format!("{}/{id}", BlobKind::Key))?)?.is_none() {
+            store.delete(&copy.name, Durable::OnReturn)?;
+            deleted += 1;
+        }
     }
     Ok(deleted)
 }

@@ -14,8 +14,8 @@ use crate::crypto::{SecretBytes, Unlock};
 use crate::error::{ErrorKind, Result};
 use crate::repo::Repository;
 use crate::store::disk::journal::{Entry, Journal};
-use crate::store::disk::replay::{Blobs, Replay};
-use crate::store::{BlobKind, BlobName, Durable, MemoryStore, Store, StoreExt, named};
+use crate::store::disk::replay::{Blobs, Replay, numbers, store_with};
+use crate::store::{BlobKind, BlobName, Durable, Store, StoreExt, named};
 
 /// States after one change that are tried, at most.
 const STATES_MAX: usize = 256;
@@ -97,11 +97,7 @@ impl Scene {
     /// Cuts the record after each change, as if the changes had been what `alter` makes of them.
     fn try_altered(&self, alter: impl Fn(&Entry) -> Option<Entry>) -> usize {
         self.journal.end();
-        let (mut replay, mut seen, mut number) = (Replay::new(&self.root), HashSet::new(), 0u64);
-        let mut random = || {
-            number += 1;
-            u64::from_le_bytes(blake3::hash(&number.to_le_bytes()).as_bytes()[..8].try_into().unwrap())
-        };
+        let (mut replay, mut seen, mut random) = (Replay::new(&self.root), HashSet::new(), numbers());
         for (at, entry) in (1..).zip(&self.journal.entries()) {
             alter(entry).iter().for_each(|entry| replay.apply(entry));
             let Some(last) = self.moments.iter().rposition(|moment| moment.at <= at) else { continue };
@@ -120,15 +116,9 @@ impl Scene {
     }
 }
 
-fn memory(blobs: &Blobs) -> Arc<dyn Store> {
-    let store = MemoryStore::new();
-    blobs.iter().for_each(|(name, bytes)| store.replace(&named(name), bytes));
-    Arc::new(store)
-}
-
 /// Looks at a state. `before` was reported; the verb that would report `after` was running, if any.
 fn examine(blobs: &Blobs, before: &Moment, after: Option<&Moment>, what: &str) {
-    let store = memory(blobs);
+    let store = store_with(blobs);
     if before.opens.is_empty() && !blobs.contains_key("config") && !blobs.contains_key("config-copy") {
         let kind = open(&store, 1).map(drop).unwrap_err().kind();
         assert_eq!(kind, ErrorKind::NoRepository, "{what}");

@@ -4,13 +4,11 @@ use super::copies::read_slot;
 use crate::crypto::{KeySlot, Keyring, Unlock};
 use crate::error::{Error, Result};
 use crate::repo::KnownRepository;
-use crate::store::{BlobKind, BlobName, Durable, Store, StoreExt};
+use crate::store::{BlobKind, BlobName, Durable, Store, StoreExt, is_slot_id};
 use crate::types::hex;
 
 /// Bytes of a slot, at most. Most of them are generations of the key.
 pub(super) const BYTES_LIMIT: u64 = 1 << 20;
-/// Hex digits of an id.
-const ID_DIGITS: usize = 64;
 /// Slots that are tried, at most: each password costs memory and time.
 const SLOTS_MAX: usize = 64;
 /// Blobs that are read to find them, at most. Whoever may put can put what is no slot.
@@ -60,7 +58,7 @@ pub fn ids(store: &dyn Store) -> Result<Vec<String>> {
 /// The id of the slot that has the name `name`.
 fn slot_id(name: &str) -> Option<String> {
     let id = name.strip_prefix(BlobKind::Key.directory())?.strip_prefix('/')?;
-    (id.len() == ID_DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| id.into())
+    is_slot_id(id).then(|| id.into())
 }
 
 pub(super) fn id_in(name: &str) -> String {

@@ -9,7 +9,7 @@ use crate::crypto::{CipherSuite, KeySlot, Keyring, Unlock};
 use crate::error::{Error, Result};
 use crate::repo::marks::Marks;
 use crate::repo::{Encryption, KnownRepository, Repository};
-use crate::store::{BlobKind, Reading, SealedStore, Store};
+use crate::store::{BlobKind, Reading, SealedStore, Store, StoreExt};
 
 /// Blobs that show whether the repository is younger than a keyring: what every backup writes.
 const WRITTEN: [BlobKind; 2] = [BlobKind::Snapshot, BlobKind::Segment];
@@ -150,6 +150,11 @@ pub(in crate::repo) fn check_is_current(store: &dyn Store) -> Result<()> {
     for kind in WRITTEN {
         for blob in store.list(kind.into())? {
             match store.get_range(&blob.name, 0, 0, Reading::Again) {
+                // Somebody may have a key of that number.
+                Err(error) if error.is_newer() => {
+                    let reason = format!("cannot tell which master key is in use: {error}. Delete it if it is forged");
+                    return Err(Error::Locked { location: store.location(), reason });
+                }
                 Err(error) if !error.is_unreadable() => return Err(error),
                 _ => {}
             }

@@ -23,6 +23,8 @@ pub struct Marks {
     writer_features: u64,
     /// Name of one of those marks.
     pub writer_features_name: Option<BlobName>,
+    /// Names of all marks that were listed.
+    pub names: Vec<BlobName>,
     /// Marks that cannot be read, with the reason.
     pub damaged: Vec<(String, Error)>,
     /// Why nobody may write: the first reason found.
@@ -47,6 +49,7 @@ impl Marks {
         };
         for listed in listed {
             total = u64::saturating_add(total, listed.len);
+            marks.names.push(listed.name.clone());
             let is_required = is_required(&listed.name);
             let read = || {
                 if total > TOTAL_BYTES_MAX {
@@ -92,6 +95,12 @@ impl Marks {
             None => Ok(self.writer_features),
             Some((_, error)) => Err(error.duplicate()),
         }
+    }
+
+    /// Marks that may list bad bytes and cannot be read, with the reason. What they list seems to be sound.
+    pub fn unread(&self) -> impl Iterator<Item = &(String, Error)> {
+        // A newer version knows why they may be ignored.
+        self.damaged.iter().filter(|(name, error)| !is_required(name) && !error.is_newer())
     }
 
     /// Fails if a mark forbids this version to write.

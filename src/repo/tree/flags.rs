@@ -1,7 +1,9 @@
 //! The flags of a file or directory (`lsattr`) and its project (`lsattr -p`).
 //!
 //! They are stored in the node's `extra` field, under [`FLAGS_KEY`] and [`PROJECT_KEY`], each as a varint. What is zero
-//! is not stored.
+//! is not stored. So a node without both has no flags only if its snapshot says that it records flags
+//! ([`Snapshot::records_flags`](crate::repo::snapshot::Snapshot::records_flags)). Where that is not so, or the flags of
+//! one entry could not be read, the value of [`FLAGS_KEY`] is empty: the flags are not known.
 
 use super::node::Node;
 use crate::wire::{WireReader, put_varint};
@@ -79,6 +81,18 @@ impl Node {
         FileFlags { bits, project: number(PROJECT_KEY).unwrap_or(0) }
     }
 
+    /// Whether it is known which flags the entry has.
+    pub fn knows_flags(&self) -> bool {
+        self.extra.get(FLAGS_KEY).is_none_or(|bytes| !bytes.is_empty())
+    }
+
+    /// Notes that it is not known which flags the entry has, unless it has any.
+    pub fn forget_absent_flags(&mut self) {
+        if !self.extra.contains_key(FLAGS_KEY) && !self.extra.contains_key(PROJECT_KEY) {
+            self.extra.insert(FLAGS_KEY.into(), Vec::new());
+        }
+    }
+
     /// Stores flags.
     pub fn set_file_flags(&mut self, flags: FileFlags) {
         for (key, number) in [(FLAGS_KEY, flags.bits & FileFlags::STORED), (PROJECT_KEY, flags.project)] {
@@ -109,5 +123,19 @@ mod tests {
         node.extra.insert(PROJECT_KEY.into(), vec![0xff; 11]);
         node.extra.insert(FLAGS_KEY.into(), Vec::new());
         assert_eq!(node.file_flags(), FileFlags::default());
+    }
+
+    #[test]
+    fn flags_that_are_not_known_are_not_taken_for_none() {
+        let mut node = Node::default();
+        assert!(node.knows_flags());
+        node.forget_absent_flags();
+        assert!(!node.knows_flags() && node.file_flags().is_empty());
+        node.set_file_flags(FileFlags::default());
+        assert!(node.knows_flags());
+        let flags = FileFlags { bits: 0, project: 7 };
+        node.set_file_flags(flags);
+        node.forget_absent_flags();
+        assert!(node.knows_flags() && node.file_flags() == flags, "what is stored is known");
     }
 }

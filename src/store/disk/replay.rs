@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::journal::Entry;
 use crate::store::name::TEMPORARY_PREFIX;
+use crate::store::{MemoryStore, Store, named};
 
 /// What has a name.
 #[derive(Debug, Clone)]
@@ -22,6 +23,23 @@ enum Named {
 
 /// Blobs by name.
 pub type Blobs = BTreeMap<String, Arc<Vec<u8>>>;
+
+/// A store with these blobs.
+pub fn store_with(blobs: &Blobs) -> Arc<dyn Store> {
+    let store = MemoryStore::new();
+    blobs.iter().for_each(|(name, bytes)| store.replace(&named(name), bytes));
+    Arc::new(store)
+}
+
+/// Numbers for [`Replay::states`], the same in each run.
+pub fn numbers() -> impl FnMut() -> u64 {
+    let mut number = 0u64;
+    move || {
+        number += 1;
+        let hash = blake3::hash(&number.to_le_bytes());
+        hash.as_bytes().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    }
+}
 
 /// See the module.
 pub struct Replay {

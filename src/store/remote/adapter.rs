@@ -13,7 +13,7 @@ use super::failure::{Cause, RequestFailure};
 use super::locks::ObjectLocks;
 use super::requests::{RequestKind, Requests};
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::name::{check_len, check_range, missing};
+use crate::store::name::{check_len, check_range, is_left_by_init, missing};
 use crate::store::{
     BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Locks, NewName, Patience, PutBlob, PutOptions, ReadTwice,
     Reading, Sealing, Store, StoreProperties,
@@ -327,7 +327,8 @@ impl Store for RemoteStore {
             let mut stream = self.objects.list(Some(&self.prefix));
             while let Some(entry) = stream.next().await {
                 // Consoles of the services make an object of the prefix's own name to show a directory.
-                if entry?.location != self.prefix {
+                let location = entry?.location;
+                if location != self.prefix && !self.name(&location).is_some_and(|name| is_left_by_init(&name)) {
                     return Ok(false);
                 }
             }

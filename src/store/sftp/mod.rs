@@ -13,6 +13,7 @@ mod address;
 mod connection;
 mod failure;
 mod files;
+mod links;
 mod packet;
 mod put;
 mod session;

@@ -60,6 +60,7 @@ const HAS_EXTENDED: u32 = 1 << 31;
 /// The part of permissions that is the type of a file, and its values.
 const FILE_TYPE: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
+const LINK: u32 = 0o120_000;
 const DIRECTORY: u32 = 0o040_000;
 
 /// A reply that does not follow the protocol.
@@ -146,6 +147,10 @@ pub(super) struct Attributes {
 impl Attributes {
     pub fn is_file(&self) -> bool {
         self.permissions.is_some_and(|permissions| permissions & FILE_TYPE == REGULAR)
+    }
+
+    pub fn is_link(&self) -> bool {
+        self.permissions.is_some_and(|permissions| permissions & FILE_TYPE == LINK)
     }
 
     pub fn is_directory(&self) -> bool {

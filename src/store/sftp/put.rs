@@ -253,7 +253,7 @@ impl SftpStore {
 
     /// Makes the entries of the directory of `name` durable, where the server can: OpenSSH on Linux opens a directory
     /// like a file. The protocol does not promise that, so a server on which it never worked is left alone.
-    fn sync_parent(&self, name: &str) -> Result<(), SftpFailure> {
+    pub(super) fn sync_parent(&self, name: &str) -> Result<(), SftpFailure> {
         if !self.directory_sync.is_possible.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -266,6 +266,8 @@ impl SftpStore {
         });
         match synced {
             Ok(()) => self.directory_sync.has_worked.store(true, Ordering::Relaxed),
+            // A deletion in a directory that is not there.
+            Err(failure) if failure.is_missing() => return Err(failure),
             Err(SftpFailure::Status(..)) if !self.directory_sync.has_worked.load(Ordering::Relaxed) => {
                 self.directory_sync.is_possible.store(false, Ordering::Relaxed);
                 tracing::debug!("the server at {} cannot sync directories", self.url(""));

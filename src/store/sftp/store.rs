@@ -14,14 +14,15 @@ use super::address::SftpAddress;
 use super::connection::SftpConnection;
 use super::failure::SftpFailure;
 use super::files::{self, RemoteFile};
+use super::links::{self, LinkRole};
 use super::packet::{Attributes, DirectoryEntry, OPEN_READ, Reply, Request, SftpRequestKind, StatusCode};
 use super::session::{SftpSession, WaitKind};
 use super::transfer;
 use crate::error::{Error, Result};
-use crate::store::name::{TEMPORARY_PREFIX, check_len, check_range, is_component, missing};
+use crate::store::name::{TEMPORARY_PREFIX, check_len, check_range, is_component, is_slot_id, missing};
 use crate::store::{
-    BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice, Reading,
-    Sealing, Store, StoreOptions, StoreProperties,
+    BlobKind, BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice,
+    Reading, Sealing, Store, StoreOptions, StoreProperties,
 };
 
 /// Entries of a listing, at most.
@@ -155,7 +156,10 @@ impl SftpStore {
 
     /// Does `work`, which reads the blob `name`.
     fn read<T>(&self, name: &str, mut work: impl FnMut(&Arc<SftpSession>) -> Result<T, SftpFailure>) -> Result<T> {
-        self.connection.retry(WaitKind::Stoppable, |session, _| work(session)).map_err(|failure| match failure {
+        let read = self.connection.retry(WaitKind::Stoppable, |session, _| {
+            work(session).map_err(|failure| self.explain_missing(session, name, failure))
+        });
+        read.map_err(|failure| match failure {
             failure if failure.is_missing() => missing(name),
             failure => failure.into_error("read", &self.url(name)),
         })
@@ -227,8 +231,13 @@ impl SftpStore {
         for (name, request) in asked {
             match files::opened(session, request.wait(WaitKind::Stoppable)?) {
                 Ok(directory) => open.push((name, directory, Vec::new())),
-                Err(failure) if failure.is_missing() => {}
-                Err(failure) => return Err(failure),
+                Err(failure) => match self.explain_missing(session, &name, failure) {
+                    failure if failure.is_missing() => {}
+                    SftpFailure::Other(Error::Unreadable { .. }) => {
+                        return Err(links::unreadable(format!("the directory {name}")).into());
+                    }
+                    failure => return Err(failure),
+                },
             }
         }
         let mut done = Vec::new();
@@ -258,7 +267,7 @@ impl SftpStore {
 
     /// The blobs below `prefix`.
     fn walk(&self, session: &Arc<SftpSession>, prefix: &str) -> Result<Vec<ListedBlob>, SftpFailure> {
-        let mut listed = Vec::new();
+        let (mut listed, mut linked) = (Vec::new(), Vec::new());
         let (mut directories, mut entries_left) = (vec![prefix.to_string()], LISTED_MAX);
         while !directories.is_empty() {
             let batch = directories.split_off(directories.len().saturating_sub(DIRECTORIES_AT_ONCE));
@@ -278,7 +287,23 @@ impl SftpStore {
                         directories.push(name);
                     } else if let Some(len) = attributes.size.filter(|_| attributes.is_file()) {
                         listed.push(ListedBlob { name: blob, len });
+                    } else if attributes.is_link() {
+                        linked.extend(LinkRole::of(&parent, component).map(|role| (blob, role)));
                     }
+                }
+            }
+            for (name, role) in linked.drain(..) {
+                match (self.behind(session, &name)?, role) {
+                    (Some(found), LinkRole::Directory) if found.is_directory() => directories.push(name.into()),
+                    (None, LinkRole::Directory) => {
+                        return Err(links::unreadable(format!("the directory {name}")).into());
+                    }
+                    // Whoever reads it learns that it cannot be read.
+                    (None, LinkRole::Blob) => listed.push(ListedBlob { name, len: 0 }),
+                    (Some(found), LinkRole::Blob) if found.is_file() => {
+                        listed.push(ListedBlob { name, len: found.size.unwrap_or(0) });
+                    }
+                    (Some(_), _) => {}
                 }
             }
         }
@@ -310,6 +335,11 @@ impl SftpStore {
         }
         time.map_err(|failure| failure.into_error("clean", &self.url(TEMPORARY_PREFIX)))
     }
+}
+
+/// Whether `name` is that of a key slot in its directory.
+fn is_slot_name(name: &[u8]) -> bool {
+    std::str::from_utf8(name).is_ok_and(is_slot_id)
 }
 
 /// Whether `name` has the form of a temporary file's name: 16 random bytes in hex.
@@ -360,7 +390,11 @@ impl Store for SftpStore {
 
     fn head(&self, name: &BlobName) -> Result<Option<BlobMetadata>> {
         let found = self.connection.retry(WaitKind::Stoppable, |session, _| {
-            files::look(session, SftpRequestKind::Stat, &self.path(name), WaitKind::Stoppable)
+            let found = files::look(session, SftpRequestKind::Stat, &self.path(name), WaitKind::Stoppable);
+            match found.map_err(|failure| self.explain_missing(session, name, failure))? {
+                None if self.is_behind_link(session, name)? => Err(links::unreadable(name).into()),
+                found => Ok(found),
+            }
         });
         let found = found.map_err(|failure| failure.into_error("inspect", &self.url(name)))?;
         Ok(found.filter(Attributes::is_file).and_then(|found| {
@@ -382,7 +416,9 @@ impl Store for SftpStore {
     fn delete(&self, name: &BlobName, _: Durable) -> Result<()> {
         lock(&self.open_files).pop(name);
         let removed = self.connection.retry(WaitKind::ToTheEnd, |session, _| files::remove(session, &self.path(name)));
-        removed.map_err(|failure| failure.into_error("delete", &self.url(name)))
+        let synced = removed.and_then(|()| self.sync_parent(name));
+        let synced = synced.or_else(|failure| if failure.is_missing() { Ok(()) } else { Err(failure) });
+        synced.map_err(|failure| failure.into_error("delete", &self.url(name)))
     }
 
     fn other_copy(&self, _: &BlobName) -> bool {
@@ -408,10 +444,12 @@ impl Store for SftpStore {
     fn is_unused(&self) -> Result<bool> {
         for entry in self.entries("")? {
             // All that a killed `init` leaves.
-            let is_leftover = entry.name == TEMPORARY_PREFIX.as_bytes()
-                && entry.attributes.is_directory()
-                && self.entries(TEMPORARY_PREFIX)?.iter().all(|entry| is_temporary_name(&entry.name));
-            if !is_leftover {
+            let (directory, is_own) = match str::from_utf8(&entry.name) {
+                Ok(TEMPORARY_PREFIX) => (TEMPORARY_PREFIX, is_temporary_name as fn(&[u8]) -> bool),
+                Ok(name) if name == BlobKind::Key.directory() => (name, is_slot_name as _),
+                _ => return Ok(false),
+            };
+            if !entry.attributes.is_directory() || !self.entries(directory)?.iter().all(|entry| is_own(&entry.name)) {
                 return Ok(false);
             }
         }

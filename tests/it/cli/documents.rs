@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::fixture::{Home, code, json, stderr};
+use super::look::damage_data;
 
 const JSON_PAGE: &str = include_str!("../../../docs/JSON.md");
 const CODES_PAGE: &str = include_str!("../../../docs/EXIT-CODES.md");
@@ -230,6 +231,31 @@ fn every_verb_exits_as_documented() {
         let arguments = [verb, "src/a", "nowhere/at all"];
         assert_eq!(code(&home.run(&arguments)), 3, "{verb}");
     }
+}
+
+#[test]
+fn what_ends_with_another_code_than_0_says_so_in_its_last_line() {
+    let home = prepared();
+    home.write("back/src/a", b"something else");
+    let fails = |words: &[&str], expected: i32| {
+        let output = home.run(&[words, &["--json"]].concat());
+        let text = stderr(&output);
+        assert_eq!(code(&output), expected, "{words:?}: {text}");
+        let last = text.lines().next_back().unwrap_or_default();
+        let error: Value = serde_json::from_str(last).unwrap_or_else(|_| panic!("{words:?}: {text}"));
+        check(&error, "[error](#error)", words[0]).unwrap();
+        assert_eq!(error["exit_code"], expected, "{words:?}");
+    };
+    fails(&["snapshots", "--no-such-option"], 2);
+    fails(&["prune", "--grace", "-1h"], 2);
+    fails(&["restore", "latest", "--target", "back"], 1);
+    fails(&["backup", "src", "nowhere"], 3);
+    damage_data(&home);
+    fails(&["restore", "latest", "--target", "part"], 20);
+    fails(&["dump", "latest", "--output", "archive"], 20);
+    fails(&["copy", "latest", "--from-repo", "data/fhrd/repository", "--repo", "second"], 3);
+    fails(&["check", "--read-data", "--report-only"], 20);
+    fails(&["check", "--without-key"], 20);
 }
 
 /// A home whose repository has lost both copies of its configuration.

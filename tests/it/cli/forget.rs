@@ -97,6 +97,14 @@ fn spans_that_are_negative_zero_or_ambiguous_are_refused_everywhere() {
             refused(&home, &arguments, 1, &format!("forget.{key}"));
         }
     }
+    // The value may be a word of its own, though it looks like an option.
+    for words in [["forget", "--keep-within", "-30d"], ["prune", "--extend-locks", "-30d"], ["prune", "--grace", "-1h"]]
+    {
+        refused(&home, &words, 2, "negative");
+    }
+    refused(&home, &["find", "*", "--newer", "-3d"], 2, "2h30min");
+    refused(&home, &["forget", "--keep-last", "-1"], 2, "-1");
+    refused(&home, &["prune", "--grace", "6m"], 2, "write 6min in");
     for grace in ["-1h", "6m", "1mo", "1h30m"] {
         refused(&home, &["prune", &format!("--grace={grace}")], 2, "36h");
         refused(&home, &["forget", "--keep-last=1", "--prune", &format!("--grace={grace}")], 2, "36h");
@@ -114,6 +122,22 @@ fn spans_that_are_negative_zero_or_ambiguous_are_refused_everywhere() {
     };
     let spans = ["30d", "2 weeks", "5mo", "6mo 4d", "6m4d", "5m7d3h", "0y6m3d", "2y5m7d3h", "1y", "P6M", "90min"];
     assert_eq!(spans.map(within), [2, 1, 2, 3, 3, 2, 3, 4, 4, 2, 1]);
+}
+
+#[test]
+fn a_rule_with_0_is_no_rule_and_nothing_without_another() {
+    let home = home();
+    (0..3).for_each(|_| drop(stored(&home, &[])));
+    let repository = home.path("data/fhrd/repository");
+    home.write("config/fhrd/p.toml", format!("repo = {repository:?}\n[forget]\nkeep_last = 1\n").as_bytes());
+    for rules in [&["--keep-last", "0"][..], &["--keep-hourly=0", "--keep-daily=0"], &["--keep-last=0", "--dry-run"]] {
+        for profile in [&[][..], &["--profile", "p"]] {
+            refused(&home, &[&["forget"], rules, profile].concat(), 1, "a rule with 0 keeps nothing");
+        }
+    }
+    assert_eq!(listed(&home, &[]).len(), 3);
+    let report = json(&home.run(&["forget", "--keep-hourly", "0", "--keep-last", "2", "--json"]));
+    assert_eq!((texts(&report["deleted"]).len(), listed(&home, &[]).len()), (1, 2));
 }
 
 #[test]

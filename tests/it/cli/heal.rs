@@ -203,3 +203,61 @@ fn a_lost_container_is_missing_for_every_repair_until_it_is_there_again() {
     assert_eq!(code(&home.run(&["check", "--read-data"])), 0);
     assert_eq!(home.backup(&["directory", "--force"])["bytes_new"], 0, "it counts as stored again");
 }
+
+/// Puts a link that leads nowhere in place of a directory of containers, which is moved away if it is there.
+fn unlist(home: &Home, directory: &str) {
+    let _ = std::fs::rename(home.path(directory), home.path("away"));
+    std::os::unix::fs::symlink(home.path("nowhere"), home.path(directory)).unwrap();
+}
+
+/// What a repair reports, which ends with 20 because it cannot list `directory`.
+fn repairs_without(home: &Home, directory: &str) {
+    let blob = directory.strip_prefix(&format!("{REPOSITORY}/")).unwrap();
+    for what in ["index", "containers"] {
+        let output = home.run(&["repair", what, "--json"]);
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let listed = report["unlistable"].as_array().unwrap_or_else(|| panic!("{what}: {}", stderr(&output)));
+        assert_eq!((code(&output), listed.len()), (20, 1), "{report}");
+        assert!(listed[0].as_str().unwrap().starts_with(blob), "{report}");
+        assert!(stderr(&home.run(&["repair", what])).contains(&format!("error: cannot list {blob}")), "{what}");
+    }
+    let check = home.run(&["check"]);
+    assert!(code(&check) == 20 && stderr(&check).contains(blob), "{}", stderr(&check));
+}
+
+#[test]
+fn a_directory_of_containers_that_cannot_be_listed_is_said_and_nothing_is_deleted() {
+    let home = Home::new();
+    home.write("directory/file", &noise(1, 300_000));
+    let snapshot = home.backup(&["directory"])["snapshot"].as_str().unwrap().to_string();
+    let segment = format!("{REPOSITORY}/index/{}", home.names(&format!("{REPOSITORY}/index"))[0]);
+    let mut bytes = home.read(&segment);
+    bytes[10] ^= 4;
+    home.write(&segment, &bytes);
+    // All that is known is there, but nobody can say what else is.
+    let used = home.names(&format!("{REPOSITORY}/containers"));
+    let unused = (0..=u8::MAX).map(|number| format!("{number:02x}")).find(|name| !used.contains(name)).unwrap();
+    let directory = format!("{REPOSITORY}/containers/{unused}");
+    unlist(&home, &directory);
+    let backup = home.run(&["backup", "--json", "directory"]);
+    let report: serde_json::Value = serde_json::from_slice(&backup.stdout).unwrap_or_default();
+    assert_eq!((code(&backup), &report["containers_unread"]), (3, &1.into()), "{report} {}", stderr(&backup));
+    for verb in [&["backup", "directory"][..], &["rewrite", "latest", "--exclude", "nothing"]] {
+        let output = home.run(verb);
+        assert!(code(&output) == 3 && stdout(&output).contains("directories of them"), "{}", stdout(&output));
+    }
+    repairs_without(&home, &directory);
+    assert_eq!(home.read(&segment), bytes, "the damaged segment is still there");
+    std::fs::remove_file(home.path(&directory)).unwrap();
+    assert_eq!(code(&home.run(&["repair", "index"])), 0);
+    assert!(!home.path(&segment).exists());
+
+    let directory = container(&home).rsplit_once('/').unwrap().0.to_string();
+    unlist(&home, &directory);
+    repairs_without(&home, &directory);
+    std::fs::remove_file(home.path(&directory)).unwrap();
+    std::fs::rename(home.path("away"), home.path(&directory)).unwrap();
+    assert_eq!(code(&home.run(&["repair", "index"])), 0);
+    assert_eq!(code(&home.run(&["check", "--read-data"])), 0);
+    assert_eq!(code(&home.run(&["restore", &snapshot, "--target", "restored"])), 0);
+}

@@ -165,7 +165,11 @@ fn the_command_line_chooses_among_secrets_and_empty_variables_count_as_not_set()
     // What only the environment says still counts, and says where it is from.
     let output = with(&[("FHRD_KEY_FILE", "absent")], &["snapshots", "--repo", "r"]);
     assert!(code(&output) == 12 && stderr(&output).contains("absent"), "{}", stderr(&output));
-    assert_eq!(code(&with(&empty, &["snapshots", "--repo", "r"])), 12);
+    let output = with(&empty, &["snapshots", "--repo", "r"]);
+    assert_eq!(code(&output), 12);
+    let warning = "warning: FHRD_PASSWORD is empty, so it counts as not set\n";
+    assert!(stderr(&output).contains(warning), "{}", stderr(&output));
+    assert!(!stderr(&with(&empty, &given)).contains(warning), "the password is from elsewhere");
 }
 
 /// A home with the plain repository `r` that no machine knows, and a source.

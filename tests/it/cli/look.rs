@@ -283,7 +283,7 @@ fn stats_tell_what_a_snapshot_alone_keeps() {
 }
 
 /// Damages the data of the repository: flips a byte in the first frame of each container with data.
-fn damage_data(home: &Home) {
+pub fn damage_data(home: &Home) {
     let mut directories = vec![home.path("data/fhrd/repository/containers")];
     let mut containers: Vec<PathBuf> = Vec::new();
     while let Some(directory) = directories.pop() {

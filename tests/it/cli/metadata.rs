@@ -337,6 +337,29 @@ fn a_locked_entry_is_unlocked_replaced_and_locked_again() {
 }
 
 #[test]
+fn each_locked_entry_that_is_deleted_is_named() {
+    let Some((home, _cleared)) = flagged() else { return };
+    restore(&home, &["--target", "back"]);
+    fs::create_dir(home.path("back/source/foreign")).unwrap();
+    let names: Vec<String> = (0..30).map(|at| format!("source/foreign/{at}")).collect();
+    names.iter().for_each(|name| fs::write(home.path("back").join(name), b"").unwrap());
+    let locked: Vec<&str> = names.iter().skip(1).map(String::as_str).chain(["source/foreign"]).collect();
+    locked.iter().for_each(|name| set_flags(&home.path("back").join(name), IMMUTABLE).unwrap());
+    for dry_run in [true, false] {
+        let options: &[&str] = if dry_run { &["--dry-run"] } else { &[] };
+        let output = home.run(&[&["restore", "latest", "--target", "back", "--delete", "--json"], options].concat());
+        let (report, said) = (json(&output), stderr(&output));
+        let counts = ["deleted", "warnings", "problems"].map(|key| count(&report, key));
+        assert_eq!(counts, [31, 30, 0], "{said}");
+        let what = if dry_run { "would be deleted" } else { "deleted" };
+        let line = |name: &str| format!("{name}: {what} although it was immutable or append-only\n");
+        assert!(locked.iter().all(|name| said.contains(&line(name))), "{said}");
+        assert!(!said.contains(&line("source/foreign/0")), "{said}");
+        assert_eq!(home.path("back/source/foreign").exists(), dry_run);
+    }
+}
+
+#[test]
 fn a_change_of_flags_is_stored_listed_and_rewritten() {
     let Some((home, _cleared)) = flagged() else { return };
     let before = stdout(&home.run(&["snapshots", "--json"]));

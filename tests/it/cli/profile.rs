@@ -129,7 +129,9 @@ fn a_profile_has_the_rules_of_forget() {
     backup(&["--host", "another"]);
     let left = || json(&home.run(&["snapshots", "--profile", "nightly", "--json"])).as_array().unwrap().len();
     let dry = json(&home.run(&["forget", "--profile", "nightly", "--dry-run", "--json"]));
-    assert_eq!((dry["deleted"].as_array().unwrap().len(), left(), &dry["prune"]), (1, 5, &serde_json::Value::Null));
+    assert_eq!((dry["deleted"].as_array().unwrap().len(), left()), (1, 5));
+    // A dry run shows the prune, too.
+    assert_eq!((&dry["prune"]["dry_run"], &dry["prune"]["snapshots"]), (&true.into(), &4.into()), "{dry}");
     let done = json(&home.run(&["forget", "--profile", "nightly", "--json"]));
     assert_eq!((done["deleted"].as_array().unwrap().len(), left()), (1, 4), "{done}");
     assert!(done["prune"]["snapshots"] == 4, "{done}");
@@ -149,9 +151,11 @@ fn a_profile_has_the_rules_of_forget() {
         let profile =
             format!("repo = 'store'\n[backup]\nhost = 'laptop'\n[forget]\nkeep_last = 1\nprune = true\n{wrong}\n");
         home.write("config/fhrd/wrong.toml", profile.as_bytes());
-        let output = home.run(&["forget", "--profile", "wrong"]);
-        assert!(code(&output) == 1 && stderr(&output).contains("soon"), "{}", stderr(&output));
-        assert_eq!(left(), before, "{wrong}");
+        for options in [&[][..], &["--dry-run"]] {
+            let output = home.run(&[&["forget", "--profile", "wrong"], options].concat());
+            assert!(code(&output) == 1 && stderr(&output).contains("soon"), "{}", stderr(&output));
+            assert_eq!(left(), before, "{wrong}");
+        }
     }
 }
 

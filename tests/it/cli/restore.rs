@@ -1,5 +1,6 @@
 //! Restores into directories that hold something: what is replaced, what stays, and what is only looked at.
 
+use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -80,6 +81,30 @@ fn each_policy_replaces_what_it_says() {
     assert!(is_restored(&home));
     mine();
     assert_eq!(restore(&home, &["--overwrite", "always"]).0, 0);
+    assert!(is_restored(&home));
+}
+
+#[test]
+fn a_change_of_metadata_alone_is_named() {
+    let home = stored();
+    restore(&home, &[]);
+    let mode = || home.path("back/source/text").metadata().unwrap().permissions().mode() & 0o777;
+    let before = mode();
+    let set = |mode| std::fs::set_permissions(home.path("back/source/text"), Permissions::from_mode(mode)).unwrap();
+    for (policy, what) in [("if-changed", "set the mode"), ("always", "set the mode")] {
+        set(0o601);
+        let restore = ["restore", "latest", "--target", "back", "--overwrite", policy, "-v"];
+        let dry = stderr(&home.run(&[&restore[..], &["--dry-run"]].concat()));
+        assert!(dry.contains(&format!("source/text: the same content, would {what}\n")), "{dry}");
+        assert_eq!(mode(), 0o601);
+        let done = stderr(&home.run(&restore));
+        assert!(done.contains(&format!("source/text: the same content, {what}\n")), "{done}");
+        assert_eq!(mode(), before);
+        assert!(stderr(&home.run(&restore)).contains("source/text: unchanged\n"));
+    }
+    // Directories that are there get the stored metadata without --overwrite, too.
+    std::fs::set_permissions(home.path("back/source"), Permissions::from_mode(0o701)).unwrap();
+    assert_eq!(restore(&home, &[]).0, 0);
     assert!(is_restored(&home));
 }
 

@@ -113,6 +113,25 @@ fn a_step_is_named_by_number_place_or_metric_and_the_best_is_restored() {
 }
 
 #[test]
+fn forget_shows_steps_and_metrics_of_what_it_decides_about() {
+    let (home, _) = trained();
+    home.backup(&["model.safetensors"]);
+    let forget = ["forget", "--runs", "--keep-last", "1", "--dry-run"];
+    let text = stdout(&home.run(&forget));
+    assert!(text.contains("tune@30 lr=0.0001 val_loss=0.31  stays (last)\n"), "{text}");
+    assert!(text.contains("tune@20 lr=0.0001 val_loss=0.25  would be deleted\n"), "{text}");
+    let report = json(&home.run(&[&forget[..], &["--json"]].concat()));
+    let first = &report["groups"][0]["snapshots"][0];
+    assert_eq!(
+        (&first["run"], &first["step"], &first["metrics"]["val_loss"]),
+        (&"tune".into(), &30.into(), &0.31.into())
+    );
+    // Other snapshots have none of these keys.
+    let report = json(&home.run(&["forget", "latest", "--dry-run", "--json"]));
+    assert_eq!(report["groups"][0]["snapshots"][0].get("metrics"), None, "{report}");
+}
+
+#[test]
 fn every_verb_that_takes_snapshots_takes_steps() {
     let (home, files) = trained();
     let ids = || -> Vec<String> {

@@ -183,9 +183,16 @@ fn each_rule_of_a_writer_is_needed() {
 #[test]
 fn each_rule_of_a_prune_is_needed() {
     let scene = Scene::new(&[]);
-    for broken in [Broken::NoPendingEntry, Broken::NoIntentsRead, Broken::StaleSnapshots] {
+    for broken in [Broken::NoPendingEntry, Broken::StaleSnapshots] {
         assert_loses(&scene, &[Act::Backup(1), Act::PatientPrune], &[Broken::None, broken]);
     }
+    // A writer that looks after its commit notices a prune that has not seen its intent.
+    let (acts, broken) = ([Act::Backup(1), Act::PatientPrune], [Broken::None, Broken::NoIntentsRead]);
+    let (blobs, weather) = (&scene.blobs, Weather::Fair);
+    let noticed = Search { scene: &scene, blobs, acts: &acts, broken: &broken, weather, begin: &[] };
+    let explored = noticed.run(runs_max(10 * RUNS_MAX));
+    assert!(explored.loss.is_none(), "{:?}", explored.loss);
+    assert_loses(&scene, &acts, &[Broken::NoRecheck, Broken::NoIntentsRead]);
     let half = Scene::with_half_a_container();
     assert_loses(&half, &[Act::Backup(1), Act::LazyPrune(SkippedRule::BasesOfStaying)], &[]);
     // The second one finds what the first has moved in the old place, and takes the new one for needless.

@@ -238,7 +238,9 @@ fn problems(repository: &Repository, scene: &Scene, count: u64) -> Alarms {
 
 fn look(repository: &Repository, named: &NamedSnapshot, all: Vec<NamedSnapshot>) -> Result<Alarms> {
     let stop = Arc::default();
-    list(repository, named, None, Depth::All, &mut |_, _| Ok(()))?;
+    if let Some(error) = list(repository, named, None, Depth::All, &mut |_, _| Ok(()))?.first {
+        return Err(error);
+    }
     if let Some(other) = all.last() {
         let side = |named: &NamedSnapshot| DiffSide { snapshot: named.clone(), path: None };
         diff(repository, [&side(named), &side(other)], &stop, &mut |_| Ok(()))?;

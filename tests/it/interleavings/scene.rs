@@ -364,6 +364,7 @@ impl Search<'_> {
                 last_read: Mutex::default(),
                 memory: Mutex::default(),
                 first_lists: Mutex::default(),
+                own: Mutex::default(),
             };
             let seed = if broken == Broken::NamesReturn { SCENE_SALTS } else { 100 + actor as u64 };
             let repository = Repository { store: Arc::new(own), salts: Salts::fixed(seed), ..repository.clone() };

@@ -19,13 +19,13 @@ use fhrd::{Error, Result};
 pub enum Broken {
     /// Nothing.
     None,
-    /// A backup does not put its intent, and does not notice that.
+    /// A backup does not put its intent, and does not look after its commit.
     NoIntent,
     /// A backup does not look at pending entries.
     NoPendingLook,
     /// A backup does not list the containers again before its commit.
     StaleContainersOfBackup,
-    /// A backup does not look whether its intent is still there.
+    /// A backup does not look after its commit.
     NoRecheck,
     /// A prune does not put its pending entry.
     NoPendingEntry,
@@ -205,6 +205,8 @@ pub struct ActorStore {
     pub memory: Mutex<Memory>,
     /// What the first listing of a prefix gave, for broken rules.
     pub first_lists: Mutex<Vec<(String, Vec<ListedBlob>)>>,
+    /// The entries and snapshots that this actor has put.
+    pub own: Mutex<BTreeSet<String>>,
 }
 
 impl ActorStore {
@@ -258,7 +260,7 @@ impl ActorStore {
 
     fn seen_first(&self, prefix: &str, listed: Vec<ListedBlob>) -> Vec<ListedBlob> {
         let is_stale = match prefix {
-            "containers" => self.broken == Broken::StaleContainersOfBackup,
+            "containers" => self.broken == Broken::StaleContainersOfBackup || self.looks_no_more(),
             "snapshots" => self.broken == Broken::StaleSnapshots,
             _ => false,
         };
@@ -278,6 +280,12 @@ impl ActorStore {
             return self.look(name, call, |_| "read".into());
         }
         call()
+    }
+
+    /// Whether a backup that breaks the rule to look after its commit has committed.
+    fn looks_no_more(&self) -> bool {
+        let has_committed = || self.own.lock().unwrap().iter().any(|name| name.starts_with("snapshots/"));
+        matches!(self.broken, Broken::NoRecheck | Broken::NoIntent) && has_committed()
     }
 
     fn drops(&self, name: &str) -> bool {
@@ -318,6 +326,9 @@ impl Double for ActorStore {
         }
         let put = || self.inner.put_if_absent(name, parts);
         let result = self.step(name, true, put, |new| format!("put {new}"));
+        if name.starts_with("pending/") || name.starts_with("snapshots/") {
+            self.own.lock().unwrap().insert(name.into());
+        }
         if result.is_ok() && name.starts_with("containers/") {
             let len = parts.iter().map(|part| part.len() as u64).sum();
             let mut first = self.first_lists.lock().unwrap();
@@ -362,8 +373,12 @@ impl Double for ActorStore {
         });
         match (directory.as_str(), self.broken) {
             ("pending", Broken::NoPendingLook) | ("intents", Broken::NoIntentsRead) => Ok(Vec::new()),
-            // Its own entry only: the first list is empty, and later ones have what it put.
-            ("pending", Broken::NoWithdrawal) => Ok(Vec::new()),
+            ("pending", _) if self.looks_no_more() => Ok(Vec::new()),
+            ("pending", Broken::NoWithdrawal) => {
+                let own = self.own.lock().unwrap();
+                listed.retain(|blob| own.contains(blob.name.as_str()));
+                Ok(listed)
+            }
             _ => Ok(self.seen_first(&directory, listed)),
         }
     }

@@ -4,18 +4,19 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fhrd::config::Config;
-use fhrd::error::ErrorKind;
+use fhrd::error::{ErrorKind, Result};
 use fhrd::inspect::check::check;
 use fhrd::keep::prune;
 use fhrd::metrics::Progress;
 use fhrd::repair::index::repair_index;
 use fhrd::repair::quarantine::record;
+use fhrd::repo::keys;
 use fhrd::repo::marks::Marks;
-use fhrd::store::{Durable, MemoryStore, Store};
+use fhrd::store::{BlobKind, BlobPrefix, Durable, ListedBlob, MemoryStore, Store};
 
 use super::beside::beside;
 use super::scene::{Blobs, Gated, P, Q, Verb, blobs_of, killed, open, store_with, two_slots};
-use crate::double::{named, names_in};
+use crate::double::{Double, double_store, named, names_in};
 use crate::interleavings::scene::no_grace;
 
 /// What is wrong with a blob.
@@ -68,6 +69,35 @@ fn every_slot_is_stored_twice_and_either_one_is_enough() {
             assert_eq!((defects(&store, P).0, heal(&store, P)), (0, 0), "{name}");
         }
     }
+}
+
+/// A store whose listings of key slots are empty.
+struct WithoutSlots(Arc<MemoryStore>);
+
+impl Double for WithoutSlots {
+    fn inner(&self) -> &dyn Store {
+        &self.0
+    }
+
+    fn list(&self, prefix: BlobPrefix) -> Result<Vec<ListedBlob>> {
+        if prefix == BlobKind::Key.into() { Ok(Vec::new()) } else { self.0.list(prefix) }
+    }
+}
+
+double_store!(WithoutSlots);
+
+#[test]
+fn a_copy_whose_slot_a_listing_lacks_stays() {
+    let store = store_with(two_slots());
+    let copies = ids(&store, "key-copies");
+    let mut repository = open(store.clone(), P).unwrap();
+    repository.store = Arc::new(WithoutSlots(store.clone()));
+    keys::clean(&repository).unwrap();
+    assert_eq!(ids(&store, "key-copies"), copies);
+    // One whose slot is gone goes.
+    store.delete(&named(&format!("keys/{}", copies.first().unwrap())), Durable::OnReturn).unwrap();
+    keys::clean(&repository).unwrap();
+    assert_eq!(ids(&store, "key-copies").len(), copies.len() - 1);
 }
 
 #[test]

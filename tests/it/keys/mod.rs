@@ -2,6 +2,7 @@
 
 mod beside;
 mod copies;
+mod forged;
 mod hostile;
 mod older;
 pub mod returned;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fhrd::Result;
 use fhrd::backup::{BackupRequest, backup};
 use fhrd::config::{Config, RepositoryConfig};
-use fhrd::crypto::Keyring;
+use fhrd::crypto::{KeySlot, Keyring};
 use fhrd::error::ErrorKind;
 use fhrd::inspect::check::{ReadData, check};
 use fhrd::keep::{Copier, RewriteRequest, prune, rewrite};
@@ -18,16 +18,16 @@ use fhrd::metrics::Progress;
 use fhrd::repair::containers::repair_containers;
 use fhrd::repair::index::repair_index;
 use fhrd::repair::snapshots::{SnapshotRepair, repair_snapshots};
-use fhrd::repo::Repository;
 use fhrd::repo::paths::cache_directory;
 use fhrd::repo::snapshot;
+use fhrd::repo::{Repository, keys};
 use fhrd::restore::restore;
 use fhrd::store::{
     BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Locks, MemoryStore, NewName, PutBlob, PutOptions,
     ReadTwice, Reading, SealedStore, Sealing, Store, StoreProperties,
 };
 
-use super::scene::{Blobs, P, blobs_of, open, store_with};
+use super::scene::{Blobs, P, Q, blobs_of, open, store_with};
 use crate::interleavings::scene::no_grace;
 use crate::trees::{Random, assert_same, describe};
 
@@ -96,18 +96,18 @@ impl Store for OneNewer {
     }
 }
 
-fn config() -> Config {
+pub fn config() -> Config {
     let mut config = Config::default();
     config.pipeline.workers = 1;
     config.read.recheck_seconds = 0;
     config
 }
 
-fn clear_cache(repository: &Repository) {
+pub fn clear_cache(repository: &Repository) {
     let _ = fs::remove_dir_all(cache_directory(repository).unwrap());
 }
 
-fn back_up(repository: &Repository, source: &Path) -> Result<()> {
+pub fn back_up(repository: &Repository, source: &Path) -> Result<()> {
     let request = BackupRequest { paths: vec![source.into()], host: "test".into(), ..BackupRequest::default() };
     backup(repository, &config(), &request, &Progress::default(), &Arc::default()).map(drop)
 }
@@ -123,6 +123,9 @@ fn divided(source: &Path, newer: u64) -> (Blobs, Repository, bool) {
     let encryption = first.encryption.clone().unwrap();
     let mut keyring = Keyring::clone(&encryption.keyring);
     keyring.rotate().unwrap();
+    // Somebody else has it.
+    keys::put(inner.as_ref(), &KeySlot::new(&keyring, &super::scene::secret(Q), "q", encryption.suite).unwrap())
+        .unwrap();
     let seal = |keyring: Arc<Keyring>| SealedStore::new(inner.clone(), encryption.suite, keyring);
     let (old, new) = (seal(encryption.keyring.clone()), seal(Arc::new(keyring)));
     let both = Arc::new(OneNewer { old, new, newer, puts: AtomicU64::default() });
@@ -137,10 +140,11 @@ fn divided(source: &Path, newer: u64) -> (Blobs, Repository, bool) {
     (blobs_of(&inner), repository, both.puts.load(Ordering::SeqCst) > newer)
 }
 
-type Act = (&'static str, fn(&Repository, &Path) -> Result<()>);
+/// A name, and what is done.
+pub type Act = (&'static str, fn(&Repository, &Path) -> Result<()>);
 
 /// What whoever has the old key may try.
-const ACTS: [Act; 10] = [
+pub const ACTS: [Act; 10] = [
     ("check", |repository, _| {
         let report = check(repository, &config(), ReadData::Everything, &Progress::default(), &Arc::default())?;
         assert_eq!(report.defect_count, 0, "{:?}", report.defects);

@@ -2,12 +2,12 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use fhrd::error::{Error, ErrorKind};
-use fhrd::store::{self, BlobPrefix, Durable, Store, StoreExt, StoreOptions};
+use fhrd::store::{self, BlobKind, BlobPrefix, Durable, Reading, Store, StoreExt, StoreOptions};
 
 use super::contract;
 use super::process::did_run;
@@ -170,4 +170,63 @@ fn a_read_only_server_serves_readers_and_tells_writers() {
         assert!(error.to_string().contains("sftp://127.0.0.1:"), "{error}");
     }
     did_run("read-only SFTP", "sshd");
+}
+
+#[test]
+fn what_is_behind_a_link_on_a_server_is_there_or_unreadable_but_never_absent() {
+    let Some(sshd) = Sshd::start("SFTP links", "") else { return };
+    let (root, away) = (sshd.data().join("a"), sshd.data().join("away"));
+    let name = named(&format!("containers/03/{}", "03".repeat(32)));
+    for moved in ["containers", "containers/03", name.as_str()] {
+        let store = store::create_with(sshd.url("a"), &sshd.options()).unwrap();
+        store.put_if_absent(&name, &[b"content"]).unwrap();
+        fs::rename(root.join(moved), &away).unwrap();
+        symlink(&away, root.join(moved)).unwrap();
+        let store = store::open_with(sshd.url("a"), &sshd.options()).unwrap();
+        let listed = store.list(BlobKind::Container.into()).unwrap();
+        assert_eq!((listed.len(), listed[0].len), (1, 7), "{moved}");
+        assert_eq!(store.get(&name, 100).unwrap(), b"content");
+        for target in ["nowhere", moved.rsplit('/').next().unwrap()] {
+            fs::remove_file(root.join(moved)).unwrap();
+            symlink(target, root.join(moved)).unwrap();
+            let store = store::open_with(sshd.url("a"), &sshd.options()).unwrap();
+            let reads = [
+                store.head(&name).map(drop),
+                store.get(&name, 100).map(drop),
+                store.get_range(&name, 0, 3, Reading::Once).map(drop),
+            ];
+            for error in reads.map(|read| read.expect_err(moved)) {
+                assert!(error.kind() == ErrorKind::Damaged && !error.is_proven_damage(), "{moved}: {error}");
+            }
+            match store.list(BlobKind::Container.into()) {
+                Ok(listed) => assert!(moved == name.as_str() && listed[0].name == name, "{moved}: {listed:?}"),
+                Err(error) => assert!(matches!(error, Error::Unreadable { .. }), "{moved}: {error}"),
+            }
+            assert!(store.head(&named("containers/04/absent")).is_ok() || moved == "containers", "{moved}");
+        }
+        fs::remove_dir_all(&root).unwrap();
+        let _ = fs::remove_dir_all(&away).or_else(|_| fs::remove_file(&away));
+    }
+    did_run("SFTP links", "sshd");
+}
+
+#[test]
+fn a_deletion_is_synced_on_a_server_that_can() {
+    let Some(sshd) = Sshd::start("SFTP deletions", "") else { return };
+    let log = sshd.data().join("requests");
+    let recorded = format!("tee -a {} | {}", log.display(), sshd.ssh_command().display());
+    let options = StoreOptions { ssh_command: Some(recorded.into()), ..sshd.options() };
+    let syncs = || {
+        let bytes = fs::read(&log).unwrap();
+        bytes.windows(17).filter(|window| window == b"fsync@openssh.com").count()
+    };
+    let store = store::create_with(sshd.url("a"), &options).unwrap();
+    store.delete(&named("containers/03/none"), Durable::OnReturn).unwrap();
+    store.put_if_absent(&named("snapshots/a"), &[b"x"]).unwrap();
+    let before = syncs();
+    store.delete(&named("snapshots/a"), Durable::OnReturn).unwrap();
+    assert_eq!(syncs(), before + 1);
+    store.delete(&named("snapshots/a"), Durable::OnReturn).unwrap();
+    assert_eq!(syncs(), before + 2, "who deleted it may not have come to that");
+    did_run("SFTP deletions", "sshd");
 }

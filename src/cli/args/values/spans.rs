@@ -11,15 +11,17 @@ use jiff::{SignedDuration, Span, SpanRelativeTo};
 
 /// Units of restic's form, in its order.
 const RESTIC_UNITS: [char; 4] = ['y', 'm', 'd', 'h'];
+/// What `m` can mean.
+const UNITS_OF_M: [&str; 2] = ["mo", "min"];
 
-/// A span that is not negative.
+/// A span that is not negative. Advice to write it otherwise only names what `accepts` takes.
 ///
 /// # Errors
 /// A message for the user.
-fn parse_span(text: &str) -> Result<Span, String> {
+fn parse_span(text: &str, accepts: &dyn Fn(&str) -> bool) -> Result<Span, String> {
     let is_iso = text.trim_start_matches(['+', '-']).starts_with(['P', 'p']);
     let months = match !is_iso && has_bare_m(text) {
-        true => Some(with_months(text).ok_or_else(|| ambiguous(text))?),
+        true => Some(with_months(text).ok_or_else(|| ambiguous(text, accepts))?),
         false => None,
     };
     let span: Span = months
@@ -62,13 +64,19 @@ fn with_months(text: &str) -> Option<String> {
     (count >= 2).then_some(out)
 }
 
-fn ambiguous(text: &str) -> String {
+/// Says how to write a span with an `m` that can be months or minutes.
+fn ambiguous(text: &str, accepts: &dyn Fn(&str) -> bool) -> String {
     let trimmed = text.trim();
-    match trimmed.strip_suffix(['m', 'M']).map(str::trim_end).filter(|number| !has_bare_m(number)) {
-        Some(number) => {
-            format!("`m` can be months or minutes: write {number}mo or {number}min in place of `{trimmed}`")
-        }
-        None => format!("`m` can be months or minutes: write mo or min in `{trimmed}`"),
+    let accepted = |number: &str| {
+        let spans = UNITS_OF_M.iter().map(|unit| format!("{number}{unit}"));
+        spans.filter(|span| accepts(span)).collect::<Vec<_>>().join(" or ")
+    };
+    let number = trimmed.strip_suffix(['m', 'M']).map(str::trim_end).filter(|number| !has_bare_m(number));
+    let instead = number.map(accepted).unwrap_or_default();
+    let units: Vec<&str> = UNITS_OF_M.into_iter().filter(|unit| accepts(&format!("1{unit}"))).collect();
+    match instead.is_empty() {
+        false => format!("`m` can be months or minutes: write {instead} in place of `{trimmed}`"),
+        true => format!("`m` can be months or minutes: write {} in `{trimmed}`", units.join(" or ")),
     }
 }
 
@@ -77,7 +85,7 @@ fn ambiguous(text: &str) -> String {
 /// # Errors
 /// A message for the user.
 pub fn parse_period(text: &str) -> Result<Span, String> {
-    let span = parse_span(text)?;
+    let span = parse_span(text, &|other| parse_period(other).is_ok())?;
     if span.is_zero() { Err(format!("`{text}` is no time at all")) } else { Ok(span) }
 }
 
@@ -86,7 +94,7 @@ pub fn parse_period(text: &str) -> Result<Span, String> {
 /// # Errors
 /// A message for the user.
 pub fn parse_age(text: &str) -> Result<Span, String> {
-    parse_span(text.trim_end().strip_suffix("ago").unwrap_or(text))
+    parse_span(text.trim_end().strip_suffix("ago").unwrap_or(text), &|other| parse_age(other).is_ok())
 }
 
 /// A grace period, such as `36h`, `2d` or `0`. A day has 24 hours.
@@ -98,7 +106,7 @@ pub fn parse_grace(text: &str) -> Result<SignedDuration, String> {
         return Ok(SignedDuration::ZERO);
     }
     let expected = |reason: String| format!("expected a time such as 36h, 2d or 0: {reason}");
-    let span = parse_span(text).map_err(expected)?;
+    let span = parse_span(text, &|other| parse_grace(other).is_ok()).map_err(expected)?;
     span.to_duration(SpanRelativeTo::days_are_24_hours())
         .map_err(|_| expected(format!("`{text}` has months or years, which differ in length")))
 }
@@ -159,8 +167,26 @@ mod tests {
             );
             assert!(parse_age(text).is_err() && parse_grace(text).is_err(), "{text}");
         }
-        let error = parse_period("6m").unwrap_err();
-        assert!(error.contains("write 6mo or 6min"), "{error}");
+    }
+
+    #[test]
+    fn advice_names_only_what_is_accepted_there() {
+        let advice = |error: String| {
+            let advice = error.split_once("write ").unwrap_or_else(|| panic!("{error}")).1.to_string();
+            advice.split_once(" in ").unwrap().0.to_string()
+        };
+        for (text, period, grace) in [
+            ("6m", "6mo or 6min", "6min"),
+            ("1 m", "1mo or 1min", "1min"),
+            ("2h30m", "2h30min", "2h30min"),
+            ("1y6M", "1y6mo or 1y6min", "min"),
+            ("6m30s", "mo or min", "min"),
+            ("-6m", "mo or min", "min"),
+        ] {
+            assert_eq!(advice(parse_period(text).unwrap_err()), period, "{text}");
+            assert_eq!(advice(parse_age(text).unwrap_err()), period, "{text}");
+            assert_eq!(advice(parse_grace(text).unwrap_err()), grace, "{text}");
+        }
     }
 
     #[test]

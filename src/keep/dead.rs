@@ -1,0 +1,59 @@
+//! What dead prunes and writers have left: pending entries and intents.
+
+use std::collections::HashSet;
+
+use super::prune::PruneRun;
+use crate::error::Result;
+use crate::repo::claims::{ClaimKind, ContainerClaim, IntentNote};
+use crate::store::{BlobKind, BlobName, Durable};
+
+impl PruneRun<'_> {
+    /// The entries of other prunes, which count as dead. One that cannot be read will be deleted if it is older than
+    /// the grace period: nobody knows what its owner may still delete, so until then nobody may rely on anything.
+    pub(super) fn dead_prunes(&mut self) -> Result<Vec<ContainerClaim>> {
+        let store = self.repository.store.as_ref();
+        let (dead, damaged) = ContainerClaim::list_with_seen(store, ClaimKind::Pending, &mut self.seen)?;
+        for (name, error) in damaged {
+            if error.is_newer() {
+                return Err(error);
+            }
+            if !self.is_old(&name)? {
+                tracing::warn!("{name} cannot be read; a prune deletes it once it is older than the grace period");
+                return Err(error);
+            }
+            tracing::warn!("{error}; this entry of a prune is older than the grace period and will be deleted");
+            self.damaged.push(name);
+        }
+        Ok(dead)
+    }
+
+    /// Deletes intents older than the grace period: before the lists, so that a writer that is alive either is seen
+    /// there or notices.
+    pub(super) fn break_intents(&mut self) -> Result<()> {
+        let store = self.repository.store.as_ref();
+        let listed = self.seen.list(store, BlobKind::Intent)?;
+        let names: HashSet<BlobName> = listed.iter().map(|listed| listed.name.clone()).collect();
+        // A note comes after its intent.
+        for listed in listed {
+            if IntentNote::is_note(&listed.name) {
+                if listed.name.ends_with(IntentNote::Released.suffix()) {
+                    store.delete(&listed.name, Durable::OnReturn)?;
+                }
+            } else if names.contains(&IntentNote::Released.name(&listed.name)) {
+                // Its writer could not delete it. If somebody else says so, the writer notices.
+                store.delete(&listed.name, Durable::OnReturn)?;
+            } else if self.is_old(&listed.name)? {
+                tracing::debug!("{}: its writer counts as dead", listed.name);
+                store.delete(&listed.name, Durable::OnReturn)?;
+                self.report.intents_broken += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a blob is there and older than the grace period.
+    fn is_old(&mut self, name: &BlobName) -> Result<bool> {
+        let (head, bounds) = (self.repository.store.head(name)?, self.bounds());
+        Ok(head.is_some_and(|head| bounds.is_old(self.ages.put_at(name, head.modified, bounds.now))))
+    }
+}

@@ -1,0 +1,65 @@
+//! Damaged blobs of snapshots: each is read again, and written again if a copy of its bytes is known.
+
+use std::collections::HashSet;
+
+use crate::error::Result;
+use crate::repo::Repository;
+use crate::repo::snapshot::{self, NamedSnapshot, Snapshot, Unreadable, parse_name};
+use crate::repo::snapshot_cache::known_blobs;
+use crate::store::StoreExt;
+use crate::types::SnapshotId;
+
+/// What became of snapshots that could not be read.
+#[derive(Default)]
+pub(super) struct ReadAgain {
+    /// Those that can be read now.
+    pub(super) snapshots: Vec<NamedSnapshot>,
+    /// Those of them whose blobs were written again from a copy, or would be in a dry run.
+    pub(super) healed: Vec<SnapshotId>,
+    /// Those that cannot be read for the second time, and that nothing has a copy of.
+    pub(super) unreadable: Vec<Unreadable>,
+}
+
+/// Reads the snapshots `unreadable` again. If the bytes of one prove wrong both times, and the local file of snapshots
+/// or a bundle has the right ones, they are written again, unless this is a dry run.
+///
+/// # Errors
+/// Those of the store that are not damage.
+pub(super) fn read_again(repository: &Repository, unreadable: Vec<Unreadable>, dry_run: bool) -> Result<ReadAgain> {
+    let store = repository.store.as_ref();
+    let (mut done, mut damaged) = (ReadAgain::default(), Vec::new());
+    for (name, first) in unreadable {
+        let Some(id) = parse_name(&name) else { continue };
+        match Snapshot::load(store, &id) {
+            Ok(snapshot) => {
+                tracing::warn!("{name} can be read the second time, and could not at first: {first}");
+                done.snapshots.push(NamedSnapshot { id, snapshot });
+            }
+            Err(error) if error.stops_reading() => return Err(error),
+            Err(error) if error.is_bad_blob() && first.is_bad_blob() => damaged.push((id, (name, error))),
+            // Which of the two is true, nobody knows.
+            Err(error) => done.unreadable.push((name, if error.is_bad_blob() { first } else { error })),
+        }
+    }
+    if damaged.is_empty() {
+        return Ok(done);
+    }
+    let wanted: HashSet<SnapshotId> = damaged.iter().map(|(id, _)| *id).collect();
+    let copies = known_blobs(repository, &wanted)?;
+    for (id, (name, error)) in damaged {
+        // Its hash is the id, but nobody may be able to read what was stored.
+        let copy = copies.get(&id).and_then(|blob| Some((blob, Snapshot::parse(store, &id, blob).ok()?)));
+        let Some((blob, snapshot)) = copy.filter(|_| !snapshot::is_forgotten(store, &id).unwrap_or(true)) else {
+            done.unreadable.push((name, error));
+            continue;
+        };
+        if !dry_run {
+            tracing::warn!("{error}; the blob is written again from a copy");
+            store.overwrite_stored(&snapshot::blob_name(&id), blob)?;
+            Snapshot::load(store, &id)?;
+        }
+        done.snapshots.push(NamedSnapshot { id, snapshot });
+        done.healed.push(id);
+    }
+    Ok(done)
+}
