@@ -17,7 +17,6 @@ use pyo3::types::PyBytes;
 use crate::call::Call;
 use crate::errors::ArgumentError;
 use crate::source::address;
-use crate::store::Reading;
 
 /// Decoded frames that a reader caches, bytes.
 const CACHE_BYTES: usize = 32 << 20;

@@ -11,19 +11,18 @@ use crate::error::{Error, Result};
 use crate::repo::open::{self, FirstSlot};
 use crate::repo::paths::{create_private, default_repository, home_directory, profile_file};
 use crate::repo::{AskUnlock, BlobCache, Repository};
-use crate::store::{self, Store, StoreExt};
+use crate::store::{self, RateLimits, Store, StoreExt};
 
 /// Completes the options of the command, and tells remote stores what holds for all of them.
 ///
 /// # Errors
 /// Those of the profile.
 pub fn prepare(session: &mut Session) -> Result<()> {
-    store::runtime::stop_with(&session.stop);
     read_profile(session)?;
-    secrets::warn_of_empty(&session.options);
-    let [upload, download] =
-        [session.options.limit_upload, session.options.limit_download].map(|limit| limit.map(|limit| limit.0));
-    store::limit_rates(upload, download);
+    let options = &mut session.options;
+    secrets::warn_of_empty(options);
+    let [upload, download] = [options.limit_upload, options.limit_download].map(|limit| limit.map(|limit| limit.0));
+    (options.limits, options.stop) = (RateLimits::new(upload, download), session.stop.clone());
     Ok(())
 }
 

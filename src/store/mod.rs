@@ -62,7 +62,7 @@ pub use name::is_slot_id;
 pub use observed::{ObservedStore, StoreCall, StoreObserver};
 pub use options::{AccessKey, Patience, StoreOptions};
 pub use parallel::{map_parallel, try_map_parallel};
-pub use rate::limit_rates;
+pub use rate::RateLimits;
 pub use remote::RemoteStore;
 pub use scheme::{create, create_with, is_remote, open, open_with};
 pub use sealed::SealedStore;

@@ -15,8 +15,8 @@ use super::requests::{RequestKind, Requests};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::name::{check_len, check_range, is_left_by_init, missing};
 use crate::store::{
-    BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Locks, NewName, Patience, PutBlob, PutOptions, ReadTwice,
-    Reading, Sealing, Store, StoreProperties,
+    BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice, Reading,
+    Sealing, Store, StoreOptions, StoreProperties,
 };
 
 /// Entries of a listing that may repeat earlier ones, besides one for each that is new.
@@ -61,8 +61,8 @@ struct Listing {
 
 impl RemoteStore {
     /// The objects of `objects` below `prefix`. `location` is how messages and caches name the store.
-    pub(super) fn new(objects: Arc<dyn Objects>, prefix: Path, location: String, patience: Patience) -> Self {
-        let requests = Requests::new(patience);
+    pub(super) fn new(objects: Arc<dyn Objects>, prefix: Path, location: String, options: &StoreOptions) -> Self {
+        let requests = Requests::new(options);
         let puts_conditionally = AtomicBool::new(true);
         RemoteStore { objects, requests, puts_conditionally, locks: None, location, prefix }
     }

@@ -8,10 +8,10 @@ use object_store::path::Path;
 
 use super::RemoteStore;
 use super::adapter::Objects;
-use crate::store::{BlobPrefix, Patience, Store, StoreExt, contract, named};
+use crate::store::{BlobPrefix, Store, StoreExt, StoreOptions, contract, named};
 
 fn store(objects: Arc<dyn Objects>, prefix: &str) -> RemoteStore {
-    RemoteStore::new(objects, Path::parse(prefix).unwrap(), format!("memory:{prefix}"), Patience::default())
+    RemoteStore::new(objects, Path::parse(prefix).unwrap(), format!("memory:{prefix}"), &StoreOptions::default())
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{BufReader, IsTerminal, Read, Write};
 use std::os::fd::AsFd;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -21,7 +21,6 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
 use super::super::child::without_secrets;
-use super::super::runtime::is_stopping;
 use super::address::SftpAddress;
 use super::failure::SftpFailure;
 use super::packet::{self, PACKET_BYTES_MAX, Reply, Request};
@@ -46,8 +45,9 @@ pub(super) enum WaitKind {
 }
 
 impl WaitKind {
-    pub fn is_over(self) -> bool {
-        self == WaitKind::Stoppable && is_stopping()
+    /// Whether the wait ends because of the flag `stop`.
+    pub fn is_over(self, stop: &AtomicBool) -> bool {
+        self == WaitKind::Stoppable && stop.load(Ordering::Relaxed)
     }
 }
 
@@ -86,6 +86,7 @@ pub(super) struct SftpSession {
     stdin: Mutex<Option<ChildStdin>>,
     shared: Arc<SharedSession>,
     next_number: AtomicU32,
+    stop: Arc<AtomicBool>,
     pub extensions: Extensions,
     /// Bytes of one read request, at most.
     pub read_bytes: usize,
@@ -128,10 +129,11 @@ fn ssh(address: &SftpAddress, command: Option<&OsStr>) -> Command {
 }
 
 impl SftpSession {
-    /// Connects with `command`, or with `ssh`.
+    /// Connects with `command`, or with `ssh`. Waits that can be stopped end once `stop` is set.
     pub fn connect(
         address: &SftpAddress,
         command: Option<&OsStr>,
+        stop: Arc<AtomicBool>,
         wait_kind: WaitKind,
     ) -> Result<SftpSession, SftpFailure> {
         let cannot_start = |error: std::io::Error| SftpFailure::Lost(format!("cannot start ssh: {error}"));
@@ -154,6 +156,7 @@ impl SftpSession {
             stdin: Mutex::new(Some(stdin)),
             shared,
             next_number: AtomicU32::new(1),
+            stop,
             extensions: Extensions::default(),
             read_bytes: DATA_BYTES_MIN as usize,
             write_bytes: DATA_BYTES_MIN as usize,
@@ -286,7 +289,9 @@ impl RequestInFlight<'_> {
             match self.receiver.recv_timeout(STOP_INTERVAL) {
                 Ok(reply) => return Ok(reply),
                 Err(RecvTimeoutError::Disconnected) => return Err(self.session.ended()),
-                Err(RecvTimeoutError::Timeout) if wait_kind.is_over() => return Err(SftpFailure::Interrupted),
+                Err(RecvTimeoutError::Timeout) if wait_kind.is_over(&self.session.stop) => {
+                    return Err(SftpFailure::Interrupted);
+                }
                 Err(RecvTimeoutError::Timeout) if Instant::now() > until => {
                     return Err(self.session.end(format!("no reply for {} s", REPLY_LIMIT.as_secs())));
                 }

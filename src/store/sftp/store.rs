@@ -106,7 +106,7 @@ impl SftpStore {
 
     fn connect(rest: &OsStr, options: &StoreOptions) -> Result<Self> {
         let store = SftpStore {
-            connection: SftpConnection::new(SftpAddress::parse(rest)?, options.ssh_command.clone()),
+            connection: SftpConnection::new(SftpAddress::parse(rest)?, options),
             directory_sync: DirectorySync { is_possible: AtomicBool::new(true), has_worked: AtomicBool::new(false) },
             open_files: Mutex::new(LruCache::new(OPEN_FILES_MAX)),
             made: Mutex::default(),
