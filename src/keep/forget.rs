@@ -25,7 +25,7 @@ use crate::repo::marks::check_writable;
 use crate::repo::snapshot::{self, NamedSnapshot};
 use crate::repo::snapshot_groups::{GroupBy, GroupValues, grouped};
 use crate::repo::tags::has_tags;
-use crate::store::{Durable, sync_deletions};
+use crate::store::Durable;
 use crate::types::SnapshotId;
 
 /// Groups that an error names, at most.
@@ -290,7 +290,7 @@ pub fn forget(repository: &Repository, ids: &[SnapshotId]) -> Result<()> {
     check_writable(repository)?;
     let (store, names) = (repository.store.as_ref(), ids.iter().map(snapshot::blob_name).collect::<Vec<_>>());
     names.iter().try_for_each(|name| store.delete(name, Durable::AfterSync))?;
-    sync_deletions(store, &names)
+    store.sync_deletions(&names)
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ use crate::repo::pause::{jittered, pause};
 use crate::repo::seen::SeenNames;
 use crate::repo::snapshot;
 use crate::repo::snapshot_cache::known_names;
-use crate::store::{BlobKind, BlobName, Durable, Reading, StoreExt, sync_deletions, try_map_parallel};
+use crate::store::{BlobKind, BlobName, Durable, Reading, Store, StoreExt, try_map_parallel};
 use crate::types::{ContainerId, SnapshotId};
 
 /// Time between two looks at whether another one is still in the way. Half of it to all of it, so that two prunes do
@@ -345,7 +345,7 @@ impl PruneRun<'_> {
         let (existing, mut refused) = (self.move_needed(&view, doomed, own)?, 0);
         let store = self.repository.store.as_ref();
         // A snapshot that comes back after a power cut would lack what is deleted now.
-        sync_deletions(store, &[snapshot::blob_name(&SnapshotId([0; 32]))])?;
+        store.sync_deletions(&[snapshot::blob_name(&SnapshotId([0; 32]))])?;
         let names: Vec<BlobName> = existing.iter().map(|(id, _)| blob_name(id)).collect();
         for (id, bytes) in existing {
             match self.check_stop().and_then(|()| store.delete(&blob_name(&id), Durable::AfterSync)) {
@@ -364,7 +364,7 @@ impl PruneRun<'_> {
         }
         self.report.containers_refused += refused;
         // A container that comes back after a power cut may lack bases, so the entry must not go first.
-        let cleaned = self.clean_segments().and_then(|()| sync_deletions(store, &names));
+        let cleaned = self.clean_segments().and_then(|()| store.sync_deletions(&names));
         cleaned.map_err(|error| Failure { error, has_deleted: true })?;
         Ok(refused)
     }

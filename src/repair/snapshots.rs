@@ -107,7 +107,7 @@ pub fn repair_snapshots(
     let ReadAgain { snapshots: readable, healed, unreadable } = read_again(repository, unreadable, request.dry_run)?;
     snapshots.extend(readable);
     let mut listing = ContainerListing::take(&repository.store)?;
-    let readers = readers(repository)?;
+    let readers = readers(repository, &listing)?;
     listing.forget_orphans();
     let listing = Arc::new(listing);
     let mut repair = TreeRepair {
@@ -121,7 +121,7 @@ pub fn repair_snapshots(
     let (mut report, mut may_come_back) = (SnapshotsReport { healed, ..SnapshotsReport::default() }, false);
     for named in &snapshots {
         repair.look(named)?;
-        if repair.found.dropped_count > 0 && !repair.look_again(repository, named)? {
+        if repair.found.dropped_count > 0 && !repair.look_again(repository, &listing, named)? {
             continue;
         }
         if let Some(newer) = repair.found.newer.take() {
@@ -137,7 +137,10 @@ pub fn repair_snapshots(
         }
         let mut found = std::mem::take(&mut repair.found);
         // What a directory lacks is remembered without the reason.
-        may_come_back |= found.may_come_back | repair.reader.resolver.locator.listing().may_come_back();
+        let seen = repair.reader.resolver.locator.listing();
+        // A repository that lists nothing at all is not there, as the directory of a share that is not mounted.
+        let is_empty = seen.containers.is_empty() && seen.segments().is_empty();
+        may_come_back |= found.may_come_back | seen.may_come_back() | is_empty;
         found.may_come_back = may_come_back;
         if found.may_come_back {
             tracing::warn!("snapshot {} is left as it is: what it lacks may be readable later", named.id);
@@ -230,11 +233,16 @@ struct WalkedListing {
 impl TreeRepair {
     /// Lists everything again before something counts as lost: others may have moved it. Returns false if the snapshot
     /// was forgotten.
-    fn look_again(&mut self, repository: &Repository, named: &NamedSnapshot) -> Result<bool> {
+    fn look_again(
+        &mut self,
+        repository: &Repository,
+        listing: &ContainerListing,
+        named: &NamedSnapshot,
+    ) -> Result<bool> {
         if snapshot::is_forgotten(self.reader.store(), &named.id)? {
             return Ok(false);
         }
-        self.reader = ChunkReader::new(repository, readers(repository)?, CACHE_BYTES);
+        self.reader = ChunkReader::new(repository, readers(repository, listing)?, CACHE_BYTES);
         self.look(named)?;
         Ok(true)
     }
@@ -450,10 +458,12 @@ impl TreeRepair {
     }
 }
 
-/// The containers to read from. One that a listing lacks and a segment names is asked for by name.
-fn readers(repository: &Repository) -> Result<Arc<ContainerListing>> {
+/// The containers to read from. One that a listing lacks is asked for by name, if a segment or the listing `earlier`
+/// names it.
+fn readers(repository: &Repository, earlier: &ContainerListing) -> Result<Arc<ContainerListing>> {
     let mut listing = ContainerListing::take(&repository.store)?;
     listing.add_unlisted()?;
+    listing.add_seen(earlier)?;
     Ok(Arc::new(listing))
 }
 

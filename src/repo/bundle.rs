@@ -121,17 +121,24 @@ pub(super) fn find(
     })
 }
 
-/// The ids of the snapshots that bundles have copies of. Some of them may be forgotten.
+/// Adds the ids of snapshots that bundles have copies of and that are not `listed` to `ids`, until that has `count_max`.
 ///
 /// # Errors
 /// Those of the store. A bundle that cannot be read is a warning.
-pub(super) fn ids(store: &dyn Store) -> Result<HashSet<SnapshotId>> {
-    let mut ids = HashSet::new();
+pub(super) fn add_unlisted(
+    store: &dyn Store,
+    listed: &HashSet<SnapshotId>,
+    count_max: usize,
+    ids: &mut HashSet<SnapshotId>,
+) -> Result<()> {
     visit(store, |bundle| {
-        let _ = bundle.visit(|id, _| _ = ids.insert(id));
-        true
-    })?;
-    Ok(ids)
+        let _ = bundle.visit(|id, blob| {
+            if ids.len() < count_max && !listed.contains(&id) && Snapshot::parse(store, &id, blob).is_ok() {
+                ids.insert(id);
+            }
+        });
+        ids.len() < count_max
+    })
 }
 
 /// The blobs of the snapshots `wanted`, as far as bundles have copies of them.

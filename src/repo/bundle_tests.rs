@@ -142,3 +142,21 @@ fn whatever_a_bundle_holds_only_true_copies_of_wanted_snapshots_count() {
     verify(&store, &name).unwrap();
     assert_eq!(found(&store, &ids), [3]);
 }
+
+#[test]
+fn few_of_the_snapshots_that_only_bundles_have_are_named() {
+    let store = MemoryStore::new();
+    let ids = save(&store, 0..40);
+    maintain(&store, 1).unwrap();
+    let unlisted = |listed: &[SnapshotId], count_max| {
+        let mut found = HashSet::new();
+        add_unlisted(&store, &listed.iter().copied().collect(), count_max, &mut found).unwrap();
+        found
+    };
+    assert_eq!(unlisted(&ids[..30], 100), ids[30..].iter().copied().collect());
+    assert_eq!(unlisted(&ids, 100).len(), 0);
+    assert_eq!(unlisted(&[], 7).len(), 7);
+    // What is no snapshot is none, however much of it somebody puts there.
+    put(&store, (0..500u32).map(|number| (SnapshotId([0; 32]), number.to_le_bytes().to_vec())).collect()).unwrap();
+    assert_eq!(unlisted(&ids, 1000).len(), 0);
+}

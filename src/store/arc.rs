@@ -45,6 +45,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).delete(name, durable)
     }
 
+    fn sync_deletions(&self, names: &[BlobName]) -> Result<()> {
+        (**self).sync_deletions(names)
+    }
+
     fn other_copy(&self, name: &BlobName) -> bool {
         (**self).other_copy(name)
     }

@@ -379,6 +379,10 @@ impl<S: Store> Store for CachedStore<S> {
         self.inner.delete(name, durable)
     }
 
+    fn sync_deletions(&self, names: &[BlobName]) -> Result<()> {
+        self.inner.sync_deletions(names)
+    }
+
     fn other_copy(&self, name: &BlobName) -> bool {
         let Some(blob) = CacheableBlob::of(name) else { return self.inner.other_copy(name) };
         let len = self.known_len(&blob).unwrap_or_default();

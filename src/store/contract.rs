@@ -24,9 +24,13 @@ pub(super) fn check_with<S: Store>(store: &S, winners_max: usize) {
 }
 
 fn remove_all(store: &impl Store) {
+    let mut names = Vec::new();
     for (listed, durable) in list(store).into_iter().zip([Durable::OnReturn, Durable::AfterSync].into_iter().cycle()) {
         store.delete(&listed.name, durable).expect("deletes");
+        names.push(listed.name);
     }
+    names.push(name("containers/00/of-a-directory-that-is-not-there"));
+    store.sync_deletions(&names).expect("syncs what was deleted and what was never there");
     assert_eq!(list(store), []);
 }
 

@@ -111,7 +111,10 @@ impl StoreObserver for Arc<StoreCounters> {
             StoreCall::List | StoreCall::IsUnused => (&self.lists, "list"),
             StoreCall::Delete => (&self.deletes, "delete"),
             // They send requests of their own, or none.
-            StoreCall::StoredHash | StoreCall::PutsExclusively | StoreCall::CleanTemporaries => return Ok(0),
+            StoreCall::StoredHash
+            | StoreCall::SyncDeletions
+            | StoreCall::PutsExclusively
+            | StoreCall::CleanTemporaries => return Ok(0),
         };
         counter.add(1);
         tracing::trace!(target: "fhrd::requests", "{verb} {name}");

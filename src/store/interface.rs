@@ -86,7 +86,7 @@ pub enum Reading {
 pub enum Durable {
     /// When the call returns.
     OnReturn,
-    /// After [`sync_deletions`](super::sync_deletions): for many blobs, of which none must be gone before another one.
+    /// After [`Store::sync_deletions`]: for many blobs, of which none must be gone before another one.
     AfterSync,
 }
 
@@ -160,6 +160,13 @@ pub trait Store: Send + Sync {
     /// Deletes a blob. Deleting a missing blob succeeds. In both cases it is durable, when `durable` says, that the
     /// blob is gone. Fails with [`Io`](crate::Error::Io).
     fn delete(&self, name: &BlobName, durable: Durable) -> Result<()>;
+
+    /// Makes it durable that the blobs `names` were deleted with [`Durable::AfterSync`], and that those of them which are
+    /// missing stay so: another process may have deleted them and been killed before its sync.
+    ///
+    /// # Errors
+    /// [`Io`](crate::Error::Io) if a directory cannot be synced.
+    fn sync_deletions(&self, names: &[BlobName]) -> Result<()>;
 
     /// Turns to another copy of a blob whose bytes have proved wrong. Returns whether there is one, so that a read may
     /// give other bytes now. A cache deletes its copies. See [`read_again`](super::read_again).

@@ -28,21 +28,12 @@ use super::name::{TEMPORARY_PREFIX, check_len, check_range, is_slot_id, missing}
 use super::temporary::{Temporary, clean, is_temporary_name};
 use super::{
     BlobKind, BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice,
-    Reading, Sealing, Store, StoreExt, StoreProperties,
+    Reading, Sealing, Store, StoreProperties,
 };
 use crate::error::{Error, Result};
 
 /// Files kept open for ranged reads.
 const OPEN_FILES_MAX: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
-
-/// Makes it durable that the blobs `names` were deleted with [`Durable::AfterSync`], and that those of them which
-/// are missing stay so. A remote store has deleted them when it says so.
-///
-/// # Errors
-/// [`Error::Io`] if a directory cannot be synced.
-pub fn sync_deletions(store: &dyn Store, names: &[BlobName]) -> Result<()> {
-    store.local_path().map_or(Ok(()), |root| sync_parents(&root, names))
-}
 
 /// Syncs the directories of the blobs `names` of the store in `root`, each once, as far as they exist.
 fn sync_parents(root: &Path, names: &[BlobName]) -> Result<()> {
@@ -314,6 +305,10 @@ impl Store for LocalStore {
         }
     }
 
+    fn sync_deletions(&self, names: &[BlobName]) -> Result<()> {
+        sync_parents(&self.root, names)
+    }
+
     fn other_copy(&self, _: &BlobName) -> bool {
         false
     }
@@ -356,8 +351,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::store::contract;
-    use crate::store::named;
+    use crate::store::{StoreExt, contract, named};
 
     fn fresh() -> (tempfile::TempDir, LocalStore) {
         let directory = tempfile::tempdir().expect("creates a directory");

@@ -100,6 +100,10 @@ impl Store for MemoryStore {
         Ok(())
     }
 
+    fn sync_deletions(&self, _: &[BlobName]) -> Result<()> {
+        Ok(())
+    }
+
     fn other_copy(&self, _: &BlobName) -> bool {
         false
     }

@@ -56,7 +56,7 @@ pub use interface::{
     Durable, Locks, NewName, PutBlob, PutOptions, ReadTwice, Reading, Sealing, Store, StoreExt, StoreProperties,
 };
 pub use kind::{BlobKind, BlobName, BlobPrefix};
-pub use local::{LocalStore, sync_deletions};
+pub use local::LocalStore;
 pub use memory::MemoryStore;
 pub use name::is_slot_id;
 pub use observed::{ObservedStore, StoreCall, StoreObserver};

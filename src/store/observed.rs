@@ -35,6 +35,8 @@ pub enum StoreCall {
     List,
     /// [`Store::delete`].
     Delete,
+    /// [`Store::sync_deletions`].
+    SyncDeletions,
     /// [`Locks::locked_until`].
     LockedUntil,
     /// [`Locks::lock`].
@@ -50,8 +52,8 @@ pub enum StoreCall {
 impl StoreCall {
     /// Whether the call may change what is stored.
     pub fn is_write(self) -> bool {
-        use StoreCall::{CleanTemporaries, Delete, Lock, Overwrite, Put, PutStream, PutsExclusively};
-        matches!(self, Put | PutStream | Overwrite | Delete | Lock | PutsExclusively | CleanTemporaries)
+        use StoreCall::{CleanTemporaries, Delete, Lock, Overwrite, Put, PutStream, PutsExclusively, SyncDeletions};
+        matches!(self, Put | PutStream | Overwrite | Delete | SyncDeletions | Lock | PutsExclusively | CleanTemporaries)
     }
 
     /// What the call does, for messages: an infinitive.
@@ -61,7 +63,7 @@ impl StoreCall {
             StoreCall::Get | StoreCall::GetRange | StoreCall::StoredHash => "read",
             StoreCall::Head | StoreCall::LenOf | StoreCall::LockedUntil => "inspect",
             StoreCall::List | StoreCall::IsUnused => "list",
-            StoreCall::Delete => "delete",
+            StoreCall::Delete | StoreCall::SyncDeletions => "delete",
             StoreCall::Lock => "lock",
             StoreCall::CleanTemporaries => "clean",
         }
@@ -221,6 +223,10 @@ impl<S: Store, O: StoreObserver> Store for ObservedStore<S, O> {
 
     fn delete(&self, name: &BlobName, durable: Durable) -> Result<()> {
         self.watch(StoreCall::Delete, name, no_bytes, |_| self.inner.delete(name, durable))
+    }
+
+    fn sync_deletions(&self, names: &[BlobName]) -> Result<()> {
+        self.watch(StoreCall::SyncDeletions, "", no_bytes, |_| self.inner.sync_deletions(names))
     }
 
     fn other_copy(&self, name: &BlobName) -> bool {

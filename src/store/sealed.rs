@@ -217,6 +217,10 @@ impl Store for SealedStore {
         self.inner.delete(name, durable)
     }
 
+    fn sync_deletions(&self, names: &[BlobName]) -> Result<()> {
+        self.inner.sync_deletions(names)
+    }
+
     fn other_copy(&self, name: &BlobName) -> bool {
         self.inner.other_copy(name)
     }

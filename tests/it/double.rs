@@ -127,6 +127,10 @@ macro_rules! double_store {
                 crate::double::Double::delete(self, name)
             }
 
+            fn sync_deletions(&self, names: &[fhrd::store::BlobName]) -> fhrd::Result<()> {
+                crate::double::Double::inner(self).sync_deletions(names)
+            }
+
             fn other_copy(&self, _: &fhrd::store::BlobName) -> bool {
                 false
             }

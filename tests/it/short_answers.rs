@@ -262,6 +262,31 @@ fn what_a_second_listing_of_containers_lacks_is_still_there() {
 }
 
 #[test]
+fn what_a_repair_has_listed_once_is_not_lost_because_later_listings_are_empty() {
+    let scene = Scene::new();
+    let before = scene.names("snapshots");
+    let mut emptied = 0;
+    for first in 0..12 {
+        for count in 1..8 {
+            let (place, listings) = (scene.place.copy(), Arc::new(AtomicUsize::new(0)));
+            let counted = listings.clone();
+            let reading = HookedStore::new(&place).listing(move |prefix, listed| match prefix {
+                "containers" | "index" if (first..first + count).contains(&counted.fetch_add(1, Ordering::SeqCst)) => {
+                    Vec::new()
+                }
+                _ => listed,
+            });
+            let request = SnapshotRepair { forget: true, dry_run: false };
+            let config = TestRepository::config();
+            let report = repair_snapshots(&reading.open(), &config, request, &Arc::default());
+            emptied += usize::from(listings.load(Ordering::SeqCst) > first);
+            assert_eq!(names(&place, "snapshots"), before, "listings {first} and {count} in all: {report:?}");
+        }
+    }
+    assert!(emptied > 20, "{emptied}");
+}
+
+#[test]
 fn a_damaged_snapshot_of_which_there_is_a_copy_is_written_again() {
     for has_bundle in [true, false] {
         let scene = Scene::new();

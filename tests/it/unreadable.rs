@@ -13,6 +13,7 @@ use fhrd::backup::{BackupReport, BackupRequest, backup};
 use fhrd::config::Config;
 use fhrd::inspect::check::check;
 use fhrd::metrics::Progress;
+use fhrd::repair::index::repair_index;
 use fhrd::repair::snapshots::{SnapshotRepair, repair_snapshots};
 use fhrd::repo::Repository;
 use fhrd::repo::container::parse_name;
@@ -371,6 +372,22 @@ fn orphans_beside_a_damaged_one_are_adopted_if_their_bases_are_there() {
     assert!(again.containers_adopted >= 3, "{again:?}");
     assert!(again.bytes_new < FILES as u64 * 900_000 / 2, "{again:?}");
     assert!(scene.restored(&again.snapshot).1.is_empty() && !second.is_empty());
+}
+
+#[test]
+fn a_container_that_the_repair_of_the_index_could_not_read_stays_in_a_segment() {
+    let scene = Scene::new();
+    scene.back_up(false);
+    for container in scene.containers() {
+        scene.spoil(&container.name, 0..container.len);
+        let report = repair_index(&scene.repository, &Arc::default()).unwrap();
+        assert_eq!(report.unreadable.len(), 1, "{report:?}");
+        scene.store.bad.lock().unwrap().clear();
+        let report = check(&scene.repository, &config(), true, &Progress::default(), &Arc::default()).unwrap();
+        assert_eq!(report.defects, [""; 0], "{}", container.name);
+    }
+    assert_eq!(repair_index(&scene.repository, &Arc::default()).unwrap().unreadable, [""; 0]);
+    assert_eq!(scene.store.list(BlobKind::Segment.into()).unwrap().len(), 1, "what was left is replaced");
 }
 
 #[test]

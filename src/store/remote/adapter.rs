@@ -298,6 +298,11 @@ impl Store for RemoteStore {
         }
     }
 
+    fn sync_deletions(&self, _: &[BlobName]) -> Result<()> {
+        // A service has deleted what it says that it has.
+        Ok(())
+    }
+
     fn other_copy(&self, _: &BlobName) -> bool {
         false
     }

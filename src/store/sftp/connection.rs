@@ -1,14 +1,11 @@
 //! A session that is started again when it is lost.
 
-use std::ffi::OsString;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::address::SftpAddress;
 use super::failure::SftpFailure;
-use super::session::{SftpSession, WaitKind};
+use super::session::{SftpSession, WaitKind, sleep};
 use crate::error::Result;
 use crate::store::StoreOptions;
 
@@ -21,8 +18,7 @@ const SHARED_RESULT: Duration = Duration::from_millis(300);
 #[derive(Debug)]
 pub(super) struct SftpConnection {
     pub address: SftpAddress,
-    command: Option<OsString>,
-    stop: Arc<AtomicBool>,
+    options: StoreOptions,
     state: Mutex<ConnectionState>,
 }
 
@@ -37,8 +33,7 @@ struct ConnectionState {
 
 impl SftpConnection {
     pub fn new(address: SftpAddress, options: &StoreOptions) -> Self {
-        let (command, stop) = (options.ssh_command.clone(), options.stop.clone());
-        SftpConnection { address, command, stop, state: Mutex::default() }
+        SftpConnection { address, options: options.clone(), state: Mutex::default() }
     }
 
     /// The session, a new one if the last is lost.
@@ -50,7 +45,7 @@ impl SftpConnection {
         if let Some((_, why)) = state.failed.as_ref().filter(|(when, _)| when.elapsed() < SHARED_RESULT) {
             return Err(SftpFailure::Lost(why.clone()));
         }
-        match SftpSession::connect(&self.address, self.command.as_deref(), self.stop.clone(), wait_kind) {
+        match SftpSession::connect(&self.address, &self.options, wait_kind) {
             Ok(session) => {
                 let session = Arc::new(session);
                 *state = ConnectionState { session: Some(session.clone()), failed: None, has_connected: true };
@@ -81,7 +76,7 @@ impl SftpConnection {
             let has_connected = self.state.lock().unwrap_or_else(PoisonError::into_inner).has_connected;
             let Some(delay) = delays.next().filter(|_| has_connected) else { return Err(SftpFailure::Lost(why)) };
             tracing::warn!("lost the connection to {}, connecting again: {why}", self.address);
-            sleep(Duration::from_secs_f64(delay * (0.75 + 0.5 * fraction())), wait_kind, &self.stop)?;
+            sleep(Duration::from_secs_f64(delay * (0.75 + 0.5 * fraction())), wait_kind, &self.options.stop)?;
         }
         Err(SftpFailure::Interrupted)
     }
@@ -92,15 +87,4 @@ fn fraction() -> f64 {
     let mut random = [0; 1];
     let _ = getrandom::fill(&mut random);
     f64::from(random[0]) / 255.0
-}
-
-fn sleep(time: Duration, wait_kind: WaitKind, stop: &AtomicBool) -> Result<(), SftpFailure> {
-    let until = Instant::now() + time;
-    while Instant::now() < until {
-        if wait_kind.is_over(stop) {
-            return Err(SftpFailure::Interrupted);
-        }
-        thread::sleep(Duration::from_millis(50).min(time));
-    }
-    Ok(())
 }

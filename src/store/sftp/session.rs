@@ -24,6 +24,7 @@ use super::super::child::without_secrets;
 use super::address::SftpAddress;
 use super::failure::SftpFailure;
 use super::packet::{self, PACKET_BYTES_MAX, Reply, Request};
+use crate::store::{RateLimits, StoreOptions};
 
 /// A server that has not answered a request after this time is taken for dead.
 const REPLY_LIMIT: Duration = Duration::from_secs(300);
@@ -87,6 +88,8 @@ pub(super) struct SftpSession {
     shared: Arc<SharedSession>,
     next_number: AtomicU32,
     stop: Arc<AtomicBool>,
+    /// What it sends and receives is no faster than these.
+    limits: RateLimits,
     pub extensions: Extensions,
     /// Bytes of one read request, at most.
     pub read_bytes: usize,
@@ -129,15 +132,14 @@ fn ssh(address: &SftpAddress, command: Option<&OsStr>) -> Command {
 }
 
 impl SftpSession {
-    /// Connects with `command`, or with `ssh`. Waits that can be stopped end once `stop` is set.
+    /// Connects with the command of the options, or with `ssh`.
     pub fn connect(
         address: &SftpAddress,
-        command: Option<&OsStr>,
-        stop: Arc<AtomicBool>,
+        options: &StoreOptions,
         wait_kind: WaitKind,
     ) -> Result<SftpSession, SftpFailure> {
         let cannot_start = |error: std::io::Error| SftpFailure::Lost(format!("cannot start ssh: {error}"));
-        let mut child = ssh(address, command).spawn().map_err(cannot_start)?;
+        let mut child = ssh(address, options.ssh_command.as_deref()).spawn().map_err(cannot_start)?;
         let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(stdin), Some(stdout), Some(stderr)) = streams else {
             return Err(SftpFailure::Lost("ssh has no streams".into()));
@@ -156,7 +158,8 @@ impl SftpSession {
             stdin: Mutex::new(Some(stdin)),
             shared,
             next_number: AtomicU32::new(1),
-            stop,
+            stop: options.stop.clone(),
+            limits: options.limits.clone(),
             extensions: Extensions::default(),
             read_bytes: DATA_BYTES_MIN as usize,
             write_bytes: DATA_BYTES_MIN as usize,
@@ -262,6 +265,33 @@ impl SftpSession {
             }
             thread::sleep(Duration::from_millis(5));
         }
+    }
+}
+
+impl SftpSession {
+    /// Waits until `bytes` that were sent have had their time.
+    pub fn pace_sent(&self, bytes: usize) -> Result<(), SftpFailure> {
+        sleep(self.limits.upload.take(bytes), WaitKind::ToTheEnd, &self.stop)
+    }
+
+    /// Waits until `bytes` that were received have had their time.
+    pub fn pace_received(&self, bytes: usize) -> Result<(), SftpFailure> {
+        sleep(self.limits.download.take(bytes), WaitKind::Stoppable, &self.stop)
+    }
+}
+
+/// Sleeps, but no longer than a wait of this kind lasts.
+pub(super) fn sleep(time: Duration, wait_kind: WaitKind, stop: &AtomicBool) -> Result<(), SftpFailure> {
+    let until = Instant::now() + time;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        if wait_kind.is_over(stop) {
+            return Err(SftpFailure::Interrupted);
+        }
+        thread::sleep(left.min(STOP_INTERVAL));
     }
 }
 

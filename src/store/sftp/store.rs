@@ -1,6 +1,6 @@
 //! The store itself: reads, lists and deletes. `put` has the rest.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io::Read;
 use std::num::NonZeroUsize;
@@ -311,6 +311,14 @@ impl SftpStore {
         Ok(listed)
     }
 
+    /// Makes it durable that `name` is gone.
+    fn sync_deletion(&self, name: &BlobName) -> Result<()> {
+        match self.sync_parent(name) {
+            Err(failure) if !failure.is_missing() => Err(failure.into_error("delete", &self.url(name))),
+            _ => Ok(()),
+        }
+    }
+
     /// The names and attributes of the entries of one directory.
     fn entries(&self, directory: &str) -> Result<Vec<DirectoryEntry>> {
         let read = self.connection.retry(WaitKind::Stoppable, |session, _| {
@@ -413,12 +421,21 @@ impl Store for SftpStore {
         listed.map_err(|failure| failure.into_error("list", &self.url(&prefix)))
     }
 
-    fn delete(&self, name: &BlobName, _: Durable) -> Result<()> {
+    fn delete(&self, name: &BlobName, durable: Durable) -> Result<()> {
         lock(&self.open_files).pop(name);
         let removed = self.connection.retry(WaitKind::ToTheEnd, |session, _| files::remove(session, &self.path(name)));
-        let synced = removed.and_then(|()| self.sync_parent(name));
-        let synced = synced.or_else(|failure| if failure.is_missing() { Ok(()) } else { Err(failure) });
-        synced.map_err(|failure| failure.into_error("delete", &self.url(name)))
+        removed.map_err(|failure| failure.into_error("delete", &self.url(name)))?;
+        match durable {
+            Durable::OnReturn => self.sync_deletion(name),
+            Durable::AfterSync => Ok(()),
+        }
+    }
+
+    fn sync_deletions(&self, names: &[BlobName]) -> Result<()> {
+        // One name of each directory.
+        let directories: HashMap<&str, &BlobName> =
+            names.iter().filter_map(|name| Some((name.rsplit_once('/')?.0, name))).collect();
+        directories.into_values().try_for_each(|name| self.sync_deletion(name))
     }
 
     fn other_copy(&self, _: &BlobName) -> bool {

@@ -73,6 +73,9 @@ impl Store for OneNewer {
     fn delete(&self, name: &BlobName, durable: Durable) -> Result<()> {
         self.new.delete(name, durable)
     }
+    fn sync_deletions(&self, names: &[BlobName]) -> Result<()> {
+        self.new.sync_deletions(names)
+    }
     fn other_copy(&self, name: &BlobName) -> bool {
         self.new.other_copy(name)
     }

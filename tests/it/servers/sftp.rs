@@ -5,9 +5,10 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use fhrd::error::{Error, ErrorKind};
-use fhrd::store::{self, BlobKind, BlobPrefix, Durable, Reading, Store, StoreExt, StoreOptions};
+use fhrd::store::{self, BlobKind, BlobPrefix, Durable, RateLimits, Reading, Store, StoreExt, StoreOptions};
 
 use super::contract;
 use super::process::did_run;
@@ -228,5 +229,31 @@ fn a_deletion_is_synced_on_a_server_that_can() {
     assert_eq!(syncs(), before + 1);
     store.delete(&named("snapshots/a"), Durable::OnReturn).unwrap();
     assert_eq!(syncs(), before + 2, "who deleted it may not have come to that");
+    // Many deletions share the syncs of their directories.
+    let names = ["snapshots/b", "snapshots/c", "snapshots/d", "intents/e"].map(named);
+    names.iter().for_each(|name| _ = store.put_if_absent(name, &[b"x"]).unwrap());
+    let before = syncs();
+    names.iter().for_each(|name| store.delete(name, Durable::AfterSync).unwrap());
+    assert_eq!(syncs(), before);
+    store.sync_deletions(&names).unwrap();
+    assert_eq!(syncs(), before + 2);
     did_run("SFTP deletions", "sshd");
+}
+
+#[test]
+fn limits_of_the_rate_hold_for_a_server_of_sftp() {
+    let Some(sshd) = Sshd::start("SFTP limits", "") else { return };
+    let content = Random(1).bytes(400_000);
+    let name = named("containers/03/a");
+    let limited = |upload, download| StoreOptions { limits: RateLimits::new(upload, download), ..sshd.options() };
+    // Of whatever speed the machine is, so many bytes take a second at least.
+    let started = Instant::now();
+    let store = store::create_with(sshd.url("a"), &limited(Some(400_000), None)).unwrap();
+    store.put_if_absent(&name, &[&content]).unwrap();
+    assert!(started.elapsed() >= Duration::from_millis(950), "{:?}", started.elapsed());
+    let started = Instant::now();
+    let store = store::open_with(sshd.url("a"), &limited(None, Some(400_000))).unwrap();
+    assert!(store.get(&name, 1 << 20).unwrap() == content);
+    assert!(started.elapsed() >= Duration::from_millis(950), "{:?}", started.elapsed());
+    did_run("SFTP limits", "sshd");
 }
