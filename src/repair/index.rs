@@ -3,8 +3,8 @@
 //! 1. Marks lose the containers that are there again (`returned`). Orphans are adopted as by a backup. Containers that
 //!    segments name are collected. Missing ones are left out, and a mark lists them. So are those whose own index
 //!    cannot be read: readers try it again.
-//! 2. New segments are written; the last one names all old ones as replaced, except for those that name containers which
-//!    could not be read.
+//! 2. New segments are written; the last one names all old ones as replaced, except for those that name containers
+//!    which could not be read.
 //! 3. Old segments are deleted, once readable segments name all containers. Until then they still say which chunks are
 //!    in a container that cannot be read.
 //! 4. Missing containers are reported only if a snapshot lacks anything: a prune deletes containers first.

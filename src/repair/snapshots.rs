@@ -137,10 +137,7 @@ pub fn repair_snapshots(
         }
         let mut found = std::mem::take(&mut repair.found);
         // What a directory lacks is remembered without the reason.
-        let seen = repair.reader.resolver.locator.listing();
-        // A repository that lists nothing at all is not there, as the directory of a share that is not mounted.
-        let is_empty = seen.containers.is_empty() && seen.segments().is_empty();
-        may_come_back |= found.may_come_back | seen.may_come_back() | is_empty;
+        may_come_back |= found.may_come_back || may_be_away(repair.reader.resolver.locator.listing());
         found.may_come_back = may_come_back;
         if found.may_come_back {
             tracing::warn!("snapshot {} is left as it is: what it lacks may be readable later", named.id);
@@ -315,7 +312,8 @@ impl TreeRepair {
         let mut levels = vec![self.begin(root, None)];
         // A loss may pass: the next snapshot is read again there. What was only looked at is not written.
         let mut lossy = Vec::new();
-        let mut known = if output.is_some() { known_directories() } else { take_known(&mut self.known) };
+        let own = if output.is_none() { &mut self.known } else { &mut known_directories() };
+        let mut known = std::mem::replace(own, known_directories());
         let mut written = None;
         while let Some(WalkedListing { cursor, directory, .. }) = levels.last_mut() {
             if self.stop.load(Ordering::Relaxed) {
@@ -453,26 +451,27 @@ impl TreeRepair {
                 bytes => drop(bytes?),
             }
         }
-        let expected = || format!("{} bytes", node.size);
-        Ok((len != node.size).then(|| Error::corrupt("content of a file", 0, expected(), len.to_string())))
+        let wrong = || Error::corrupt("content of a file", 0, format!("{} bytes", node.size), len.to_string());
+        Ok((len != node.size).then(wrong))
     }
 }
 
-/// The containers to read from. One that a listing lacks is asked for by name, if a segment or the listing `earlier`
-/// names it.
-fn readers(repository: &Repository, earlier: &ContainerListing) -> Result<Arc<ContainerListing>> {
+/// The containers to read from. One that a listing lacks and a segment or the `first` listing has is asked for by name.
+fn readers(repository: &Repository, first: &ContainerListing) -> Result<Arc<ContainerListing>> {
     let mut listing = ContainerListing::take(&repository.store)?;
     listing.add_unlisted()?;
-    listing.add_seen(earlier)?;
+    listing.add_seen(first)?;
     Ok(Arc::new(listing))
+}
+
+/// Whether what is not found may be found later. A repository that lists nothing at all is not there, as the directory
+/// of a share that is not mounted.
+fn may_be_away(listing: &ContainerListing) -> bool {
+    listing.may_come_back() || listing.containers.is_empty() && listing.segments().is_empty()
 }
 
 fn known_directories() -> KnownDirectories {
     LruCache::new(at_least_one(KNOWN_MAX))
-}
-
-fn take_known(known: &mut KnownDirectories) -> KnownDirectories {
-    std::mem::replace(known, known_directories())
 }
 
 impl DamagedSnapshot {

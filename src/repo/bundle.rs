@@ -121,7 +121,7 @@ pub(super) fn find(
     })
 }
 
-/// Adds the ids of snapshots that bundles have copies of and that are not `listed` to `ids`, until that has `count_max`.
+/// Adds the ids of snapshots that bundles have copies of and that are not `listed` to `ids`, until it has `count_max`.
 ///
 /// # Errors
 /// Those of the store. A bundle that cannot be read is a warning.

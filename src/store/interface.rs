@@ -161,8 +161,8 @@ pub trait Store: Send + Sync {
     /// blob is gone. Fails with [`Io`](crate::Error::Io).
     fn delete(&self, name: &BlobName, durable: Durable) -> Result<()>;
 
-    /// Makes it durable that the blobs `names` were deleted with [`Durable::AfterSync`], and that those of them which are
-    /// missing stay so: another process may have deleted them and been killed before its sync.
+    /// Makes it durable that the blobs `names` were deleted with [`Durable::AfterSync`], and that those of them which
+    /// are missing stay so: another process may have deleted them and been killed before its sync.
     ///
     /// # Errors
     /// [`Io`](crate::Error::Io) if a directory cannot be synced.

@@ -50,7 +50,7 @@ pub(super) fn list_directory(directory: &Path, prefix: &str, listed: &mut Vec<Li
                 Err(error) if is_lost_data(&error) || kind.is_symlink() => listed.push(ListedBlob { name, len: 0 }),
                 Err(error) => return Err(Error::io("inspect", entry.path(), error)),
             }
-        } else if kind.is_symlink() && prefix == BlobKind::Container.directory() {
+        } else if kind.is_symlink() && prefix == BlobKind::Container.to_string() {
             // Somebody has moved a part to another disk. A link in a directory that is a link is not followed.
             match fs::metadata(entry.path()) {
                 Ok(metadata) if metadata.is_dir() => list_directory(&entry.path(), &name, listed)?,

@@ -154,9 +154,9 @@ fn text_of<'a>(name: &NewName<'a>) -> &'a str {
 fn cut<'a>(parts: &[&'a [u8]], len: u64) -> Vec<&'a [u8]> {
     let mut left = usize::try_from(len).unwrap_or(usize::MAX);
     let cut = parts.iter().map(|part| {
-        let kept = part.get(..left.min(part.len())).unwrap_or_default();
-        left -= kept.len();
-        kept
+        let first = part.get(..left.min(part.len())).unwrap_or_default();
+        left -= first.len();
+        first
     });
     cut.collect()
 }

@@ -60,19 +60,19 @@ impl ContainerListing {
         Ok(found)
     }
 
-    /// Adds the containers that an `earlier` listing of the same run has, that this one lacks and that can be found by
+    /// Adds the containers that the `first` listing of the same run has, that this one lacks and that can be found by
     /// name. For readers, as [`Self::add_unlisted`].
     ///
     /// # Errors
-    /// [`Error::Unreadable`] if this listing lacks a segment that the earlier one has and that is there. Those of the
+    /// [`Error::Unreadable`] if this listing lacks a segment that the first one has and that is there. Those of the
     /// store that end all reading.
-    pub fn add_seen(&mut self, earlier: &ContainerListing) -> Result<()> {
-        let lacking: Vec<ContainerId> = earlier.containers.iter().filter(|id| !self.has(id)).copied().collect();
+    pub fn add_seen(&mut self, first: &ContainerListing) -> Result<()> {
+        let lacking: Vec<ContainerId> = first.containers.iter().filter(|id| !self.has(id)).copied().collect();
         let found = self.find_by_name(&lacking)?;
         self.containers.extend(&found);
         let known: HashSet<BlobName> =
             self.segments().iter().chain(self.replaced().iter()).map(|segment| segment.name().clone()).collect();
-        for segment in earlier.segments().iter().filter(|segment| !known.contains(segment.name())) {
+        for segment in first.segments().iter().filter(|segment| !known.contains(segment.name())) {
             if self.store().head(segment.name())?.is_some() {
                 return Err(Error::unlisted(segment.name()));
             }

@@ -29,7 +29,7 @@ impl LinkRole {
     pub(super) fn of(parent: &str, component: &str) -> Option<Self> {
         match component.len() {
             HASH_DIGITS => Some(LinkRole::Blob),
-            _ => (parent == BlobKind::Container.directory()).then_some(LinkRole::Directory),
+            _ => (parent == BlobKind::Container.to_string()).then_some(LinkRole::Directory),
         }
     }
 }

@@ -277,6 +277,14 @@ impl SftpStore {
         Ok(())
     }
 
+    /// Makes it durable that `name` is gone.
+    pub(super) fn sync_deletion(&self, name: &BlobName) -> Result<()> {
+        match self.sync_parent(name) {
+            Err(failure) if !failure.is_missing() => Err(failure.into_error("delete", &self.url(name))),
+            _ => Ok(()),
+        }
+    }
+
     /// The error of a write. A full disk is one, although the protocol has no status for it.
     fn write_failed(&self, name: &str, failure: SftpFailure) -> Error {
         if let SftpFailure::Status(StatusCode::Failure, _) = &failure {

@@ -311,14 +311,6 @@ impl SftpStore {
         Ok(listed)
     }
 
-    /// Makes it durable that `name` is gone.
-    fn sync_deletion(&self, name: &BlobName) -> Result<()> {
-        match self.sync_parent(name) {
-            Err(failure) if !failure.is_missing() => Err(failure.into_error("delete", &self.url(name))),
-            _ => Ok(()),
-        }
-    }
-
     /// The names and attributes of the entries of one directory.
     fn entries(&self, directory: &str) -> Result<Vec<DirectoryEntry>> {
         let read = self.connection.retry(WaitKind::Stoppable, |session, _| {
@@ -343,11 +335,6 @@ impl SftpStore {
         }
         time.map_err(|failure| failure.into_error("clean", &self.url(TEMPORARY_PREFIX)))
     }
-}
-
-/// Whether `name` is that of a key slot in its directory.
-fn is_slot_name(name: &[u8]) -> bool {
-    std::str::from_utf8(name).is_ok_and(is_slot_id)
 }
 
 /// Whether `name` has the form of a temporary file's name: 16 random bytes in hex.
@@ -461,9 +448,10 @@ impl Store for SftpStore {
     fn is_unused(&self) -> Result<bool> {
         for entry in self.entries("")? {
             // All that a killed `init` leaves.
+            let is_slot: fn(&[u8]) -> bool = |name| str::from_utf8(name).is_ok_and(is_slot_id);
             let (directory, is_own) = match str::from_utf8(&entry.name) {
-                Ok(TEMPORARY_PREFIX) => (TEMPORARY_PREFIX, is_temporary_name as fn(&[u8]) -> bool),
-                Ok(name) if name == BlobKind::Key.directory() => (name, is_slot_name as _),
+                Ok(TEMPORARY_PREFIX) => (TEMPORARY_PREFIX, is_temporary_name as _),
+                Ok(name) if name == BlobKind::Key.directory() => (name, is_slot),
                 _ => return Ok(false),
             };
             if !entry.attributes.is_directory() || !self.entries(directory)?.iter().all(|entry| is_own(&entry.name)) {
