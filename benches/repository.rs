@@ -17,7 +17,7 @@ use fhrd::repo::container::{ContainerKind, ContainerWriter, EntryFields, Operati
 use fhrd::repo::index::{
     ChunkIndex, ContainerIndexes, ContainerListing, Hits, IndexRecord, read_container_index, write_segment,
 };
-use fhrd::store::{MemoryStore, Store};
+use fhrd::store::{MemoryStore, Store, StoreExt};
 use fhrd::types::Fingerprint;
 
 const FRAME_BYTES: usize = 256 << 10;

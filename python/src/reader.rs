@@ -10,6 +10,7 @@ use fhrd::repo::content::ContentMap;
 use fhrd::repo::index::ContainerListing;
 use fhrd::repo::reader::ChunkReader;
 use fhrd::repo::recipe::ContentReference;
+use fhrd::store::Reading;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 

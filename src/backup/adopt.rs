@@ -63,7 +63,7 @@ pub fn count_lost(listing: &mut ContainerListing, pending: &HashSet<ContainerId>
     listing.lost = lost.len();
     for id in unlisted.iter().filter(|id| !pending.contains(id)) {
         let reason = std::io::Error::other("an index segment names it, but a listing of its directory did not");
-        let error = Error::Unreadable { what: blob_name(id), offset: 0, source: reason };
+        let error = Error::Unreadable { what: blob_name(id).into(), offset: 0, source: reason };
         tracing::warn!("{error}");
         listing.note_unread(id, &error);
     }

@@ -24,7 +24,7 @@ use crate::repo::container::{
 };
 use crate::repo::index::ContainerIndexes;
 use crate::similar::base_problem;
-use crate::store::Store;
+use crate::store::{Reading, Store};
 
 /// A worker of ModelEncode.
 pub struct ModelEncodeWorker {
@@ -67,7 +67,7 @@ impl BaseReader {
             },
         };
         let name = blob_name(&container);
-        let stored = self.store.get_range(&name, info.offset, info.stored_bytes())?;
+        let stored = self.store.get_range(&name, info.offset, info.stored_bytes(), Reading::Once)?;
         decode_frame(&name, &info, &stored, scratch).map(Bytes::from)
     }
 

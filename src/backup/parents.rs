@@ -19,6 +19,7 @@ use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::{self, NamedSnapshot, Snapshot};
 use crate::repo::snapshot_cache::{self, SnapshotListing};
 use crate::repo::tree::{Node, NodeKind};
+use crate::store::BlobKind;
 
 /// Parents of a backup, at most. Each is walked beside the source.
 const PARENTS_MAX: usize = 4;
@@ -101,7 +102,7 @@ impl ParentCursors {
 pub fn find_parents(repository: &Repository, host: &str, paths: &[Vec<u8>]) -> Result<(Vec<NamedSnapshot>, usize)> {
     let SnapshotListing { snapshots, damaged, .. } = match snapshot_cache::list(repository) {
         Err(error @ Error::Unreadable { .. }) => {
-            SnapshotListing { damaged: vec![(snapshot::PREFIX.into(), error)], ..SnapshotListing::default() }
+            SnapshotListing { damaged: vec![(BlobKind::Snapshot.to_string(), error)], ..SnapshotListing::default() }
         }
         listed => listed?,
     };
@@ -130,7 +131,7 @@ pub fn find_parents(repository: &Repository, host: &str, paths: &[Vec<u8>]) -> R
                 Ok(_) => parents.push(named.clone()),
                 Err(error) if error.stops_reading() => return Err(error),
                 Err(error) => {
-                    skip(&format!("{}/{}", snapshot::PREFIX, named.id), &error);
+                    skip(&snapshot::blob_name(&named.id), &error);
                     unreadable.push(named.id);
                 }
             }

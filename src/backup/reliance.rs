@@ -17,12 +17,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::claims::{ClaimKind, ContainerClaim, IntentNote, claim_name};
-use crate::repo::container::{PREFIX, blob_name, parse_name};
+use crate::repo::container::{blob_name, parse_name};
 use crate::repo::index::{ContainerListing, SharedContainerIndexes};
 use crate::repo::marks::Marks;
 use crate::repo::salts::{Salt, Salts};
 use crate::repo::snapshot;
-use crate::store::{Store, try_map_parallel};
+use crate::store::{BlobKind, Durable, Store, StoreExt, try_map_parallel};
 use crate::types::{ContainerId, SnapshotId};
 
 /// Lists the containers that a new run may rely on, and the segments, of a repository whose marks are `marks`. Also
@@ -96,7 +96,7 @@ impl Reliance {
     fn look(&self, relied: &HashSet<ContainerId>) -> Result<()> {
         let store = self.store.as_ref();
         let pending = ContainerClaim::containers_of(store, ClaimKind::Pending)?;
-        let listed: HashSet<ContainerId> = match store.list(PREFIX) {
+        let listed: HashSet<ContainerId> = match store.list(BlobKind::Container.into()) {
             Ok(listed) => listed.iter().filter_map(|listed| parse_name(&listed.name)).collect(),
             Err(Error::Unreadable { .. }) => HashSet::new(),
             Err(error) => return Err(error),
@@ -148,7 +148,7 @@ impl Reliance {
         let mut may_delete = true;
         for id in self.intents() {
             let intent = claim_name(ClaimKind::Intent, &id);
-            if let Err(error) = self.store.delete(&intent) {
+            if let Err(error) = self.store.delete(&intent, Durable::OnReturn) {
                 may_delete = false;
                 tracing::debug!("{intent} is left to a prune: {error}");
                 IntentNote::Released.put(self.store.as_ref(), &intent)?;

@@ -45,6 +45,7 @@ use crate::repo::pause::{jittered, pause};
 use crate::repo::reader::ChunkReader;
 use crate::repo::snapshot::{NamedSnapshot, Snapshot};
 use crate::repo::tree::{FileIdentity, Node};
+use crate::store::StoreExt;
 
 /// Files that the pre-scan examines for models, at most.
 pub(super) const MODEL_CANDIDATES_MAX: usize = 1 << 14;
@@ -320,8 +321,8 @@ fn tree<'a>(
     (progress, counts): (&'a Progress, &Arc<ReadCounts>),
     stop: &AtomicBool,
 ) -> (InputStage<'a>, Option<Node>) {
-    let skip = [repository.store.local_path(), Some(prepared.cache.as_path())];
-    let skip: BTreeSet<FileIdentity> = skip.into_iter().flatten().filter_map(identity).collect();
+    let skip = [repository.store.local_path(), Some(prepared.cache.clone())];
+    let skip: BTreeSet<FileIdentity> = skip.iter().flatten().filter_map(|path| identity(path)).collect();
     let candidates = if config.model.detect_formats {
         prescan(&request.paths, &skip, &request.choice, MODEL_CANDIDATES_MAX, stop)
     } else {

@@ -12,6 +12,7 @@ use crate::repo::index::{
     ContainerListing, merge_segments, name_all_containers, replace_damaged_segments, verify_segments,
 };
 use crate::repo::snapshot_cache::maintain_bundles;
+use crate::store::StoreExt;
 
 /// Pages of local segments that each backup verifies, 16 MiB.
 const PAGES_VERIFIED_MAX: u64 = 4096;

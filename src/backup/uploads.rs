@@ -19,7 +19,7 @@ use crate::repo::container::{
     ContainerIndex, ContainerRange, FramesInFlight, SealedContainer, SessionEntryNumber, SessionFrameNumber,
 };
 use crate::repo::index::ChunkIndex;
-use crate::store::Store;
+use crate::store::{Store, StoreExt};
 use crate::types::ContainerId;
 
 /// What a data container has of the session.
@@ -41,7 +41,7 @@ struct Upload {
 }
 
 /// A container that is durable.
-struct Durable {
+struct DurableContainer {
     id: ContainerId,
     container_index: Arc<ContainerIndex>,
     range: Option<SessionRange>,
@@ -66,8 +66,8 @@ pub struct Uploads {
     in_flight: Arc<FramesInFlight>,
     state: Mutex<UploadState>,
     changed: Condvar,
-    /// Durable containers that wait for those before them, and the number of the next one to publish.
-    durable: Mutex<(BTreeMap<u64, Durable>, u64)>,
+    /// DurableContainer containers that wait for those before them, and the number of the next one to publish.
+    durable: Mutex<(BTreeMap<u64, DurableContainer>, u64)>,
     at_once: u64,
 }
 
@@ -181,13 +181,13 @@ impl Uploads {
         }
     }
 
-    fn put(&self, sealed: SealedContainer, range: Option<SessionRange>) -> Result<Durable> {
+    fn put(&self, sealed: SealedContainer, range: Option<SessionRange>) -> Result<DurableContainer> {
         let id = sealed.store(self.store.as_ref())?;
-        Ok(Durable { id, container_index: Arc::new(sealed.container_index), range })
+        Ok(DurableContainer { id, container_index: Arc::new(sealed.container_index), range })
     }
 
     /// Publishes container `number`, and those after it that waited for it, as soon as all before it are published.
-    fn publish_in_order(&self, number: u64, durable: Durable) -> Result<()> {
+    fn publish_in_order(&self, number: u64, durable: DurableContainer) -> Result<()> {
         let mut ready = self.durable.lock().unwrap_or_else(PoisonError::into_inner);
         ready.0.insert(number, durable);
         loop {
@@ -203,8 +203,8 @@ impl Uploads {
         }
     }
 
-    fn publish(&self, durable: Durable) -> Result<()> {
-        let Durable { id, container_index, range } = durable;
+    fn publish(&self, durable: DurableContainer) -> Result<()> {
+        let DurableContainer { id, container_index, range } = durable;
         let frames = container_index.frames.len() as u32;
         self.index.lock().unwrap_or_else(PoisonError::into_inner).add_container(id, container_index)?;
         if let Some(SessionRange { first_frame, first_entry, entries }) = range {

@@ -19,6 +19,7 @@ use super::table::{flush, mb, or_dash, write_line};
 use super::versions::versions_of;
 use super::workbench::{PageCache, Workbench, median, rounds, warm};
 use crate::error::Result;
+use crate::store::BlobPrefix;
 
 /// Times after one number of checkpoints, milliseconds.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -47,7 +48,7 @@ fn measure(bench: &Workbench, comparison: &Comparison, case: &Case, versions: &[
                 checkpoints: number,
                 saves: std::mem::take(&mut saves),
                 load: 1e3 * restored.cost.wall_seconds,
-                stored: repository.store.list("")?.iter().map(|blob| blob.len).sum(),
+                stored: repository.store.list(BlobPrefix::All)?.iter().map(|blob| blob.len).sum(),
             });
         }
     }

@@ -24,6 +24,7 @@ use super::workbench::{Cost, PageCache, Restored, Workbench, median, median_u64,
 use crate::backup::BackupReport;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
+use crate::store::BlobPrefix;
 
 /// Titles of the columns. The last six are of the restores of the first and the last version.
 const TITLES: [&str; 15] = [
@@ -105,7 +106,7 @@ struct VersionSample {
 }
 
 fn stored_bytes(repository: &Repository) -> Result<u64> {
-    Ok(repository.store.list("")?.iter().map(|blob| blob.len).sum())
+    Ok(repository.store.list(BlobPrefix::All)?.iter().map(|blob| blob.len).sum())
 }
 
 fn measure(bench: &Workbench, comparison: &Comparison, case: &Case, versions: &[PathBuf]) -> Result<VersionSample> {

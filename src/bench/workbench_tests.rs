@@ -1,6 +1,7 @@
 //! Tests of the workbench: restored files are compared, rounds alternate, failures are reported.
 
 use super::*;
+use crate::store::{BlobPrefix, StoreExt};
 
 /// A workbench and a source of one directory.
 fn bench() -> (tempfile::TempDir, Workbench, PathBuf) {
@@ -86,7 +87,7 @@ fn sizes_are_the_same_in_every_run() {
     let stored = || {
         let repository = bench.repository(&config).unwrap();
         bench.backup(&repository, &config, &paths).unwrap();
-        repository.store.list("").unwrap().iter().map(|blob| blob.len).sum::<u64>()
+        repository.store.list(BlobPrefix::All).unwrap().iter().map(|blob| blob.len).sum::<u64>()
     };
     let first = stored();
     // The directory above the source has a new modification time.

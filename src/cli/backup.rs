@@ -1,7 +1,6 @@
 //! `fhrd backup`.
 
 use std::io::Write;
-use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use bytesize::ByteSize;
@@ -25,6 +24,7 @@ use crate::error::Result;
 use crate::metrics::Progress;
 use crate::repo::Repository;
 use crate::repo::paths::cache_directory;
+use crate::store::StoreExt;
 
 /// The report as JSON, with the location of the repository.
 #[derive(Serialize)]
@@ -70,7 +70,7 @@ fn store(session: &Session, arguments: &BackupArguments) -> Result<(Exit, String
         note(&format!("created the repository {}", location::of_repository(&repository)));
     }
     let progress = Progress::default();
-    let skip = [repository.store.local_path().map(Path::to_path_buf), cache_directory(&repository).ok()];
+    let skip = [repository.store.local_path(), cache_directory(&repository).ok()];
     let scan = Scan { paths: &request.paths, skip: skip.into_iter().flatten().collect(), choice: &request.choice };
     let report =
         shown(options, &progress, Some(scan), || backup(&repository, &config, &request, &progress, &session.stop))?;

@@ -14,7 +14,7 @@ use super::{location, secrets};
 use crate::crypto::{Keyring, SecretBytes, SlotKind, Unlock};
 use crate::error::{Error, Result};
 use crate::repo::{Encryption, Repository, keys};
-use crate::store::{Store, sync_name};
+use crate::store::{Store, StoreExt, sync_name};
 
 /// First line of exported keys.
 const EXPORT_HEADER: &str = "fhrd keys: whoever has this file can read the repository";

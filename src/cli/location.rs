@@ -13,22 +13,21 @@ use crate::error::{Error, Result};
 use crate::repo::open::{self, FirstSlot};
 use crate::repo::paths::{create_private, default_repository, home_directory, profile_file};
 use crate::repo::{AskUnlock, BlobCache, Repository};
-use crate::store::{self, Store};
+use crate::store::{self, RateLimits, Store, StoreExt};
 
 /// Completes the options of the command, and tells remote stores what holds for all of them.
 ///
 /// # Errors
 /// Those of the profile.
 pub fn prepare(session: &mut Session) -> Result<()> {
-    store::runtime::stop_with(&session.stop);
     read_profile(session)?;
-    secrets::warn_of_empty(&session.options);
+    let options = &mut session.options;
+    secrets::warn_of_empty(options);
     if std::env::var_os("TZ").is_some_and(|zone| !zone.is_empty()) && TimeZone::try_system().is_err() {
         tracing::warn!("TZ names no time zone that is known here, so local times are those of UTC");
     }
-    let [upload, download] =
-        [session.options.limit_upload, session.options.limit_download].map(|limit| limit.map(|limit| limit.0));
-    store::limit_rates(upload, download);
+    let [upload, download] = [options.limit_upload, options.limit_download].map(|limit| limit.map(|limit| limit.0));
+    (options.limits, options.stop) = (RateLimits::new(upload, download), session.stop.clone());
     Ok(())
 }
 
@@ -65,10 +64,10 @@ pub fn open(session: &Session) -> Result<Repository> {
     Ok(open_unstopped(&session.options, BlobCache::Lasting)?.stopped_by(&session.stop))
 }
 
-/// As [`open`], for a verb that must see what is stored, not what the cache holds.
+/// As [`open()`], for a verb that must see what is stored, not what the cache holds.
 ///
 /// # Errors
-/// As of [`open`].
+/// As of [`open()`].
 pub fn open_fresh(session: &Session) -> Result<Repository> {
     Ok(open_unstopped(&session.options, BlobCache::Fresh)?.stopped_by(&session.stop))
 }
@@ -76,7 +75,7 @@ pub fn open_fresh(session: &Session) -> Result<Repository> {
 /// Opens the repository at `location`.
 ///
 /// # Errors
-/// As of [`open`].
+/// As of [`open()`].
 pub fn open_at(session: &Session, location: &Path) -> Result<Repository> {
     let ask: AskUnlock<'_> = &|| secrets::other(location);
     let (options, given) = (session.options.for_other(), secrets::is_other_given());
@@ -150,7 +149,7 @@ fn open_by_rules(
 /// whether it did.
 ///
 /// # Errors
-/// As [`open`] and [`create`].
+/// As [`open()`] and [`create`].
 pub fn open_for_backup(options: &Options, config: &Config, may_create: bool) -> Result<(Repository, bool)> {
     match open_unstopped(options, BlobCache::Lasting) {
         Err(Error::NoRepository { .. }) if options.repo.is_none() && may_create => {
@@ -220,7 +219,7 @@ fn private_default() -> Result<PathBuf> {
 /// Location of a repository for messages: an absolute path, or the URL of a remote store.
 pub fn of_repository(repository: &Repository) -> String {
     let store = &repository.store;
-    store.local_path().map_or_else(|| store.location(), shown)
+    store.local_path().map_or_else(|| store.location(), |path| shown(&path))
 }
 
 /// Absolute path for messages.

@@ -16,6 +16,7 @@ use super::output::{note, print_json};
 use crate::error::{Error, Result};
 use crate::mount::{MountOptions, SnapshotFiles, mount};
 use crate::repo::Repository;
+use crate::store::StoreExt;
 
 /// How often the end of the mount is looked for.
 const POLL: Duration = Duration::from_millis(100);

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::output::size;
 use crate::repo::Repository;
-use crate::store::StoreCounts;
+use crate::store::{StoreCounts, StoreExt};
 
 /// A report as JSON, with the requests.
 #[derive(Serialize)]

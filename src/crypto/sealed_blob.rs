@@ -3,7 +3,7 @@
 //! The header is authenticated with every block, and has the length of the whole. So a block cannot be moved, left out
 //! or taken from another blob, and any range can be read without the rest.
 
-use std::io::Read;
+use std::io::{Read, Seek, SeekFrom};
 
 use super::keyring::MasterKey;
 use super::random;
@@ -231,10 +231,10 @@ impl BlobKey {
     }
 }
 
-/// The stored bytes of a blob whose content is read as a stream.
-pub struct SealedReader<'a> {
+/// The stored bytes of a blob whose content is read as a stream, from its start. It can be read again from there.
+pub struct SealedReader<'a, R: ?Sized> {
     key: &'a BlobKey,
-    content: &'a mut dyn Read,
+    content: &'a mut R,
     /// Bytes of the content that were not read yet.
     left: u64,
     /// Number of the next block.
@@ -244,9 +244,9 @@ pub struct SealedReader<'a> {
     position: usize,
 }
 
-impl<'a> SealedReader<'a> {
+impl<'a, R: Read + ?Sized> SealedReader<'a, R> {
     /// Seals `content` with `key`. It must have the length in the key's header.
-    pub fn new(key: &'a BlobKey, content: &'a mut dyn Read) -> Self {
+    pub fn new(key: &'a BlobKey, content: &'a mut R) -> Self {
         SealedReader { key, content, left: key.header.len, number: 0, ready: key.encoded.to_vec(), position: 0 }
     }
 
@@ -273,7 +273,7 @@ impl<'a> SealedReader<'a> {
     }
 }
 
-impl Read for SealedReader<'_> {
+impl<R: Read + ?Sized> Read for SealedReader<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         if self.position == self.ready.len() {
             self.next_block()?;
@@ -283,6 +283,19 @@ impl Read for SealedReader<'_> {
         buffer.iter_mut().zip(ready).for_each(|(to, from)| *to = *from);
         self.position += count;
         Ok(count)
+    }
+}
+
+impl<R: Seek + ?Sized> Seek for SealedReader<'_, R> {
+    /// Only the start can be sought.
+    fn seek(&mut self, position: SeekFrom) -> std::io::Result<u64> {
+        if position != SeekFrom::Start(0) {
+            return Err(std::io::ErrorKind::Unsupported.into());
+        }
+        self.content.seek(position)?;
+        (self.left, self.number, self.position) = (self.key.header.len, 0, 0);
+        self.ready = self.key.encoded.to_vec();
+        Ok(0)
     }
 }
 

@@ -29,7 +29,7 @@ impl SecretKey {
     /// A new key from the kernel.
     ///
     /// # Errors
-    /// [`Error::Io`] if the kernel gives no random bytes.
+    /// [`Io`](crate::Error::Io) if the kernel gives no random bytes.
     pub fn random() -> Result<Self> {
         random::fresh("a key").map(SecretKey)
     }

@@ -11,11 +11,11 @@ use serde::Serialize;
 use crate::codec::codec;
 use crate::error::Result;
 use crate::repo::Repository;
-use crate::repo::container::{self, ContainerIndex, FOOTER_BYTES, HEADER_BYTES, parse_name};
-use crate::repo::index::{self, FILTER_FILE, SimilarityFiles, read_container_index};
+use crate::repo::container::{ContainerIndex, FOOTER_BYTES, HEADER_BYTES, parse_name};
+use crate::repo::index::{FILTER_FILE, SimilarityFiles, read_container_index};
 use crate::repo::paths::cache_directory;
-use crate::repo::snapshot;
 use crate::repo::snapshot_cache::{self, SnapshotListing};
+use crate::store::{BlobKind, BlobPrefix};
 
 /// Stored bytes of the repository by kind of blob.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -96,15 +96,15 @@ pub struct RepositoryStats {
 pub fn repository_stats(repository: &Repository) -> Result<RepositoryStats> {
     let store = repository.store.as_ref();
     let mut stats = RepositoryStats::default();
-    for blob in store.list("")? {
+    for blob in store.list(BlobPrefix::All)? {
         stats.stored_bytes.total += blob.len;
-        match blob.name.split('/').next() {
-            Some(container::PREFIX) => stats.stored_bytes.containers += blob.len,
-            Some(index::PREFIX) => {
+        match blob.name.kind() {
+            BlobKind::Container => stats.stored_bytes.containers += blob.len,
+            BlobKind::Segment => {
                 stats.segments += 1;
                 stats.stored_bytes.index += blob.len;
             }
-            Some(snapshot::PREFIX) => stats.stored_bytes.snapshots += blob.len,
+            BlobKind::Snapshot => stats.stored_bytes.snapshots += blob.len,
             _ => stats.stored_bytes.other += blob.len,
         }
     }
@@ -113,7 +113,7 @@ pub fn repository_stats(repository: &Repository) -> Result<RepositoryStats> {
     stats.snapshots = snapshots.len() as u64;
     let recorded = snapshots.iter().filter_map(|named| named.snapshot.statistics.get("bytes"));
     stats.snapshot_bytes = recorded.fold(0, |sum, bytes| sum.saturating_add(*bytes));
-    for blob in store.list(container::PREFIX)? {
+    for blob in store.list(BlobKind::Container.into())? {
         let Some(id) = parse_name(&blob.name) else { continue };
         stats.containers += 1;
         match read_container_index(store, &id) {

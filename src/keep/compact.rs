@@ -23,7 +23,7 @@ use crate::repo::container::{
     OperationList, StoredFrame, blob_name, decode_frame, parse_frame, parse_header,
 };
 use crate::repo::index::read_container_index;
-use crate::store::Store;
+use crate::store::{BlobName, Reading, Store, StoreExt};
 use crate::types::{ContainerId, Fingerprint};
 
 /// Raw bytes of a new solid frame of data, and entries in it.
@@ -61,13 +61,20 @@ struct LoadedRange {
 
 impl LoadedRange {
     /// From the first of these frames to the last one, unless that is too long.
-    fn read<'f>(store: &dyn Store, name: &str, frames: impl Iterator<Item = &'f FrameInfo> + Clone) -> Result<Self> {
+    fn read<'f>(
+        store: &dyn Store,
+        name: &BlobName,
+        frames: impl Iterator<Item = &'f FrameInfo> + Clone,
+    ) -> Result<Self> {
         let ends = frames.clone().map(|info| info.offset.saturating_add(info.stored_bytes() as u64));
         let (Some(offset), Some(end)) = (frames.map(|info| info.offset).min(), ends.max()) else {
             return Ok(LoadedRange::default());
         };
         let len = end - offset;
-        let bytes = if len > LOADED_BYTES_MAX { Vec::new() } else { store.get_range(name, offset, len as usize)? };
+        let bytes = match len > LOADED_BYTES_MAX {
+            true => Vec::new(),
+            false => store.get_range(name, offset, len as usize, Reading::Once)?,
+        };
         Ok(LoadedRange { offset, bytes })
     }
 
@@ -112,7 +119,7 @@ impl<'a> Mover<'a> {
     pub fn move_container(&mut self, id: &ContainerId, live: &LiveSet) -> Result<()> {
         let store = &self.repository.store;
         let name = blob_name(id);
-        let kind = parse_header(&name, &store.get_range(&name, 0, HEADER_BYTES)?)?;
+        let kind = parse_header(&name, &store.get_range(&name, 0, HEADER_BYTES, Reading::Once)?)?;
         let container_index = read_container_index(store.as_ref(), id)?;
         // By frame, and in the order of the entries within it.
         let mut by_frame: BTreeMap<u32, Vec<(u32, &ContainerEntry)>> = BTreeMap::new();
@@ -145,7 +152,7 @@ impl<'a> Mover<'a> {
 
     fn move_frame(
         &mut self,
-        name: &str,
+        name: &BlobName,
         kind: ContainerKind,
         container_index: &ContainerIndex,
         frame: u32,
@@ -155,7 +162,7 @@ impl<'a> Mover<'a> {
         let info = container_index.frames.get(frame as usize).copied();
         let info = info.ok_or_else(|| Error::corrupt(name, 0, "a frame of each entry", frame.to_string()))?;
         let stored = self.loaded.frame(&info).map_or_else(
-            || self.repository.store.get_range(name, info.offset, info.stored_bytes()).map(Cow::Owned),
+            || self.repository.store.get_range(name, info.offset, info.stored_bytes(), Reading::Once).map(Cow::Owned),
             |loaded| Ok(Cow::Borrowed(loaded)),
         )?;
         let raw = decode_frame(name, &info, &stored, &mut self.scratch)?;
@@ -294,7 +301,7 @@ impl<'a> Mover<'a> {
 ///
 /// # Errors
 /// [`Error::Pruned`]; those of the store.
-pub fn check_claim(store: &dyn Store, claim: &str) -> Result<()> {
+pub fn check_claim(store: &dyn Store, claim: &BlobName) -> Result<()> {
     match store.head(claim)? {
         Some(_) => Ok(()),
         None => Err(Error::Pruned { count: 1 }),

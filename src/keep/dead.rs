@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use super::prune::PruneRun;
 use crate::error::Result;
 use crate::repo::claims::{ClaimKind, ContainerClaim, IntentNote};
+use crate::store::{BlobKind, BlobName, Durable};
 
 impl PruneRun<'_> {
     /// The entries of other prunes, which count as dead. One that cannot be read will be deleted if it is older than
@@ -30,20 +31,20 @@ impl PruneRun<'_> {
     /// there or notices.
     pub(super) fn break_intents(&mut self) -> Result<()> {
         let store = self.repository.store.as_ref();
-        let listed = self.seen.list(store, ClaimKind::Intent.prefix())?;
-        let names: HashSet<String> = listed.iter().map(|listed| listed.name.clone()).collect();
+        let listed = self.seen.list(store, BlobKind::Intent)?;
+        let names: HashSet<BlobName> = listed.iter().map(|listed| listed.name.clone()).collect();
         // A note comes after its intent.
         for listed in listed {
             if IntentNote::is_note(&listed.name) {
-                if listed.name.ends_with(&IntentNote::Released.name("")) {
-                    store.delete(&listed.name)?;
+                if listed.name.ends_with(IntentNote::Released.suffix()) {
+                    store.delete(&listed.name, Durable::OnReturn)?;
                 }
             } else if names.contains(&IntentNote::Released.name(&listed.name)) {
                 // Its writer could not delete it. If somebody else says so, the writer notices.
-                store.delete(&listed.name)?;
+                store.delete(&listed.name, Durable::OnReturn)?;
             } else if self.is_old(&listed.name)? {
                 tracing::debug!("{}: its writer counts as dead", listed.name);
-                store.delete(&listed.name)?;
+                store.delete(&listed.name, Durable::OnReturn)?;
                 self.report.intents_broken += 1;
             }
         }
@@ -51,7 +52,7 @@ impl PruneRun<'_> {
     }
 
     /// Whether a blob is there and older than the grace period.
-    fn is_old(&mut self, name: &str) -> Result<bool> {
+    fn is_old(&mut self, name: &BlobName) -> Result<bool> {
         let (head, bounds) = (self.repository.store.head(name)?, self.bounds());
         Ok(head.is_some_and(|head| bounds.is_old(self.ages.put_at(name, head.modified, bounds.now))))
     }

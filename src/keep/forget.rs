@@ -25,7 +25,7 @@ use crate::repo::marks::check_writable;
 use crate::repo::snapshot::{self, NamedSnapshot};
 use crate::repo::snapshot_groups::{GroupBy, GroupValues, grouped};
 use crate::repo::tags::has_tags;
-use crate::store::sync_deletions;
+use crate::store::Durable;
 use crate::types::SnapshotId;
 
 /// Groups that an error names, at most.
@@ -289,8 +289,8 @@ impl AppliedRules<'_> {
 pub fn forget(repository: &Repository, ids: &[SnapshotId]) -> Result<()> {
     check_writable(repository)?;
     let (store, names) = (repository.store.as_ref(), ids.iter().map(snapshot::blob_name).collect::<Vec<_>>());
-    names.iter().try_for_each(|name| store.delete_unsynced(name))?;
-    sync_deletions(store, &names)
+    names.iter().try_for_each(|name| store.delete(name, Durable::AfterSync))?;
+    store.sync_deletions(&names)
 }
 
 #[cfg(test)]

@@ -17,10 +17,9 @@ use super::plan::Occupancy;
 use super::prune_report::PruneReport;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
-use crate::repo::claims::ClaimKind;
 use crate::repo::container::{blob_name, parse_name};
 use crate::repo::index::ContainerListing;
-use crate::store::{Store, try_map_parallel};
+use crate::store::{BlobKind, BlobName, BlobPrefix, Store, StoreExt, try_map_parallel};
 use crate::types::ContainerId;
 
 /// The part of the period that every lock has left after a prune: one half.
@@ -52,13 +51,13 @@ impl<'a> LockKeeper<'a> {
         let (due, until) = (end(period / LEFT_PART)?, end(period)?);
         let keeper = LockKeeper { store, stop, now, due, until, ends: HashMap::new(), unneeded: HashSet::new() };
         // Whether the store has locks shows with any name.
-        keeper.end_of("config")?;
+        keeper.end_of(&BlobName::only(BlobKind::Config))?;
         Ok(keeper)
     }
 
     /// When the lock of a blob ends. `None` also if the blob is gone.
-    fn end_of(&self, name: &str) -> Result<Option<SystemTime>> {
-        match self.store.locked_until(name) {
+    fn end_of(&self, name: &BlobName) -> Result<Option<SystemTime>> {
+        match self.store.need_locks()?.locked_until(name) {
             Err(Error::BlobMissing { .. }) => Ok(None),
             end => end,
         }
@@ -105,8 +104,9 @@ impl<'a> LockKeeper<'a> {
     /// # Errors
     /// Those of the store; [`Error::Interrupted`].
     pub fn extend(&self, dry_run: bool) -> Result<u64> {
-        let unneeded: HashSet<String> = self.unneeded.iter().map(blob_name).collect();
-        let mut names: Vec<String> = self.store.list("")?.into_iter().map(|listed| listed.name).collect();
+        let unneeded: HashSet<BlobName> = self.unneeded.iter().map(blob_name).collect();
+        let mut names: Vec<BlobName> =
+            self.store.list(BlobPrefix::All)?.into_iter().map(|listed| listed.name).collect();
         names.retain(|name| !is_claim(name) && !unneeded.contains(name));
         let extended = try_map_parallel(self.store.requests_max(), &names, |name| {
             self.check_stop()?;
@@ -118,7 +118,7 @@ impl<'a> LockKeeper<'a> {
             if dry_run {
                 return Ok(1);
             }
-            match self.store.lock(name, self.until) {
+            match self.store.need_locks()?.lock(name, self.until) {
                 // Somebody has just deleted it.
                 Err(Error::BlobMissing { .. }) => Ok(0),
                 locked => locked.map(|()| 1),
@@ -133,8 +133,6 @@ impl<'a> LockKeeper<'a> {
 }
 
 /// Whether a blob is an intent or a pending entry, which are deleted soon.
-fn is_claim(name: &str) -> bool {
-    [ClaimKind::Intent, ClaimKind::Pending]
-        .iter()
-        .any(|kind| name.strip_prefix(kind.prefix()).is_some_and(|rest| rest.starts_with('/')))
+fn is_claim(name: &BlobName) -> bool {
+    matches!(name.kind(), BlobKind::Intent | BlobKind::Pending)
 }

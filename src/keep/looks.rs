@@ -5,10 +5,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::repo::claims::ClaimKind;
-use crate::repo::container;
-use crate::repo::snapshot;
-use crate::store::Store;
+use crate::store::{BlobKind, BlobName, Store};
 
 /// Looks at a repository that nobody changes, at most.
 const LOOKS_MAX: u32 = 3;
@@ -52,8 +49,8 @@ impl Looks {
 /// Those of the store that are not damage.
 pub fn digest_of_names(store: &dyn Store) -> Result<blake3::Hash> {
     let mut hasher = blake3::Hasher::new();
-    for prefix in [snapshot::PREFIX, container::PREFIX, ClaimKind::Intent.prefix(), ClaimKind::Pending.prefix()] {
-        let mut names: Vec<String> = match store.list(prefix) {
+    for kind in [BlobKind::Snapshot, BlobKind::Container, BlobKind::Intent, BlobKind::Pending] {
+        let mut names: Vec<BlobName> = match store.list(kind.into()) {
             Err(error) if error.is_unreadable() => Vec::new(),
             listed => listed?.into_iter().map(|listed| listed.name).collect(),
         };

@@ -42,7 +42,7 @@ use crate::repo::pause::{jittered, pause};
 use crate::repo::seen::SeenNames;
 use crate::repo::snapshot;
 use crate::repo::snapshot_cache::known_names;
-use crate::store::{sync_deletions, try_map_parallel};
+use crate::store::{BlobKind, BlobName, Durable, Reading, Store, StoreExt, try_map_parallel};
 use crate::types::{ContainerId, SnapshotId};
 
 /// Time between two looks at whether another one is still in the way. Half of it to all of it, so that two prunes do
@@ -129,7 +129,7 @@ pub(super) struct PruneRun<'a> {
     /// The pending entry with what the store does not let go.
     stuck: Option<ContainerClaim>,
     /// Pending entries that nobody can read, older than the grace period.
-    pub(super) damaged: Vec<String>,
+    pub(super) damaged: Vec<BlobName>,
     /// What these may list and cannot be deleted now. It needs another entry.
     locked: HashSet<ContainerId>,
     /// Claims and snapshots that must not be missing in a listing while they are there.
@@ -161,14 +161,14 @@ impl PruneRun<'_> {
         let Some(held) = self.look(&own).map_err(|error| self.withdraw(&own, error.into()))? else {
             tracing::info!("another prune is running; this one withdraws");
             self.report.withdrawn = true;
-            return Ok(store.delete(&own.name)?);
+            return Ok(store.delete(&own.name, Durable::OnReturn)?);
         };
         if !self.damaged.is_empty() && !candidates.is_disjoint(&held) {
             tracing::info!(
                 "a backup relies on containers that an earlier prune may have listed; a later prune goes on"
             );
             self.report.withdrawn = true;
-            return Ok(store.delete(&own.name)?);
+            return Ok(store.delete(&own.name, Durable::OnReturn)?);
         }
         let doomed: HashSet<ContainerId> = candidates.difference(&held).copied().collect();
         self.report.containers_held = (candidates.len() - doomed.len()) as u64;
@@ -177,7 +177,7 @@ impl PruneRun<'_> {
             ContainerClaim::put(store, ClaimKind::Pending, &self.repository.salts.draw()?, &doomed)?;
         }
         self.delete_damaged()?;
-        Ok(store.delete(&own.name)?)
+        Ok(store.delete(&own.name, Durable::OnReturn)?)
     }
 
     /// The containers that writers rely on; none if another prune is there besides the entry `own`.
@@ -185,9 +185,9 @@ impl PruneRun<'_> {
         let store = self.repository.store.as_ref();
         // The own entry is there, so a listing without it is short.
         self.seen.add([own.name.clone()]);
-        let others = self.seen.list(store, ClaimKind::Pending.prefix())?;
+        let others = self.seen.list(store, BlobKind::Pending)?;
         let stuck = self.stuck.as_ref().map(|claim| &claim.name);
-        let is_known = |name: &String| *name == own.name || Some(name) == stuck || self.damaged.contains(name);
+        let is_known = |name: &BlobName| *name == own.name || Some(name) == stuck || self.damaged.contains(name);
         if others.iter().any(|listed| !is_known(&listed.name)) {
             return Ok(None);
         }
@@ -202,13 +202,13 @@ impl PruneRun<'_> {
             let (store, salt) = (self.repository.store.as_ref(), self.repository.salts.draw()?);
             ContainerClaim::put(store, ClaimKind::Pending, &salt, &self.locked)?;
         }
-        self.damaged.drain(..).try_for_each(|name| self.repository.store.delete(&name))
+        self.damaged.drain(..).try_for_each(|name| self.repository.store.delete(&name, Durable::OnReturn))
     }
 
     /// Removes the own entry after a failure before the first deletion.
     fn withdraw(&self, own: &ContainerClaim, failure: Failure) -> Failure {
         if !failure.has_deleted
-            && let Err(second) = self.repository.store.delete(&own.name)
+            && let Err(second) = self.repository.store.delete(&own.name, Durable::OnReturn)
         {
             tracing::warn!("{} stays, and the next prune finishes it: {second}", own.name);
         }
@@ -226,17 +226,17 @@ impl PruneRun<'_> {
             tracing::info!("a backup relies on containers of an earlier prune; a later prune finishes that");
             self.report.withdrawn = true;
             // The other entries keep these containers from new writers. This one has deleted nothing.
-            store.delete(&own.name)?;
+            store.delete(&own.name, Durable::OnReturn)?;
             return Ok(false);
         }
         let refused = self.move_and_delete(&doomed, &own, false).map_err(|failure| self.withdraw(&own, failure))?;
-        dead.iter().try_for_each(|claim| store.delete(&claim.name))?;
+        dead.iter().try_for_each(|claim| store.delete(&claim.name, Durable::OnReturn))?;
         if refused > 0 {
             self.stuck = Some(own);
             return Ok(true);
         }
         self.report.prunes_finished += dead.len() as u64;
-        store.delete(&own.name)?;
+        store.delete(&own.name, Durable::OnReturn)?;
         Ok(true)
     }
 
@@ -281,7 +281,7 @@ impl PruneRun<'_> {
             self.check_stop()?;
             let name = blob_name(&id);
             let Some(head) = head else { continue };
-            let kind = parse_header(&name, &store.get_range_cached(&name, 0, HEADER_BYTES)?);
+            let kind = parse_header(&name, &store.get_range(&name, 0, HEADER_BYTES, Reading::Again)?);
             let (kind, live_bytes) = match (kind, live.has_any(&id)) {
                 (kind, true) => {
                     (kind?, Occupancy::live_bytes_of(&id, head.len, &read_container_index(store, &id)?, &live)?)
@@ -345,10 +345,10 @@ impl PruneRun<'_> {
         let (existing, mut refused) = (self.move_needed(&view, doomed, own)?, 0);
         let store = self.repository.store.as_ref();
         // A snapshot that comes back after a power cut would lack what is deleted now.
-        sync_deletions(store, &[snapshot::blob_name(&SnapshotId([0; 32]))])?;
-        let names: Vec<String> = existing.iter().map(|(id, _)| blob_name(id)).collect();
+        store.sync_deletions(&[snapshot::blob_name(&SnapshotId([0; 32]))])?;
+        let names: Vec<BlobName> = existing.iter().map(|(id, _)| blob_name(id)).collect();
         for (id, bytes) in existing {
-            match self.check_stop().and_then(|()| store.delete_unsynced(&blob_name(&id))) {
+            match self.check_stop().and_then(|()| store.delete(&blob_name(&id), Durable::AfterSync)) {
                 Ok(()) => {
                     self.report.containers_deleted += 1;
                     self.report.bytes_deleted += bytes;
@@ -364,7 +364,7 @@ impl PruneRun<'_> {
         }
         self.report.containers_refused += refused;
         // A container that comes back after a power cut may lack bases, so the entry must not go first.
-        let cleaned = self.clean_segments().and_then(|()| sync_deletions(store, &names));
+        let cleaned = self.clean_segments().and_then(|()| store.sync_deletions(&names));
         cleaned.map_err(|error| Failure { error, has_deleted: true })?;
         Ok(refused)
     }

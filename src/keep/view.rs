@@ -9,9 +9,10 @@ use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::container::blob_name;
 use crate::repo::index::{ContainerListing, cache_container_indexes};
-use crate::repo::marks::{self, Marks};
+use crate::repo::marks::Marks;
 use crate::repo::seen::SeenNames;
 use crate::repo::snapshot::{self, NamedSnapshot};
+use crate::store::{BlobKind, BlobName};
 use crate::types::{ContainerId, SnapshotId};
 
 /// The snapshots and containers at one moment.
@@ -46,14 +47,15 @@ impl View {
         let notes = WithdrawnNotes::list(repository, seen)?;
         let (mut snapshots, damaged) = snapshot::list(store.as_ref())?;
         let listed = snapshots.iter().map(|named| snapshot::blob_name(&named.id));
-        let listed: Vec<String> = listed.chain(damaged.iter().map(|(name, _)| name.clone())).collect();
-        seen.check(store.as_ref(), snapshot::PREFIX, listed)?;
+        let unread = damaged.iter().filter_map(|(name, _)| BlobName::parse(name).ok());
+        let listed: Vec<BlobName> = listed.chain(unread).collect();
+        seen.check(store.as_ref(), BlobKind::Snapshot, listed)?;
         snapshots.retain(|named| !forgotten.contains(&named.id));
         if let Some((name, error)) = damaged.into_iter().next() {
             return Err(Error::Mark { snapshot: name, reason: Box::new(error) });
         }
         let marks = Marks::read(store.as_ref())?;
-        seen.check(store.as_ref(), marks::PREFIX, marks.names.iter().cloned())?;
+        seen.check(store.as_ref(), BlobKind::Mark, marks.names.iter().cloned())?;
         // What such a mark lists seems to be sound, and what was stored in its place not to be needed.
         if let Some((name, error)) = marks.unread().next() {
             tracing::warn!("{name} cannot be read; if that stays so, run `fhrd check --read-data`");

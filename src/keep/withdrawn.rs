@@ -10,14 +10,15 @@ use std::sync::atomic::AtomicBool;
 use super::mark::Marker;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
-use crate::repo::claims::{ClaimKind, IntentNote};
+use crate::repo::claims::IntentNote;
 use crate::repo::index::ContainerListing;
 use crate::repo::seen::SeenNames;
 use crate::repo::snapshot::{self, NamedSnapshot};
+use crate::store::{BlobKind, BlobName, Durable};
 
 /// The notes that snapshots are withdrawn.
 pub struct WithdrawnNotes {
-    names: Vec<String>,
+    names: Vec<BlobName>,
 }
 
 impl WithdrawnNotes {
@@ -26,10 +27,8 @@ impl WithdrawnNotes {
     /// # Errors
     /// Those of listing the store, and of a listing that lacks what was `seen` before and is there.
     pub fn list(repository: &Repository, seen: &mut SeenNames) -> Result<Self> {
-        let suffix = IntentNote::Withdrawn.name("");
-        let listed = seen.list(repository.store.as_ref(), ClaimKind::Intent.prefix())?;
-        let listed = listed.into_iter().map(|listed| listed.name);
-        Ok(WithdrawnNotes { names: listed.filter(|name| name.ends_with(&suffix)).collect() })
+        let listed = seen.list(repository.store.as_ref(), BlobKind::Intent)?.into_iter().map(|listed| listed.name);
+        Ok(WithdrawnNotes { names: listed.filter(|name| name.ends_with(IntentNote::Withdrawn.suffix())).collect() })
     }
 
     /// Whether there are none.
@@ -72,7 +71,7 @@ impl WithdrawnNotes {
             tracing::info!("snapshot {:.8}, which its backup has withdrawn, is deleted", named.id);
             snapshot::delete(store, &named.id)?;
         }
-        self.names.iter().try_for_each(|name| store.delete(name))
+        self.names.iter().try_for_each(|name| store.delete(name, Durable::OnReturn))
     }
 }
 

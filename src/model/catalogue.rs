@@ -8,8 +8,8 @@ use minicbor::{Decode, Encode};
 
 use super::record::ModelRecord;
 use crate::error::{Error, Result};
-use crate::store::{Store, get_hashed};
-use crate::types::{Fingerprint, hex};
+use crate::store::{BlobKind, BlobName, Store, StoreExt, get_hashed};
+use crate::types::Fingerprint;
 use crate::wire::Envelope;
 
 /// Prefix of the catalogue's blobs in the store.
@@ -79,14 +79,14 @@ impl CatalogueBlob {
         let payload =
             minicbor::to_vec(self).map_err(|error| Error::internal(format!("cannot store the catalogue: {error}")))?;
         let blob = Envelope::new(MAGIC).seal(&payload);
-        store.put_hashed(|hash| format!("{PREFIX}/{}", hex(hash)), &[&blob]).map(drop)
+        store.put_hashed(BlobKind::Model, &[&blob]).map(drop)
     }
 
     /// Reads one blob.
     ///
     /// # Errors
     /// Those of the store; [`Error::Corrupt`] or [`Error::ChecksumMismatch`] for a damaged blob.
-    pub fn load(store: &dyn Store, name: &str) -> Result<CatalogueBlob> {
+    pub fn load(store: &dyn Store, name: &BlobName) -> Result<CatalogueBlob> {
         let blob = get_hashed(store, name, BYTES_LIMIT)?;
         let (_, payload) = Envelope::open(MAGIC, name, &blob)?;
         minicbor::decode(payload).map_err(|error| Error::corrupt(name, 0, "a catalogue", error.to_string()))
@@ -98,7 +98,7 @@ impl CatalogueBlob {
     /// Those of listing the store.
     pub fn load_all(store: &dyn Store) -> Result<Vec<CatalogueEntry>> {
         let (mut blobs, mut count) = (Vec::new(), 0);
-        let listed = match store.list(PREFIX) {
+        let listed = match store.list(BlobKind::Model.into()) {
             Err(error @ Error::Unreadable { .. }) => {
                 tracing::warn!("no model is known: {error}");
                 Vec::new()
@@ -127,7 +127,7 @@ impl CatalogueBlob {
 
 /// A blob and its name.
 struct NamedBlob {
-    name: String,
+    name: BlobName,
     blob: CatalogueBlob,
 }
 
@@ -148,7 +148,7 @@ fn retain_latest(blobs: &mut Vec<NamedBlob>) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::MemoryStore;
+    use crate::store::{MemoryStore, named};
 
     #[test]
     fn entries_are_read_oldest_first_and_damaged_blobs_are_skipped() {
@@ -160,7 +160,7 @@ mod tests {
         CatalogueBlob { time_ns: 5, entries: vec![entry(2), entry(3)] }.save(&store).unwrap();
         CatalogueBlob { time_ns: 4, entries: vec![entry(1)] }.save(&store).unwrap();
         CatalogueBlob { time_ns: 6, entries: Vec::new() }.save(&store).unwrap();
-        store.put_if_absent("models/abc", &[b"junk"]).unwrap();
+        store.put_if_absent(&named("models/abc"), &[b"junk"]).unwrap();
         let all = CatalogueBlob::load_all(&store).unwrap();
         assert_eq!(all, [entry(1), entry(2), entry(3)]);
     }
@@ -175,7 +175,7 @@ mod tests {
             content: None,
         };
         let blob = |time_ns: i64| NamedBlob {
-            name: time_ns.to_string(),
+            name: crate::store::named(&time_ns.to_string()),
             blob: CatalogueBlob { time_ns, entries: vec![entry.clone(); ENTRIES_MAX / 4] },
         };
         let mut blobs: Vec<NamedBlob> = [5, 1, 4, 2, 6, 3].into_iter().map(blob).collect();

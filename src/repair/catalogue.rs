@@ -5,11 +5,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::error::{ErrorKind, Result};
-use crate::model::{BLOB_ENTRIES_MAX, CatalogueBlob, CatalogueEntry, ModelRecord, PREFIX};
+use crate::model::{BLOB_ENTRIES_MAX, CatalogueBlob, CatalogueEntry, ModelRecord};
 use crate::repo::Repository;
 use crate::repo::container::{ContainerKind, EntryNumber, HEADER_BYTES, blob_name, parse_header};
 use crate::repo::index::{ContainerListing, read_container_index};
 use crate::repo::reader::ChunkReader;
+use crate::store::{BlobKind, Durable, Reading};
 
 /// Cache of decoded frames, bytes.
 const CACHE_BYTES: usize = 8 << 20;
@@ -21,7 +22,7 @@ const CACHE_BYTES: usize = 8 << 20;
 pub(super) fn replace_damaged(repository: &Repository) -> Result<u64> {
     let store = repository.store.as_ref();
     let (mut damaged, mut known) = (Vec::new(), HashSet::new());
-    for listed in store.list(PREFIX)? {
+    for listed in store.list(BlobKind::Model.into())? {
         match CatalogueBlob::load(store, &listed.name) {
             Ok(blob) => known.extend(blob.entries.iter().map(|entry| entry.record)),
             Err(error) if error.is_proven_damage() && error.kind() != ErrorKind::NotFound => damaged.push(listed.name),
@@ -44,7 +45,7 @@ pub(super) fn replace_damaged(repository: &Repository) -> Result<u64> {
     }
     catalogue.save(store)?;
     for name in &damaged {
-        store.delete(name)?;
+        store.delete(name, Durable::OnReturn)?;
     }
     Ok(damaged.len() as u64)
 }
@@ -58,7 +59,7 @@ fn entries(repository: &Repository) -> Result<Vec<CatalogueEntry>> {
     let mut entries = Vec::new();
     for id in containers {
         let name = blob_name(&id);
-        let header = repository.store.get_range(&name, 0, HEADER_BYTES);
+        let header = repository.store.get_range(&name, 0, HEADER_BYTES, Reading::Once);
         let kind = header.and_then(|header| parse_header(&name, &header));
         let index = match kind {
             Ok(ContainerKind::Metadata) => read_container_index(repository.store.as_ref(), &id),

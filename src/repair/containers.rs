@@ -33,6 +33,7 @@ use crate::repo::index::{
     ChunkIndex, ContainerIndexes, ContainerListing, Locator, Soundness, name_all_containers, read_container_index,
 };
 use crate::repo::marks::{BadParts, Mark, MarkKind, Marks, Quarantine};
+use crate::store::{BlobName, Reading};
 use crate::types::{ContainerId, Fingerprint};
 
 /// Bytes of a frame header that say codec and lengths.
@@ -141,7 +142,7 @@ fn repair_damaged(repository: &Repository, config: &Config, stop: &Arc<AtomicBoo
     for (id, error) in &damaged {
         let names = wanted.get(id).cloned().unwrap_or_default();
         let (container, damage, is_named) = (blob_name(id), error.to_string(), wanted.contains_key(id));
-        let repair = ContainerRepair { container, damage, is_named, ..Default::default() };
+        let repair = ContainerRepair { container: container.into(), damage, is_named, ..Default::default() };
         report.containers.push(salvage.container(&listing, id, names, repair)?);
     }
     salvage.seal()?;
@@ -253,8 +254,8 @@ impl Salvage<'_> {
     }
 
     /// The lengths of the frame at `offset`, as its header says, unverified.
-    fn frame_info(&self, name: &str, offset: u64) -> Result<FrameInfo> {
-        let header = self.repository.store.get_range(name, offset, FRAME_FIELDS_BYTES)?;
+    fn frame_info(&self, name: &BlobName, offset: u64) -> Result<FrameInfo> {
+        let header = self.repository.store.get_range(name, offset, FRAME_FIELDS_BYTES, Reading::Once)?;
         let mut reader = crate::wire::WireReader::new(name, offset, &header);
         let (codec, raw_len, stored_len) = (reader.u32()?, reader.u32()?, reader.u32()?);
         let codec = u8::try_from(codec).ok().filter(|_| u64::from(raw_len) <= FRAME_BYTES_LIMIT);
@@ -264,15 +265,15 @@ impl Salvage<'_> {
     }
 
     /// The decoded frame at `offset`, and where the next one is.
-    fn frame(&mut self, name: &str, offset: u64) -> Result<(Vec<u8>, u64)> {
+    fn frame(&mut self, name: &BlobName, offset: u64) -> Result<(Vec<u8>, u64)> {
         let info = self.frame_info(name, offset)?;
-        let stored = self.repository.store.get_range(name, offset, info.stored_bytes())?;
+        let stored = self.repository.store.get_range(name, offset, info.stored_bytes(), Reading::Once)?;
         let raw = decode_frame(name, &info, &stored, &mut self.scratch)?;
         Ok((raw, offset + info.stored_bytes() as u64))
     }
 
     /// The frame after the bad one at `offset`, if the lengths in its header lead to a sound one.
-    fn next_frame(&mut self, name: &str, offset: u64, len: u64) -> Option<u64> {
+    fn next_frame(&mut self, name: &BlobName, offset: u64, len: u64) -> Option<u64> {
         let info = self.frame_info(name, offset).ok()?;
         let next = offset + info.stored_bytes() as u64;
         (next + FRAME_HEADER_BYTES as u64 <= len && self.frame(name, next).is_ok()).then_some(next)

@@ -3,7 +3,8 @@
 //! 1. Marks lose the containers that are there again (`returned`). Orphans are adopted as by a backup. Containers that
 //!    segments name are collected. Missing ones are left out, and a mark lists them. So are those whose own index
 //!    cannot be read: readers try it again.
-//! 2. New segments are written; the last one names all old ones as replaced.
+//! 2. New segments are written; the last one names all old ones as replaced, except for those that name containers
+//!    which could not be read.
 //! 3. Old segments are deleted, once readable segments name all containers. Until then they still say which chunks are
 //!    in a container that cannot be read.
 //! 4. Missing containers are reported only if a snapshot lacks anything: a prune deletes containers first.
@@ -28,14 +29,14 @@ use crate::repo::Repository;
 use crate::repo::bundle::delete_damaged_bundles;
 use crate::repo::container::blob_name;
 use crate::repo::index::{
-    ContainerListing, SegmentBatches, delete_replaced_segments, delete_unreadable_segments, drop_deleted_containers,
-    give_up_lost_containers, read_container_index,
+    ContainerListing, IndexSegment, SegmentBatches, delete_replaced_segments, delete_unreadable_segments,
+    drop_deleted_containers, give_up_lost_containers, read_container_index,
 };
 use crate::repo::keys;
 use crate::repo::marks::{Marks, check_writable};
 use crate::repo::pause::pause;
 use crate::repo::snapshot;
-use crate::store::newer_or_wrong;
+use crate::store::{BlobName, newer_or_wrong};
 use crate::types::ContainerId;
 
 /// Looks for what snapshots need, at most.
@@ -144,7 +145,7 @@ fn heal_snapshots(repository: &Repository) -> Result<u64> {
 fn sort_out_newer(listing: &mut ContainerListing) -> Result<()> {
     let store = listing.store().clone();
     for (name, error) in std::mem::take(&mut listing.damaged) {
-        let error = newer_or_wrong(store.as_ref(), &name, error, &|| Ok(()))?;
+        let error = newer_or_wrong(store.as_ref(), &BlobName::parse(&name)?, error, &|| Ok(()))?;
         listing.damaged.push((name, error));
     }
     Ok(())
@@ -196,7 +197,7 @@ fn rebuild(
     let segments = listing.segments();
     let named: BTreeSet<ContainerId> =
         segments.iter().flat_map(|segment| segment.containers().iter().copied()).collect();
-    let mut read = HashSet::new();
+    let (mut read, mut unread) = (HashSet::new(), HashSet::new());
     if named.is_empty() {
         return Ok(read);
     }
@@ -209,9 +210,10 @@ fn rebuild(
                 batches.add(*id, index.entries.iter().map(|entry| entry.fingerprint).zip(0..))?;
                 read.insert(*id);
             }
-            Err(error) if error.kind() == ErrorKind::NotFound => report.missing.push(blob_name(id)),
+            Err(error) if error.kind() == ErrorKind::NotFound => report.missing.push(blob_name(id).into()),
             Err(error) if error.is_unreadable() => {
                 listing.note_unread(id, &error);
+                unread.insert(*id);
                 let error = newer_or_wrong(store.as_ref(), &blob_name(id), error, &|| Ok(()))?;
                 let texts = if error.is_newer() { &mut report.newer } else { &mut report.unreadable };
                 texts.push(format!("{}: {error}", blob_name(id)));
@@ -224,8 +226,10 @@ fn rebuild(
     if read.is_empty() && !report.unreadable.is_empty() {
         return Ok(read);
     }
+    // What names a container that is in no new segment stays, or nobody would know the container.
+    let is_in_new = |segment: &&Arc<IndexSegment>| segment.containers().iter().all(|id| !unread.contains(id));
     let replaced = listing.replaced();
-    let replaced = segments.iter().chain(replaced.iter()).map(|segment| segment.name().to_string());
+    let replaced = segments.iter().filter(is_in_new).chain(replaced.iter()).map(|segment| segment.name().clone());
     report.segments_written = batches.finish(&replaced.collect::<Vec<_>>())?.len() as u64;
     Ok(read)
 }

@@ -29,9 +29,9 @@ use crate::repo::paths::cache_directory;
 use crate::repo::snapshot::{self, NamedSnapshot};
 use crate::repo::{Repository, keys};
 use crate::restore::restore;
-use crate::store::Store;
 use crate::store::disk::journal::{Entry, Journal};
 use crate::store::disk::replay::{Blobs, Replay, numbers, store_with};
+use crate::store::{BlobKind, Store};
 use crate::types::SnapshotId;
 
 /// States after one change that are tried by default.
@@ -404,7 +404,7 @@ fn a_removed_key_stays_removed_after_a_cut() -> Result<()> {
     remove(&mut scene, &first)?;
     scene.back_up(&files(1));
     scene.try_all();
-    let directory = scene.root().join(keys::PREFIX);
+    let directory = scene.root().join("keys");
     let is_sync = |entry: &Entry| matches!(entry, Entry::Synced(path) if *path == directory);
     assert!(finds_fault(&scene, |entry| Some(entry.clone()).filter(|entry| !is_sync(entry))));
     Ok(())
@@ -415,7 +415,8 @@ fn marks_and_repairs_stay_after_a_cut() -> Result<()> {
     let mut scene = Scene::new(false);
     let first = scene.back_up(&files(0));
     scene.back_up(&files(1));
-    let largest = scene.repository.store.list("containers")?.into_iter().max_by_key(|listed| listed.len).unwrap();
+    let largest =
+        scene.repository.store.list(BlobKind::Container.into())?.into_iter().max_by_key(|listed| listed.len).unwrap();
     let path = scene.root().join(&largest.name);
     let mut bytes = fs::read(&path).unwrap();
     let at = bytes.len() / 3;

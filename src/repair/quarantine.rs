@@ -14,6 +14,7 @@ use crate::inspect::check::CheckReport;
 use crate::repo::Repository;
 use crate::repo::keys;
 use crate::repo::marks::{Mark, MarkKind, Marks};
+use crate::store::{BlobKind, BlobName, Durable};
 
 /// What [`record`] did.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -40,9 +41,9 @@ pub fn record(repository: &Repository, before: &Marks, report: &CheckReport) -> 
     }
     let mut done = QuarantineReport { containers: report.bad.containers().count() as u64, ..Default::default() };
     let is_same = *before.quarantine == report.bad;
-    let is_damaged = |name: &str| name.starts_with("marks/optional/");
-    let damaged = before.damaged.iter().filter(|(name, error)| is_damaged(name) && error.is_proven_damage());
-    let mut obsolete: HashSet<String> = damaged.map(|(name, _)| name.clone()).collect();
+    let damaged = before.damaged.iter().filter(|(_, error)| error.is_proven_damage());
+    let damaged = damaged.filter_map(|(name, _)| BlobName::parse(name).ok());
+    let mut obsolete: HashSet<BlobName> = damaged.filter(|name| name.kind() == BlobKind::OptionalMark).collect();
     if is_same && obsolete.is_empty() {
         return Ok(done);
     }
@@ -56,7 +57,7 @@ pub fn record(repository: &Repository, before: &Marks, report: &CheckReport) -> 
         obsolete.extend(before.quarantine_names.iter().cloned());
     }
     for name in obsolete {
-        store.delete(&name)?;
+        store.delete(&name, Durable::OnReturn)?;
         done.marks_deleted += 1;
     }
     Ok(done)

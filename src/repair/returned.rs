@@ -11,7 +11,7 @@ use crate::repo::Repository;
 use crate::repo::container::blob_name;
 use crate::repo::index::{ContainerIndexes, ContainerListing, Locator, WholeEntries, read_container_index};
 use crate::repo::marks::{BadParts, Mark, MarkKind, Marks, Quarantine};
-use crate::store::Store;
+use crate::store::{Durable, Store, StoreExt};
 use crate::types::ContainerId;
 
 /// Container indexes in memory, and their bytes.
@@ -31,7 +31,7 @@ pub(super) fn missing(store: &dyn Store, quarantine: &Quarantine) -> Result<Vec<
     let mut missing = Vec::new();
     for name in bad_ones(quarantine).map(blob_name) {
         match store.head(&name) {
-            Ok(None) => missing.push(name),
+            Ok(None) => missing.push(name.into()),
             Err(error) if !error.is_unreadable() => return Err(error),
             _ => {}
         }
@@ -63,7 +63,7 @@ pub(super) fn clear(repository: &Repository) -> Result<u64> {
     if !left.is_empty() {
         Mark::new(MarkKind::Quarantine(left), "what is bad without containers that have returned").save(store)?;
     }
-    marks.quarantine_names.iter().try_for_each(|name| store.delete(name))?;
+    marks.quarantine_names.iter().try_for_each(|name| store.delete(name, Durable::OnReturn))?;
     returned.iter().for_each(|id| tracing::warn!("{} is there again; no mark lists it any more", blob_name(id)));
     Ok(returned.len() as u64)
 }

@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::repo::Repository;
 use crate::repo::snapshot::{self, NamedSnapshot, Snapshot, Unreadable, parse_name};
 use crate::repo::snapshot_cache::known_blobs;
+use crate::store::StoreExt;
 use crate::types::SnapshotId;
 
 /// What became of snapshots that could not be read.
@@ -54,7 +55,7 @@ pub(super) fn read_again(repository: &Repository, unreadable: Vec<Unreadable>, d
         };
         if !dry_run {
             tracing::warn!("{error}; the blob is written again from a copy");
-            store.overwrite_stored(&name, blob)?;
+            store.overwrite_stored(&snapshot::blob_name(&id), blob)?;
             Snapshot::load(store, &id)?;
         }
         done.snapshots.push(NamedSnapshot { id, snapshot });

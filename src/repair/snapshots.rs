@@ -29,7 +29,7 @@ use crate::repo::reader::{ChunkReader, RecipeWalk, at_least_one};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::{self, NamedSnapshot, PROBLEMS, Snapshot};
 use crate::repo::tree::{Node, NodeKind, TreeCursor};
-use crate::store::Store;
+use crate::store::{BlobName, Durable, Store};
 use crate::types::SnapshotId;
 
 /// Cache of decoded frames, bytes.
@@ -107,7 +107,7 @@ pub fn repair_snapshots(
     let ReadAgain { snapshots: readable, healed, unreadable } = read_again(repository, unreadable, request.dry_run)?;
     snapshots.extend(readable);
     let mut listing = ContainerListing::take(&repository.store)?;
-    let readers = readers(repository)?;
+    let readers = readers(repository, &listing)?;
     listing.forget_orphans();
     let listing = Arc::new(listing);
     let mut repair = TreeRepair {
@@ -121,7 +121,7 @@ pub fn repair_snapshots(
     let (mut report, mut may_come_back) = (SnapshotsReport { healed, ..SnapshotsReport::default() }, false);
     for named in &snapshots {
         repair.look(named)?;
-        if repair.found.dropped_count > 0 && !repair.look_again(repository, named)? {
+        if repair.found.dropped_count > 0 && !repair.look_again(repository, &listing, named)? {
             continue;
         }
         if let Some(newer) = repair.found.newer.take() {
@@ -137,7 +137,7 @@ pub fn repair_snapshots(
         }
         let mut found = std::mem::take(&mut repair.found);
         // What a directory lacks is remembered without the reason.
-        may_come_back |= found.may_come_back | repair.reader.resolver.locator.listing().may_come_back();
+        may_come_back |= found.may_come_back || may_be_away(repair.reader.resolver.locator.listing());
         found.may_come_back = may_come_back;
         if found.may_come_back {
             tracing::warn!("snapshot {:.8} is left as it is: what it lacks may be readable later", named.id);
@@ -182,7 +182,7 @@ impl SnapshotsReport {
             return Ok(());
         }
         if request.forget && !request.dry_run && error.is_bad_blob() {
-            store.delete(name)?;
+            store.delete(&BlobName::parse(name)?, Durable::OnReturn)?;
             self.forgotten.push(name.rsplit('/').next().unwrap_or_default().into());
         }
         self.unreadable.push(format!("{name}: {error}"));
@@ -230,11 +230,16 @@ struct WalkedListing {
 impl TreeRepair {
     /// Lists everything again before something counts as lost: others may have moved it. Returns false if the snapshot
     /// was forgotten.
-    fn look_again(&mut self, repository: &Repository, named: &NamedSnapshot) -> Result<bool> {
+    fn look_again(
+        &mut self,
+        repository: &Repository,
+        listing: &ContainerListing,
+        named: &NamedSnapshot,
+    ) -> Result<bool> {
         if snapshot::is_forgotten(self.reader.store(), &named.id)? {
             return Ok(false);
         }
-        self.reader = ChunkReader::new(repository, readers(repository)?, CACHE_BYTES);
+        self.reader = ChunkReader::new(repository, readers(repository, listing)?, CACHE_BYTES);
         self.look(named)?;
         Ok(true)
     }
@@ -307,7 +312,8 @@ impl TreeRepair {
         let mut levels = vec![self.begin(root, None)];
         // A loss may pass: the next snapshot is read again there. What was only looked at is not written.
         let mut lossy = Vec::new();
-        let mut known = if output.is_some() { known_directories() } else { take_known(&mut self.known) };
+        let own = if output.is_none() { &mut self.known } else { &mut known_directories() };
+        let mut known = std::mem::replace(own, known_directories());
         let mut written = None;
         while let Some(WalkedListing { cursor, directory, .. }) = levels.last_mut() {
             if self.stop.load(Ordering::Relaxed) {
@@ -445,24 +451,27 @@ impl TreeRepair {
                 bytes => drop(bytes?),
             }
         }
-        let expected = || format!("{} bytes", node.size);
-        Ok((len != node.size).then(|| Error::corrupt("content of a file", 0, expected(), len.to_string())))
+        let wrong = || Error::corrupt("content of a file", 0, format!("{} bytes", node.size), len.to_string());
+        Ok((len != node.size).then(wrong))
     }
 }
 
-/// The containers to read from. One that a listing lacks and a segment names is asked for by name.
-fn readers(repository: &Repository) -> Result<Arc<ContainerListing>> {
+/// The containers to read from. One that a listing lacks and a segment or the `first` listing has is asked for by name.
+fn readers(repository: &Repository, first: &ContainerListing) -> Result<Arc<ContainerListing>> {
     let mut listing = ContainerListing::take(&repository.store)?;
     listing.add_unlisted()?;
+    listing.add_seen(first)?;
     Ok(Arc::new(listing))
+}
+
+/// Whether what is not found may be found later. A repository that lists nothing at all is not there, as the directory
+/// of a share that is not mounted.
+fn may_be_away(listing: &ContainerListing) -> bool {
+    listing.may_come_back() || listing.containers.is_empty() && listing.segments().is_empty()
 }
 
 fn known_directories() -> KnownDirectories {
     LruCache::new(at_least_one(KNOWN_MAX))
-}
-
-fn take_known(known: &mut KnownDirectories) -> KnownDirectories {
-    std::mem::replace(known, known_directories())
 }
 
 impl DamagedSnapshot {

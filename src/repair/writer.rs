@@ -7,10 +7,9 @@ use crate::backup::MetadataWriter;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
-use crate::repo::claims::ClaimKind;
 use crate::repo::container::{SealedContainer, blob_name};
 use crate::repo::index::{ChunkIndex, ContainerIndexes, ContainerListing};
-use crate::store::Store;
+use crate::store::{BlobKind, Store};
 use crate::types::ContainerId;
 
 /// Container indexes in memory, and their bytes.
@@ -70,7 +69,7 @@ pub(super) fn finish(repository: &Repository, index: &Mutex<ChunkIndex>, metadat
 /// has deleted a container of `stored` already. A prune that begins later sees what was written.
 pub(super) fn check_prune(repository: &Repository, stored: &HashSet<ContainerId>) -> Result<()> {
     let store = repository.store.as_ref();
-    let mut is_safe = store.list(ClaimKind::Pending.prefix())?.is_empty();
+    let mut is_safe = store.list(BlobKind::Pending.into())?.is_empty();
     for id in stored {
         is_safe &= store.head(&blob_name(id))?.is_some();
     }

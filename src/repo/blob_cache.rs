@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::paths::remote_cache_directory;
 use crate::error::Result;
-use crate::store::{CachedStore, Store};
+use crate::store::{CachedStore, Store, StoreExt};
 
 /// Directory of the cached blobs, below that of the local caches.
 const LASTING: &str = "blobs";

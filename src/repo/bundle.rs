@@ -16,12 +16,10 @@ use minicbor::{Decoder, Encoder};
 
 use super::snapshot::{self, NamedSnapshot, Snapshot};
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{ListedBlob, NameOfHash, Store, get_hashed};
-use crate::types::{SnapshotId, hex};
+use crate::store::{BlobKind, BlobName, Durable, ListedBlob, Store, StoreExt, get_hashed};
+use crate::types::SnapshotId;
 use crate::wire::Envelope;
 
-/// Prefix of bundles in the store.
-pub const PREFIX: &str = "bundles";
 /// Snapshots in no bundle that make a new one worth it. A backup looks each time as many snapshots have gathered.
 pub const LOOSE_MIN: usize = 32;
 /// Bytes of a snapshot in a bundle or in a local file, at most. Larger ones are read one by one.
@@ -42,7 +40,7 @@ struct Bundle {
 
 impl Bundle {
     /// Reads and verifies the bundle `name`.
-    fn load(store: &dyn Store, name: &str) -> Result<Bundle> {
+    fn load(store: &dyn Store, name: &BlobName) -> Result<Bundle> {
         let blob = get_hashed(store, name, BYTES_LIMIT)?;
         let (_, payload) = Envelope::open(MAGIC, name, &blob)?;
         let bundle = Bundle { payload: payload.to_vec() };
@@ -81,13 +79,13 @@ impl Bundle {
 ///
 /// # Errors
 /// Those of the store; [`Error::ChecksumMismatch`], [`Error::Corrupt`] or [`Error::Unsupported`].
-pub fn verify(store: &dyn Store, name: &str) -> Result<()> {
+pub fn verify(store: &dyn Store, name: &BlobName) -> Result<()> {
     Bundle::load(store, name).map(drop)
 }
 
 /// The bundles, those with most bytes first. A directory that cannot be listed is as good as empty.
 fn listed(store: &dyn Store) -> Result<Vec<ListedBlob>> {
-    let mut listed = match store.list(PREFIX) {
+    let mut listed = match store.list(BlobKind::Bundle.into()) {
         Err(error @ Error::Unreadable { .. }) => {
             tracing::warn!("reading snapshots one by one: {error}");
             Vec::new()
@@ -123,17 +121,24 @@ pub(super) fn find(
     })
 }
 
-/// The ids of the snapshots that bundles have copies of. Some of them may be forgotten.
+/// Adds the ids of snapshots that bundles have copies of and that are not `listed` to `ids`, until it has `count_max`.
 ///
 /// # Errors
 /// Those of the store. A bundle that cannot be read is a warning.
-pub(super) fn ids(store: &dyn Store) -> Result<HashSet<SnapshotId>> {
-    let mut ids = HashSet::new();
+pub(super) fn add_unlisted(
+    store: &dyn Store,
+    listed: &HashSet<SnapshotId>,
+    count_max: usize,
+    ids: &mut HashSet<SnapshotId>,
+) -> Result<()> {
     visit(store, |bundle| {
-        let _ = bundle.visit(|id, _| _ = ids.insert(id));
-        true
-    })?;
-    Ok(ids)
+        let _ = bundle.visit(|id, blob| {
+            if ids.len() < count_max && !listed.contains(&id) && Snapshot::parse(store, &id, blob).is_ok() {
+                ids.insert(id);
+            }
+        });
+        ids.len() < count_max
+    })
 }
 
 /// The blobs of the snapshots `wanted`, as far as bundles have copies of them.
@@ -181,7 +186,7 @@ fn visit(store: &dyn Store, mut each: impl FnMut(&Bundle) -> bool) -> Result<()>
 
 /// A bundle as [`maintain`] sees it.
 struct Candidate {
-    name: String,
+    name: BlobName,
     /// Snapshots that exist and that no earlier candidate has.
     live: Vec<SnapshotId>,
     /// Bytes of these.
@@ -206,7 +211,7 @@ pub(super) fn maintain_with(
     known: impl FnOnce(&HashSet<SnapshotId>) -> Vec<(SnapshotId, Vec<u8>)>,
 ) -> Result<usize> {
     let mut loose: HashSet<SnapshotId> =
-        store.list(snapshot::PREFIX)?.iter().filter_map(|blob| snapshot::parse_name(&blob.name)).collect();
+        store.list(BlobKind::Snapshot.into())?.iter().filter_map(|blob| snapshot::parse_name(&blob.name)).collect();
     let mut candidates = candidates(store, &mut loose)?;
     candidates.sort_by(|one, other| (one.live.len(), &one.name).cmp(&(other.live.len(), &other.name)));
     let (mut count, mut bytes) = (loose.len(), 0);
@@ -242,7 +247,7 @@ pub(super) fn maintain_with(
     }
     let written = put(store, blobs)?;
     for candidate in taken.iter().filter(|candidate| written.names.iter().all(|name| *name != candidate.name)) {
-        store.delete(&candidate.name)?;
+        store.delete(&candidate.name, Durable::OnReturn)?;
     }
     Ok(written.snapshots)
 }
@@ -269,12 +274,12 @@ pub fn delete_damaged_bundles(store: &dyn Store, bytes_max: u64, random: u64) ->
 }
 
 /// Deletes a bundle that is damaged as `error` says. Returns whether it is.
-fn is_deleted(store: &dyn Store, name: &str, error: Error) -> Result<bool> {
+fn is_deleted(store: &dyn Store, name: &BlobName, error: Error) -> Result<bool> {
     match error {
         error if error.kind() == ErrorKind::NotFound => Ok(false),
         error if error.kind() == ErrorKind::Damaged => {
             tracing::warn!("deleting {name}, which only has copies: {error}");
-            store.delete(name).map(|()| true)
+            store.delete(name, Durable::OnReturn).map(|()| true)
         }
         error if error.is_unreadable() => {
             tracing::warn!("ignoring {name}: {error}");
@@ -322,7 +327,7 @@ fn loose_blobs(store: &dyn Store, ids: HashSet<SnapshotId>) -> Result<Vec<(Snaps
 /// What [`put`] wrote.
 #[derive(Default)]
 struct Written {
-    names: Vec<String>,
+    names: Vec<BlobName>,
     snapshots: usize,
 }
 
@@ -347,8 +352,7 @@ fn put(store: &dyn Store, mut blobs: Vec<(SnapshotId, Vec<u8>)>) -> Result<Writt
             encoder.bytes(blob).map_err(failed)?;
         }
         let blob = Envelope::new(MAGIC).seal(encoder.writer());
-        let name_of: NameOfHash = |hash| format!("{PREFIX}/{}", hex(hash));
-        written.names.push(name_of(&store.put_hashed(name_of, &[&blob])?));
+        written.names.push(store.put_hashed(BlobKind::Bundle, &[&blob])?);
         written.snapshots += part.len();
         rest = tail;
     }

@@ -1,7 +1,7 @@
 //! What bundles save, what damage to them costs, and how many there are.
 
 use super::*;
-use crate::store::{CountingStore, FaultyStore, InjectedFault, MemoryStore};
+use crate::store::{CountingStore, Durable, FaultyStore, InjectedFault, MemoryStore, StoreExt};
 
 fn snapshot(time_ns: i64) -> Snapshot {
     Snapshot { time_ns, host: "host".into(), ..Snapshot::default() }
@@ -11,8 +11,8 @@ fn save(store: &dyn Store, times: std::ops::Range<i64>) -> Vec<SnapshotId> {
     times.map(|time| snapshot(time).save(store).unwrap()).collect()
 }
 
-fn bundles(store: &dyn Store) -> Vec<String> {
-    store.list(PREFIX).unwrap().into_iter().map(|blob| blob.name).collect()
+fn bundles(store: &dyn Store) -> Vec<BlobName> {
+    store.list(BlobKind::Bundle.into()).unwrap().into_iter().map(|blob| blob.name).collect()
 }
 
 /// The times of the wanted snapshots that bundles have, sorted.
@@ -44,7 +44,7 @@ fn few_bundles_have_nearly_all_snapshots_and_little_is_written_twice() {
     }
     // log2(3000 / 32) is 6.6.
     assert!(most <= 8, "{most} bundles");
-    let snapshots: u64 = store.list(snapshot::PREFIX).unwrap().iter().map(|blob| blob.len).sum();
+    let snapshots: u64 = store.list(BlobKind::Snapshot.into()).unwrap().iter().map(|blob| blob.len).sum();
     let written = store.counts().bytes_written - snapshots;
     assert!(written < 8 * snapshots, "{written} bytes for {snapshots}");
 }
@@ -123,18 +123,16 @@ fn whatever_a_bundle_holds_only_true_copies_of_wanted_snapshots_count() {
     // Under right checksums: no map, endless counts, garbage in place of a snapshot, and other keys.
     let put = |payload: &[u8]| {
         let blob = Envelope::new(MAGIC).seal(payload);
-        let name = format!("{PREFIX}/{}", hex(blake3::hash(&blob).as_bytes()));
-        store.put_if_absent(&name, &[&blob]).unwrap();
-        name
+        store.put_hashed(BlobKind::Bundle, &[&blob]).unwrap()
     };
-    store.delete(&name).unwrap();
+    store.delete(&name, Durable::OnReturn).unwrap();
     let endless = [0xa1, 0x00, 0x9b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
     let nested = vec![0x81; 100_000];
     for payload in [&[][..], &[0x80], &[0xbf, 0xff], &endless, &[&[0xa1, 0x05][..], &nested].concat()] {
         let name = put(payload);
         assert!(matches!(verify(&store, &name), Err(Error::Corrupt { .. })), "{:?}", verify(&store, &name));
         assert_eq!(found(&store, &ids), [0; 0]);
-        store.delete(&name).unwrap();
+        store.delete(&name, Durable::OnReturn).unwrap();
     }
     let mut encoder = Encoder::new(Vec::new());
     let other = store.get(&snapshot::blob_name(&ids[3]), 1 << 20).unwrap();
@@ -143,4 +141,22 @@ fn whatever_a_bundle_holds_only_true_copies_of_wanted_snapshots_count() {
     let name = put(encoder.writer());
     verify(&store, &name).unwrap();
     assert_eq!(found(&store, &ids), [3]);
+}
+
+#[test]
+fn few_of_the_snapshots_that_only_bundles_have_are_named() {
+    let store = MemoryStore::new();
+    let ids = save(&store, 0..40);
+    maintain(&store, 1).unwrap();
+    let unlisted = |listed: &[SnapshotId], count_max| {
+        let mut found = HashSet::new();
+        add_unlisted(&store, &listed.iter().copied().collect(), count_max, &mut found).unwrap();
+        found
+    };
+    assert_eq!(unlisted(&ids[..30], 100), ids[30..].iter().copied().collect());
+    assert_eq!(unlisted(&ids, 100).len(), 0);
+    assert_eq!(unlisted(&[], 7).len(), 7);
+    // What is no snapshot is none, however much of it somebody puts there.
+    put(&store, (0..500u32).map(|number| (SnapshotId([0; 32]), number.to_le_bytes().to_vec())).collect()).unwrap();
+    assert_eq!(unlisted(&ids, 1000).len(), 0);
 }

@@ -20,7 +20,7 @@ use minicbor::{Decode, Encode};
 use super::salts::Salt;
 use super::seen::SeenNames;
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::Store;
+use crate::store::{BlobKind, BlobName, Store, StoreExt};
 use crate::types::ContainerId;
 use crate::wire::{Envelope, WireReader};
 
@@ -39,11 +39,11 @@ pub enum ClaimKind {
 }
 
 impl ClaimKind {
-    /// Prefix of the names of such claims in the store.
-    pub fn prefix(self) -> &'static str {
+    /// What such claims are in the store.
+    pub fn blob_kind(self) -> BlobKind {
         match self {
-            ClaimKind::Intent => "intents",
-            ClaimKind::Pending => "pending",
+            ClaimKind::Intent => BlobKind::Intent,
+            ClaimKind::Pending => BlobKind::Pending,
         }
     }
 }
@@ -67,7 +67,7 @@ struct ClaimRecord {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerClaim {
     /// Store name.
-    pub name: String,
+    pub name: BlobName,
     /// Machine of its owner.
     pub host: String,
     /// Its containers, ascending.
@@ -75,12 +75,11 @@ pub struct ContainerClaim {
 }
 
 /// Claims, and the names of those that cannot be read, with the reason.
-pub type ListedClaims = (Vec<ContainerClaim>, Vec<(String, Error)>);
+pub type ListedClaims = (Vec<ContainerClaim>, Vec<(BlobName, Error)>);
 
 /// Store name of the claim `id`.
-pub fn claim_name(kind: ClaimKind, id: &Salt) -> String {
-    let digits: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{}/{digits}", kind.prefix())
+pub fn claim_name(kind: ClaimKind, id: &Salt) -> BlobName {
+    BlobName::random(kind.blob_kind(), id)
 }
 
 /// What a writer that may not delete says about its intent.
@@ -94,19 +93,23 @@ pub enum IntentNote {
 
 impl IntentNote {
     /// Store name of this note about the intent with the store name `intent`.
-    pub fn name(self, intent: &str) -> String {
-        let suffix = match self {
-            IntentNote::Released => "released",
-            IntentNote::Withdrawn => "withdrawn",
-        };
-        format!("{intent}.{suffix}")
+    pub fn name(self, intent: &BlobName) -> BlobName {
+        intent.with_suffix(self.suffix())
+    }
+
+    /// What the name of a note has behind that of its intent.
+    pub fn suffix(self) -> &'static str {
+        match self {
+            IntentNote::Released => ".released",
+            IntentNote::Withdrawn => ".withdrawn",
+        }
     }
 
     /// Puts the note.
     ///
     /// # Errors
     /// Those of the store.
-    pub fn put(self, store: &dyn Store, intent: &str) -> Result<()> {
+    pub fn put(self, store: &dyn Store, intent: &BlobName) -> Result<()> {
         store.put_if_absent(&self.name(intent), &[]).map(drop)
     }
 
@@ -153,7 +156,7 @@ impl ContainerClaim {
     ///
     /// # Errors
     /// Those of the store; [`Error::Corrupt`] and [`Error::ChecksumMismatch`] for a damaged one.
-    pub fn load(store: &dyn Store, name: &str) -> Result<ContainerClaim> {
+    pub fn load(store: &dyn Store, name: &BlobName) -> Result<ContainerClaim> {
         let blob = store.get(name, BYTES_LIMIT)?;
         let (_, payload) = Envelope::open(MAGIC, name, &blob)?;
         let record: ClaimRecord =
@@ -164,7 +167,7 @@ impl ContainerClaim {
         }
         let mut reader = WireReader::new(name, 0, &record.containers);
         let containers = (0..len / ID_BYTES).map(|_| Ok(ContainerId(reader.array()?))).collect::<Result<_>>()?;
-        Ok(ContainerClaim { name: name.into(), host: record.host, containers })
+        Ok(ContainerClaim { name: name.clone(), host: record.host, containers })
     }
 
     /// Calls `found` with each claim of a kind. Returns those that cannot be read, with the reason. If one vanishes
@@ -177,11 +180,11 @@ impl ContainerClaim {
         kind: ClaimKind,
         seen: &mut SeenNames,
         mut found: impl FnMut(ContainerClaim),
-    ) -> Result<Vec<(String, Error)>> {
+    ) -> Result<Vec<(BlobName, Error)>> {
         let (mut damaged, mut asked) = (Vec::new(), HashSet::new());
         loop {
             let mut has_vanished = false;
-            let listed = seen.list(store, kind.prefix())?.into_iter();
+            let listed = seen.list(store, kind.blob_kind())?.into_iter();
             for listed in listed.filter(|listed| !IntentNote::is_note(&listed.name)) {
                 if !asked.insert(listed.name.clone()) {
                     continue;
@@ -251,7 +254,7 @@ impl ContainerClaim {
 }
 
 /// Fails if a claim cannot be read.
-fn fail_if_any(damaged: Vec<(String, Error)>) -> Result<()> {
+fn fail_if_any(damaged: Vec<(BlobName, Error)>) -> Result<()> {
     match damaged.into_iter().next() {
         None => Ok(()),
         Some((name, error)) => {
@@ -282,7 +285,7 @@ mod tests {
         *bytes.last_mut().unwrap() ^= 1;
         store.replace(&three.name, &bytes);
         let error = ContainerClaim::list(&store, ClaimKind::Pending).unwrap_err();
-        assert!(error.to_string().contains(&three.name), "{error}");
+        assert!(error.to_string().contains(three.name.as_str()), "{error}");
         assert_eq!(ContainerClaim::list(&store, ClaimKind::Intent).unwrap().len(), 2);
     }
 }

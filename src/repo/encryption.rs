@@ -15,7 +15,7 @@ use super::KnownRepository;
 use super::keys::{self, OpenedSlots};
 use crate::crypto::{CipherSuite, Keyring};
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{SealedStore, StoppingStore, Store};
+use crate::store::{BlobKind, SealedStore, StoppingStore, Store, StoreExt};
 
 /// How an open repository is encrypted.
 #[derive(Debug, Clone)]
@@ -83,7 +83,7 @@ fn hold_back(
             "the key slot {PREFIX}/{old_slot} is older than what this machine has used, and a claim holds back the \
              later one: {claim}. They are not obeyed. If nobody else changes the keys now, delete both, or run \
              `fhrd key rotate`, which does",
-            PREFIX = keys::PREFIX
+            PREFIX = BlobKind::Key
         );
     }
     let generation = remembered.max(*generation);
@@ -133,7 +133,7 @@ impl HeldBack {
              that again, which removes them, or delete both",
             claim = self.claim,
             slot = self.old_slot,
-            PREFIX = keys::PREFIX
+            PREFIX = BlobKind::Key
         )
     }
 }

@@ -124,10 +124,10 @@ pub fn upgrade(repository: &Repository, dry_run: bool) -> Result<UpgradeReport> 
     let missing: Vec<Feature> =
         needed(repository.encryption.is_some()).into_iter().filter(|feature| !is_present(feature)).collect();
     let mark = if missing.is_empty() || dry_run {
-        Marks::read(repository.store.as_ref())?.writer_features_name
+        Marks::read(repository.store.as_ref())?.writer_features_name.map(String::from)
     } else {
         let mark = Mark::new(MarkKind::WriterFeatures(bits(&missing)), REASON);
-        mark.save(repository.store.as_ref())?.into_iter().next()
+        mark.save(repository.store.as_ref())?.into_iter().next().map(String::from)
     };
     if !dry_run {
         keys::heal_slots(repository)?;
@@ -142,7 +142,7 @@ mod tests {
 
     use super::*;
     use crate::config::RepositoryConfig;
-    use crate::store::{MemoryStore, Store};
+    use crate::store::{BlobKind, MemoryStore, Store};
 
     fn plain() -> (Arc<MemoryStore>, Repository) {
         let store = Arc::new(MemoryStore::new());
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(repository.writer_features, 0);
         let report = upgrade(&repository, false).unwrap();
         assert!(report.enabled.is_empty() && report.mark.is_none());
-        assert!(store.list("marks").unwrap().is_empty());
+        assert!(store.list(BlobKind::Mark.into()).unwrap().is_empty());
     }
 
     #[test]

@@ -12,9 +12,9 @@ use super::marks::{Mark, MarkKind, Marks};
 use crate::config::RepositoryConfig;
 use crate::crypto::{SecretBytes, Unlock};
 use crate::error::{ErrorKind, Result};
-use crate::store::Store;
 use crate::store::disk::journal::Journal;
 use crate::store::disk::replay::{Blobs, Replay, numbers, store_with};
+use crate::store::{BlobName, Durable, Store, StoreExt, named};
 
 /// States after one change that are tried, at most.
 const STATES_MAX: usize = 256;
@@ -66,14 +66,14 @@ impl Scene {
         self.moments.push((self.journal.count(), mark));
     }
 
-    fn put_mark(&mut self, reason: &'static str) -> Vec<String> {
+    fn put_mark(&mut self, reason: &'static str) -> Vec<BlobName> {
         let names = Mark::new(MarkKind::ReadOnly, reason).save(self.repository.store.as_ref()).unwrap();
         self.report(Some(reason));
         names
     }
 
-    fn delete(&mut self, names: &[String]) {
-        names.iter().for_each(|name| self.repository.store.delete(name).unwrap());
+    fn delete(&mut self, names: &[BlobName]) {
+        names.iter().for_each(|name| self.repository.store.delete(name, Durable::OnReturn).unwrap());
         self.report(None);
     }
 
@@ -112,8 +112,8 @@ impl Scene {
         repository.heal_config().unwrap();
         super::keys::heal_slots(&repository).unwrap();
         assert!(repository.config_defects().is_empty(), "{what}");
-        repository.store.put_if_absent("notes/a", &[b"note"]).unwrap();
-        assert_eq!(repository.store.get("notes/a", 10).unwrap(), b"note", "{what}");
+        repository.store.put_if_absent(&named("notes/a"), &[b"note"]).unwrap();
+        assert_eq!(repository.store.get(&named("notes/a"), 10).unwrap(), b"note", "{what}");
         let marks = Marks::read(repository.store.as_ref()).unwrap();
         assert!(marks.damaged.is_empty(), "{what}: {:?}", marks.damaged);
         let found = marks.check_writable().err().map(|error| error.to_string());
@@ -143,7 +143,7 @@ fn marks_that_are_put_and_deleted_and_a_healed_configuration_survive_a_power_cut
         scene.delete(&first);
         let second = scene.put_mark("the second reason");
         for name in ["config", "config-copy"] {
-            scene.repository.store.overwrite(name, &[b"damaged"]).unwrap();
+            scene.repository.store.overwrite(&named(name), &[b"damaged"]).unwrap();
             scene.repository.heal_config().unwrap();
         }
         scene.report(Some("the second reason"));

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::Repository;
 use super::paths::{create_private, create_private_file, known_repository_file};
 use crate::error::{Error, Result};
-use crate::store::{Store, sync_name};
+use crate::store::{Store, StoreExt, sync_name};
 use crate::types::hex;
 use crate::wire::read_text_file;
 
@@ -45,8 +45,8 @@ pub struct KnownRepository {
 /// symbolic link in place of a directory.
 fn locations(store: &dyn Store) -> Vec<String> {
     let Some(path) = store.local_path() else { return vec![store.location()] };
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
-    let real = fs::canonicalize(path).unwrap_or_else(|_| absolute.clone());
+    let absolute = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
+    let real = fs::canonicalize(&path).unwrap_or_else(|_| absolute.clone());
     let mut paths = vec![absolute, real];
     paths.dedup();
     paths.iter().map(|path: &PathBuf| path.display().to_string()).collect()

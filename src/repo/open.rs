@@ -14,7 +14,7 @@ use super::repository::{AskUnlock, Repository};
 use crate::config::RepositoryConfig;
 use crate::crypto::Unlock;
 use crate::error::{Error, Result};
-use crate::store::Store;
+use crate::store::{Store, StoreExt};
 
 /// Who wants to open a repository, and what they have and allow.
 pub struct Access<'a> {

@@ -6,6 +6,7 @@ use etcetera::BaseStrategy;
 
 use super::Repository;
 use crate::error::{Error, Result};
+use crate::store::StoreExt;
 use crate::types::hex;
 
 fn directories() -> Result<impl BaseStrategy> {
@@ -59,7 +60,7 @@ pub fn profile_file(name: &Path) -> Result<PathBuf> {
 /// [`Error::Usage`] if the user has no home directory.
 pub fn cache_directory(repository: &Repository) -> Result<PathBuf> {
     match repository.store.local_path() {
-        Some(path) => local_cache_directory(path, &repository.id),
+        Some(path) => local_cache_directory(&path, &repository.id),
         None => named_cache_directory(repository.store.location().as_bytes(), &repository.id),
     }
 }

@@ -25,7 +25,7 @@ use crate::repo::index::{
     ContainerIndexes, ContainerListing, LocatedEntry, Locator, Resolver, SharedContainerIndexes, Soundness,
 };
 use crate::repo::recipe::{ContentReference, decode_recipe};
-use crate::store::{Store, read_again};
+use crate::store::{Reading, Store, read_again};
 use crate::types::{Fingerprint, RepositoryKey};
 
 /// Container indexes that a reader caches.
@@ -180,8 +180,10 @@ impl ChunkReader {
         let scratch = RefCell::new(&mut self.scratch);
         let decoded = read_again(self.store.as_ref(), &name, || {
             let stored = match kind {
-                ContainerKind::Metadata => self.store.get_range_cached(&name, info.offset, info.stored_bytes()),
-                ContainerKind::Data => self.store.get_range(&name, info.offset, info.stored_bytes()),
+                ContainerKind::Metadata => {
+                    self.store.get_range(&name, info.offset, info.stored_bytes(), Reading::Again)
+                }
+                ContainerKind::Data => self.store.get_range(&name, info.offset, info.stored_bytes(), Reading::Once),
             };
             decode_frame(&name, &info, &stored?, *scratch.borrow_mut())
         });

@@ -8,12 +8,11 @@ use minicbor::{Decode, Encode};
 
 use crate::config::{ChunkerKind, Config, RepositoryConfig};
 use crate::error::{Error, Result};
-use crate::store::Store;
+use crate::store::{BlobKind, BlobName, Store, StoreExt};
 use crate::wire::Envelope;
 
 pub(super) const MAGIC: [u8; 8] = *b"FHRDCONF";
 pub(super) const NAME: &str = "config";
-pub(super) const COPY: &str = "config-copy";
 pub(super) const BYTES_LIMIT: u64 = 1 << 20;
 /// Key of the padding of containers in the record's open map, and its only value.
 pub(super) const PADDING: &str = "padding";
@@ -123,8 +122,8 @@ pub(super) fn put_record(store: &Arc<dyn Store>, payload: &[u8], writer_features
     let blob = Envelope { writer_features, ..Envelope::new(MAGIC) }.seal(payload);
     // Of two concurrent calls, only the one that puts the copy first goes on: its record has an id of its own. A server
     // may call a name taken that this very put has just taken.
-    for name in [COPY, NAME] {
-        if !store.put_if_absent(name, &[&blob])? && store.get(name, BYTES_LIMIT)? != blob {
+    for name in [BlobKind::ConfigCopy, BlobKind::Config].map(BlobName::only) {
+        if !store.put_if_absent(&name, &[&blob])? && store.get(&name, BYTES_LIMIT)? != blob {
             return Err(Error::AlreadyExists { path: store.location().into(), what: "a repository" });
         }
     }
@@ -135,16 +134,20 @@ pub(super) fn put_record(store: &Arc<dyn Store>, payload: &[u8], writer_features
 ///
 /// # Errors
 /// Those of a damaged copy.
-pub fn check_configuration(store: &dyn Store, name: &str) -> Result<bool> {
-    if matches!(name, NAME | COPY) { read_record(store, name).map(|_| true) } else { Ok(false) }
+pub fn check_configuration(store: &dyn Store, name: &BlobName) -> Result<bool> {
+    match name.kind() {
+        kind @ (BlobKind::Config | BlobKind::ConfigCopy) => read_record(store, kind).map(|_| true),
+        _ => Ok(false),
+    }
 }
 
 /// Reads a copy of the record.
-pub(super) fn read_record(store: &dyn Store, name: &str) -> Result<StoredRecord> {
-    let blob = store.get(name, BYTES_LIMIT)?;
-    let (envelope, payload) = Envelope::open(MAGIC, name, &blob)?;
+pub(super) fn read_record(store: &dyn Store, kind: BlobKind) -> Result<StoredRecord> {
+    let name = BlobName::only(kind);
+    let blob = store.get(&name, BYTES_LIMIT)?;
+    let (envelope, payload) = Envelope::open(MAGIC, &name, &blob)?;
     let record = minicbor::decode(payload);
-    let record = record.map_err(|error| Error::corrupt(name, 0, "a configuration record", error.to_string()))?;
+    let record = record.map_err(|error| Error::corrupt(&name, 0, "a configuration record", error.to_string()))?;
     let hash = *blake3::hash(payload).as_bytes();
     Ok(StoredRecord { record, writer_features: envelope.writer_features, hash })
 }
@@ -159,7 +162,7 @@ mod tests {
     fn an_unknown_chunker_on_disk_needs_a_newer_version() {
         let store = Arc::new(MemoryStore::new());
         let repository = Repository::init(store, &RepositoryConfig::default()).expect("creates");
-        let mut stored = read_record(repository.store.as_ref(), NAME).expect("reads");
+        let mut stored = read_record(repository.store.as_ref(), BlobKind::Config).expect("reads");
         stored.record.chunker = "magic".into();
         let error = stored.config().map(|_| ());
         let Err(Error::Unsupported { what, unknown }) = error else { panic!("{error:?}") };

@@ -18,10 +18,12 @@ use crate::repo::encryption::{Encryption, HeldBack};
 use crate::repo::features;
 use crate::repo::keys::{self, OpenedSlots};
 use crate::repo::record::{
-    BYTES_LIMIT, COPY, EncryptionRecord, NAME, StoredRecord, config_record, encode_record, put_record, read_record,
+    BYTES_LIMIT, EncryptionRecord, NAME, StoredRecord, config_record, encode_record, put_record, read_record,
 };
 use crate::repo::salts::Salts;
-use crate::store::{self, CountingStore, SealedStore, StoppingStore, Store, StoreCounters};
+use crate::store::{
+    self, BlobKind, BlobName, CountingStore, SealedStore, StoppingStore, Store, StoreCounters, StoreExt,
+};
 use crate::types::{RepositoryKey, hex};
 use crate::wire::WRITER_FEATURES_KNOWN;
 
@@ -173,10 +175,10 @@ impl Repository {
     pub fn open_cached(store: Arc<dyn Store>, ask: AskUnlock<'_>, cache: BlobCache) -> Result<Self> {
         let counting = CountingStore::new(store);
         let (requests, store) = (counting.counters(), Arc::new(counting) as Arc<dyn Store>);
-        let first = read_record(store.as_ref(), NAME);
+        let first = read_record(store.as_ref(), BlobKind::Config);
         // Of a remote store, `check` looks at both copies. Here each costs a request.
         let needs_second = first.is_err() || store.requests_max() == 1;
-        let second = needs_second.then(|| read_record(store.as_ref(), COPY)).transpose();
+        let second = needs_second.then(|| read_record(store.as_ref(), BlobKind::ConfigCopy)).transpose();
         let record = match (first, second) {
             (Ok(record), Ok(_)) => record,
             (Ok(record), Err(error)) => {
@@ -247,22 +249,27 @@ impl Repository {
     /// # Errors
     /// Those of [`Store::puts_exclusively`].
     pub fn was_created_alone(&self) -> Result<bool> {
-        self.store.puts_exclusively(COPY)
+        self.store.puts_exclusively(&BlobName::only(BlobKind::ConfigCopy))
     }
 
-    /// Returns the defects of the stored copies of the configuration, with their names.
-    pub fn config_defects(&self) -> Vec<(&'static str, Error)> {
-        let read = |name| {
-            let stored = read_record(self.store.as_ref(), name)?;
+    /// Returns the defects of the stored copies of the configuration, with what each is.
+    pub fn config_defects(&self) -> Vec<(BlobKind, Error)> {
+        let read = |kind: BlobKind| {
+            let stored = read_record(self.store.as_ref(), kind)?;
             let config = stored.config()?;
             let is_same = (hex(&stored.record.id), &config) == (self.id.clone(), &self.config)
                 && match &self.encryption {
                     None => stored.record.key.as_deref() == Some(&self.key.0[..]),
                     Some(encryption) => stored.hash == encryption.keyring.configuration,
                 };
-            if is_same { Ok(()) } else { Err(Error::corrupt(name, 0, "the other copy's record", "another record")) }
+            if is_same {
+                Ok(())
+            } else {
+                Err(Error::corrupt(kind.directory(), 0, "the other copy's record", "another record"))
+            }
         };
-        [NAME, COPY].into_iter().filter_map(|name| read(name).err().map(|error| (name, error))).collect()
+        let kinds = [BlobKind::Config, BlobKind::ConfigCopy].into_iter();
+        kinds.filter_map(|kind| read(kind).err().map(|error| (kind, error))).collect()
     }
 
     /// Writes a damaged or missing copy of the configuration again, from the other one.
@@ -271,17 +278,18 @@ impl Repository {
     /// Those of the store.
     pub fn heal_config(&self) -> Result<()> {
         let defects = self.config_defects();
-        let [(name, error)] = defects.as_slice() else { return Ok(()) };
+        let [(kind, error)] = defects.as_slice() else { return Ok(()) };
         if !matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound) {
             return Ok(());
         }
         // Another intact record may be of another repository.
-        if read_record(self.store.as_ref(), name).is_ok() {
+        if read_record(self.store.as_ref(), *kind).is_ok() {
             return Ok(());
         }
-        let bytes = self.store.get(if *name == NAME { COPY } else { NAME }, BYTES_LIMIT)?;
-        self.store.overwrite(name, &[&bytes])?;
-        tracing::warn!("{name} is written again from its other copy: {error}");
+        let other = if *kind == BlobKind::Config { BlobKind::ConfigCopy } else { BlobKind::Config };
+        let bytes = self.store.get(&BlobName::only(other), BYTES_LIMIT)?;
+        self.store.overwrite(&BlobName::only(*kind), &[&bytes])?;
+        tracing::warn!("{kind} is written again from its other copy: {error}");
         Ok(())
     }
 
@@ -296,7 +304,7 @@ impl Repository {
     /// # Errors
     /// [`Error::Locked`] if it is not; those of reading the configuration.
     pub fn check_keyring(store: &dyn Store, keyring: &Keyring) -> Result<()> {
-        let stored = read_record(store, NAME).or_else(|_| read_record(store, COPY))?;
+        let stored = read_record(store, BlobKind::Config).or_else(|_| read_record(store, BlobKind::ConfigCopy))?;
         if stored.record.encryption.is_some() && keyring.configuration == stored.hash {
             return Ok(());
         }
@@ -405,7 +413,8 @@ impl StoredRecord {
 
 /// Fails if the store holds a repository or other files.
 fn check_unused(store: &Arc<dyn Store>) -> Result<()> {
-    if store.head(NAME)?.is_some() || store.head(COPY)?.is_some() {
+    let [first, second] = [BlobKind::Config, BlobKind::ConfigCopy].map(BlobName::only);
+    if store.head(&first)?.is_some() || store.head(&second)?.is_some() {
         return Err(already_exists(store, "a repository"));
     }
     if !store.is_unused()? {

@@ -29,7 +29,7 @@ impl Salts {
     /// The next salt: random, unless the source is fixed.
     ///
     /// # Errors
-    /// [`Error::Io`] if the kernel gives no random bytes.
+    /// [`Io`](crate::Error::Io) if the kernel gives no random bytes.
     pub fn draw(&self) -> Result<Salt> {
         let mut salt = [0; SALT_BYTES];
         match &self.0 {

@@ -4,38 +4,46 @@
 use std::collections::BTreeSet;
 
 use crate::error::{Error, Result};
-use crate::store::{ListedBlob, Store, try_map_parallel};
+use crate::store::{BlobKind, BlobName, BlobPrefix, ListedBlob, Store, StoreExt, try_map_parallel};
 
 /// The names that were seen and are not known to be gone.
 #[derive(Debug, Default)]
-pub struct SeenNames(BTreeSet<String>);
+pub struct SeenNames(BTreeSet<BlobName>);
 
 impl SeenNames {
     /// Adds names.
-    pub fn add(&mut self, names: impl IntoIterator<Item = String>) {
+    pub fn add(&mut self, names: impl IntoIterator<Item = BlobName>) {
         self.0.extend(names);
     }
 
-    /// Lists the blobs below `prefix`, as [`Store::list`] does.
+    /// Lists the blobs of a kind, as [`Store::list`] does.
     ///
     /// # Errors
     /// As of [`Self::check`].
-    pub fn list(&mut self, store: &dyn Store, prefix: &str) -> Result<Vec<ListedBlob>> {
-        let listed = store.list(prefix)?;
-        self.check(store, prefix, listed.iter().map(|blob| blob.name.clone()))?;
+    pub fn list(&mut self, store: &dyn Store, kind: BlobKind) -> Result<Vec<ListedBlob>> {
+        let listed = store.list(kind.into())?;
+        self.check(store, kind, listed.iter().map(|blob| blob.name.clone()))?;
         Ok(listed)
     }
 
-    /// Compares a listing of `prefix`, which gave the names `listed`, with what was seen before. Then adds these.
+    /// Compares a listing of a kind, which gave the names `listed`, with what was seen before. Then adds these.
     ///
     /// # Errors
     /// [`Error::Unreadable`] if it lacks a blob that is there: then it may lack others that nobody has seen. Those of
     /// the store.
-    pub fn check(&mut self, store: &dyn Store, prefix: &str, listed: impl IntoIterator<Item = String>) -> Result<()> {
-        let listed: BTreeSet<String> = listed.into_iter().collect();
-        let is_below = |name: &String| name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'));
-        let lacking: Vec<String> =
-            self.0.iter().filter(|name| is_below(name) && !listed.contains(*name)).cloned().collect();
+    pub fn check(
+        &mut self,
+        store: &dyn Store,
+        kind: BlobKind,
+        listed: impl IntoIterator<Item = BlobName>,
+    ) -> Result<()> {
+        let listed: BTreeSet<BlobName> = listed.into_iter().collect();
+        let lacking: Vec<BlobName> = self
+            .0
+            .iter()
+            .filter(|name| BlobPrefix::Kind(kind).covers(name) && !listed.contains(*name))
+            .cloned()
+            .collect();
         for (name, head) in
             lacking.iter().zip(try_map_parallel(store.requests_max(), &lacking, |name| store.head(name))?)
         {

@@ -11,12 +11,10 @@ use crate::repo::recipe::{ContentReference, unknown_variant};
 use crate::repo::salts::Salt;
 use crate::repo::tree::{NewerParts, Node, look_at_node};
 use crate::repo::unknown_keys::UnknownKeys;
-use crate::store::{Store, check_hash};
+use crate::store::{BlobKind, BlobName, Durable, Store, StoreExt, check_hash};
 use crate::types::SnapshotId;
 use crate::wire::Envelope;
 
-/// Prefix of snapshots in the store.
-pub const PREFIX: &str = "snapshots";
 const MAGIC: [u8; 8] = *b"FHRDSNAP";
 /// The name of the last snapshot, or of the last step of a run.
 pub const LATEST: &str = "latest";
@@ -94,8 +92,8 @@ pub struct NamedSnapshot {
 }
 
 /// Store name of a snapshot.
-pub fn blob_name(id: &SnapshotId) -> String {
-    format!("{PREFIX}/{id}")
+pub fn blob_name(id: &SnapshotId) -> BlobName {
+    BlobName::hashed(BlobKind::Snapshot, &id.0)
 }
 
 /// Id of the snapshot with this store name.
@@ -138,7 +136,8 @@ impl Snapshot {
         let payload = self.unknown.added_to(payload);
         let payload = payload.map_err(|error| Error::internal(format!("cannot store the snapshot: {error}")))?;
         let blob = Envelope::new(MAGIC).seal(&payload);
-        store.put_hashed(|hash| blob_name(&SnapshotId(*hash)), &[&blob]).map(SnapshotId)
+        let name = store.put_hashed(BlobKind::Snapshot, &[&blob])?;
+        parse_name(&name).ok_or_else(|| Error::internal(format!("a snapshot got the name {name}")))
     }
 
     /// Reads the snapshot `id`.
@@ -240,13 +239,13 @@ impl NamedSnapshot {
     }
 
     /// Store name of the intent under which the snapshot was written.
-    pub fn intent_name(&self) -> Option<String> {
+    pub fn intent_name(&self) -> Option<BlobName> {
         let id = self.snapshot.intent.as_deref().and_then(|intent| Salt::try_from(intent).ok());
         id.map(|id| claim_name(ClaimKind::Intent, &id))
     }
 
     /// Whether the snapshot was written under one of the intents with these store names, which are with those of notes.
-    fn is_held_by(&self, names: &HashSet<String>) -> bool {
+    fn is_held_by(&self, names: &HashSet<BlobName>) -> bool {
         self.intent_name().is_some_and(|intent| {
             let is_released = names.contains(&IntentNote::Released.name(&intent));
             names.contains(&IntentNote::Withdrawn.name(&intent)) || (names.contains(&intent) && !is_released)
@@ -259,7 +258,7 @@ impl NamedSnapshot {
 /// # Errors
 /// Those of the store.
 pub fn delete(store: &dyn Store, id: &SnapshotId) -> Result<()> {
-    store.delete(&blob_name(id))
+    store.delete(&blob_name(id), Durable::OnReturn)
 }
 
 /// As [`list`], without snapshots that their backup has not reported yet and may withdraw.
@@ -286,7 +285,7 @@ pub fn is_reported(store: &dyn Store, named: &NamedSnapshot) -> Result<bool> {
 /// # Errors
 /// [`Error::Usage`] if a prune is running; [`Error::NoSuchSnapshot`] if the snapshot was deleted. Those of the store.
 pub fn check_replaced(store: &dyn Store, replaced: &SnapshotId) -> Result<()> {
-    if !store.list(ClaimKind::Pending.prefix())?.is_empty() {
+    if !store.list(BlobKind::Pending.into())?.is_empty() {
         return Err(Error::Usage("a prune is running, or was killed; run `prune` or try again later".into()));
     }
     match store.head(&blob_name(replaced))? {
@@ -326,12 +325,12 @@ pub fn forgotten(id: &SnapshotId) -> Error {
 /// Removes and returns snapshots that their backup has not reported yet. They must have been listed before: the intent
 /// of each was put before it.
 pub(super) fn take_unreported(store: &dyn Store, snapshots: &mut Vec<NamedSnapshot>) -> Result<Vec<NamedSnapshot>> {
-    let intents: HashSet<String> =
-        store.list(ClaimKind::Intent.prefix())?.into_iter().map(|listed| listed.name).collect();
+    let intents: HashSet<BlobName> =
+        store.list(BlobKind::Intent.into())?.into_iter().map(|listed| listed.name).collect();
     Ok(snapshots.extract_if(.., |named| named.is_held_by(&intents)).collect())
 }
 
-/// Name of a blob that could not be read, with the error.
+/// Name of a blob that could not be read, or of the directory, with the error.
 pub type Unreadable = (String, Error);
 
 /// Returns all snapshots, oldest first, and those that could not be read.
@@ -340,12 +339,12 @@ pub type Unreadable = (String, Error);
 /// Those of listing the store.
 pub fn list(store: &dyn Store) -> Result<(Vec<NamedSnapshot>, Vec<Unreadable>)> {
     let (mut snapshots, mut damaged) = (Vec::new(), Vec::new());
-    for listed in store.list(PREFIX)? {
+    for listed in store.list(BlobKind::Snapshot.into())? {
         let Some(id) = parse_name(&listed.name) else { continue };
         match Snapshot::load(store, &id) {
             Ok(snapshot) => snapshots.push(NamedSnapshot { id, snapshot }),
             Err(error) if error.stops_reading() => return Err(error),
-            Err(error) => damaged.push((listed.name, error)),
+            Err(error) => damaged.push((listed.name.into(), error)),
         }
     }
     drop_forgotten(store, &mut damaged)?;
@@ -362,9 +361,11 @@ pub(super) fn drop_forgotten(store: &dyn Store, damaged: &mut Vec<Unreadable>) -
     if damaged.iter().all(|(_, error)| error.kind() != ErrorKind::NotFound) {
         return Ok(());
     }
-    let listed: HashSet<String> = store.list(PREFIX)?.into_iter().map(|listed| listed.name).collect();
+    let listed: HashSet<BlobName> =
+        store.list(BlobKind::Snapshot.into())?.into_iter().map(|listed| listed.name).collect();
     damaged.retain(|(name, error)| {
-        let is_gone = || !listed.contains(name) && matches!(store.head(name), Ok(None));
+        let is_absent = |name| matches!(store.head(&name), Ok(None));
+        let is_gone = || !listed.contains(name.as_str()) && BlobName::parse(name).is_ok_and(is_absent);
         error.kind() != ErrorKind::NotFound || !is_gone()
     });
     Ok(())
@@ -404,7 +405,7 @@ pub fn find(store: &dyn Store, wanted: &str) -> Result<NamedSnapshot> {
         return Err(none(": give an id of hex digits, a unique prefix of one, or `latest`".into()));
     }
     let prefix = wanted.to_ascii_lowercase();
-    let names = match (store.list(PREFIX), SnapshotId::parse(&prefix)) {
+    let names = match (store.list(BlobKind::Snapshot.into()), SnapshotId::parse(&prefix)) {
         // A whole id needs no list.
         (Err(Error::Unreadable { .. }), Some(id)) => {
             return Ok(NamedSnapshot { id, snapshot: Snapshot::load(store, &id)? });
@@ -413,7 +414,7 @@ pub fn find(store: &dyn Store, wanted: &str) -> Result<NamedSnapshot> {
     };
     let matching: Vec<SnapshotId> = names
         .iter()
-        .filter_map(|listed| listed.name.rsplit('/').next())
+        .map(|listed| listed.name.last())
         .filter(|name| name.starts_with(&prefix))
         .filter_map(SnapshotId::parse)
         .collect();

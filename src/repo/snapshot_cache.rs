@@ -18,7 +18,7 @@ use super::bundle::{self, SNAPSHOT_BYTES_MAX};
 use super::paths::{cache_directory, create_private, create_private_file};
 use super::snapshot::{self, LATEST, NamedSnapshot, Snapshot, Unreadable};
 use crate::error::{Error, Result};
-use crate::store::{Store, map_parallel};
+use crate::store::{BlobKind, BlobName, Store, StoreExt, map_parallel};
 use crate::types::SnapshotId;
 
 /// Name of the file in the local cache directory.
@@ -26,6 +26,8 @@ pub const SNAPSHOTS_FILE: &str = "snapshots.cache";
 
 /// Snapshots that are read one by one without a look at the bundles.
 const READ_ALONE_MAX: usize = 4;
+/// Snapshots that no listing has and that are looked for nevertheless, at least.
+const UNLISTED_MIN: usize = 1024;
 /// Bytes of the file, at most. It bounds memory.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
@@ -81,15 +83,24 @@ pub fn maintain_bundles(repository: &Repository, loose_min: usize) -> Result<usi
     })
 }
 
-/// The names of the snapshots that the local file or a bundle knows. A listing that lacks one of them may be short, or
-/// the snapshot is forgotten.
+/// The names of the snapshots that are listed, and of those that the local file or a bundle knows. A listing that lacks
+/// one of the latter may be short, or the snapshot is forgotten: each costs whoever looks a request. So there are at
+/// most as many of them as are listed, and some more.
 ///
 /// # Errors
 /// Those of the store.
-pub fn known_names(repository: &Repository) -> Result<Vec<String>> {
-    let mut ids = bundle::ids(repository.store.as_ref())?;
-    visit(&known_bytes(repository), |id, _| _ = ids.insert(id));
-    Ok(ids.iter().map(snapshot::blob_name).collect())
+pub fn known_names(repository: &Repository) -> Result<Vec<BlobName>> {
+    let store = repository.store.as_ref();
+    let listed = store.list(BlobKind::Snapshot.into())?;
+    let listed: HashSet<SnapshotId> = listed.iter().filter_map(|blob| snapshot::parse_name(&blob.name)).collect();
+    let (count_max, mut ids) = (listed.len() + UNLISTED_MIN, HashSet::new());
+    visit(&known_bytes(repository), |id, _| {
+        if ids.len() < count_max && !listed.contains(&id) {
+            ids.insert(id);
+        }
+    });
+    bundle::add_unlisted(store, &listed, count_max, &mut ids)?;
+    Ok(listed.iter().chain(&ids).map(snapshot::blob_name).collect())
 }
 
 /// The blobs of the snapshots `wanted`, as far as the local file or a bundle has copies of them.
@@ -135,7 +146,7 @@ fn list_with(store: &dyn Store, path: Option<PathBuf>) -> Result<(Vec<NamedSnaps
     let mut known = path.as_deref().map(|path| KnownSnapshots::load(path, store)).unwrap_or_default();
     let (mut snapshots, mut damaged, mut new) = (Vec::new(), Vec::new(), Vec::new());
     let mut unknown = HashSet::new();
-    for listed in store.list(snapshot::PREFIX)? {
+    for listed in store.list(BlobKind::Snapshot.into())? {
         let Some(id) = snapshot::parse_name(&listed.name) else { continue };
         match known.snapshots.remove(&id) {
             Some(snapshot) => snapshots.push(NamedSnapshot { id, snapshot }),
@@ -157,7 +168,7 @@ fn list_with(store: &dyn Store, path: Option<PathBuf>) -> Result<(Vec<NamedSnaps
                 new.push(blob);
             }
             Err(error) if error.stops_reading() => return Err(error),
-            Err(error) => damaged.push((snapshot::blob_name(&id), error)),
+            Err(error) => damaged.push((snapshot::blob_name(&id).into(), error)),
         }
     }
     snapshot::drop_forgotten(store, &mut damaged)?;

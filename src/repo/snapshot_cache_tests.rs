@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::store::{CountingStore, MemoryStore};
+use crate::store::{CountingStore, Durable, MemoryStore, StoreExt, named};
 
 fn snapshot(time_ns: i64) -> Snapshot {
     Snapshot { time_ns, ..Snapshot::default() }
@@ -50,10 +50,10 @@ fn a_known_snapshot_is_not_read_again() {
 fn only_snapshots_of_the_store_count() {
     let fixture = Fixture::new(10);
     fixture.listed();
-    fixture.store.delete(&format!("snapshots/{}", fixture.ids[8])).unwrap();
+    fixture.store.delete(&named(&format!("snapshots/{}", fixture.ids[8])), Durable::OnReturn).unwrap();
     assert_eq!(fixture.listed(), ((0..8).chain([9]).collect(), 0, 0));
-    fixture.store.put_if_absent(&format!("snapshots/{}", fixture.ids[8]), &[b"damaged"]).unwrap();
-    fixture.store.delete(&format!("snapshots/{}", fixture.ids[0])).unwrap();
+    fixture.store.put_if_absent(&named(&format!("snapshots/{}", fixture.ids[8])), &[b"damaged"]).unwrap();
+    fixture.store.delete(&named(&format!("snapshots/{}", fixture.ids[0])), Durable::OnReturn).unwrap();
     fs::remove_file(fixture.path()).unwrap();
     assert_eq!(fixture.listed(), ((1..8).chain([9]).collect(), 1, 9));
 }
@@ -64,7 +64,7 @@ fn the_file_is_written_again_without_the_snapshots_that_are_gone() {
     fixture.listed();
     let whole = fs::metadata(fixture.path()).unwrap().len();
     for id in &fixture.ids[..50] {
-        fixture.store.delete(&format!("snapshots/{id}")).unwrap();
+        fixture.store.delete(&named(&format!("snapshots/{id}")), Durable::OnReturn).unwrap();
     }
     fixture.listed();
     let rest = fs::metadata(fixture.path()).unwrap().len();
@@ -107,13 +107,13 @@ fn a_machine_that_knows_no_snapshot_reads_few_blobs() {
     assert_eq!(fixture.listed(), ((0..101).collect(), 0, 0));
     // A bundle does not bring back what was deleted, and damage to it costs reads.
     fs::remove_file(fixture.path()).unwrap();
-    fixture.store.delete(&format!("snapshots/{}", fixture.ids[7])).unwrap();
+    fixture.store.delete(&named(&format!("snapshots/{}", fixture.ids[7])), Durable::OnReturn).unwrap();
     assert_eq!(fixture.listed(), ((0..7).chain(8..101).collect(), 0, 2));
     fs::remove_file(fixture.path()).unwrap();
-    let name = fixture.store.list(bundle::PREFIX).unwrap().remove(0).name;
+    let name = fixture.store.list(BlobKind::Bundle.into()).unwrap().remove(0).name;
     let mut damaged = fixture.store.get(&name, 1 << 20).unwrap();
     damaged[60] ^= 1;
-    fixture.store.delete(&name).unwrap();
+    fixture.store.delete(&name, Durable::OnReturn).unwrap();
     fixture.store.put_if_absent(&name, &[&damaged]).unwrap();
     assert_eq!(fixture.listed(), ((0..7).chain(8..101).collect(), 0, 1 + 100));
 }

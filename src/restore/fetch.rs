@@ -11,7 +11,7 @@ use super::message::{FrameLoad, RestoreJob};
 use crate::error::Result;
 use crate::pipeline::Map;
 use crate::repo::container::blob_name;
-use crate::store::Store;
+use crate::store::{Reading, Store, StoreExt};
 
 /// Bytes that nobody needs between two frames, at most, for reading them together from a remote store. A request costs
 /// about as much as that many bytes.
@@ -58,7 +58,7 @@ impl FetchWorker {
             self.read(left)?;
             return self.read(right);
         }
-        match self.store.get_range(&name, start, len as usize) {
+        match self.store.get_range(&name, start, len as usize, Reading::Once) {
             Ok(bytes) => {
                 let bytes = Bytes::from(bytes);
                 for load in loads {

@@ -31,6 +31,7 @@ use crate::repo::index::ContainerListing;
 use crate::repo::paths::cache_directory;
 use crate::repo::reader::ChunkReader;
 use crate::repo::snapshot::{NamedSnapshot, explain_loss, forgotten, is_forgotten};
+use crate::store::StoreExt;
 
 /// Cache of decoded frames that hold recipes and listings, bytes.
 const METADATA_CACHE_BYTES: usize = 16 << 20;
@@ -115,7 +116,7 @@ pub fn restore(
     let repository = &repository.stopped_by(stop);
     check_deletion(&request)?;
     let mut options = TargetOptions { dry_run: request.dry_run, sync: request.sync, ..TargetOptions::default() };
-    repository.store.local_path().into_iter().for_each(|path| options.protect(path));
+    repository.store.local_path().into_iter().for_each(|path| options.protect(&path));
     cache_directory(repository).iter().for_each(|path| options.protect(path));
     let listing = Arc::new(ContainerListing::take(&repository.store)?);
     let reader = || ChunkReader::new(repository, listing.clone(), METADATA_CACHE_BYTES);

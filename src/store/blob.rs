@@ -3,7 +3,9 @@
 use std::io::{Read, SeekFrom};
 use std::time::SystemTime;
 
-use super::{ReadTwice, Store};
+use super::interface::StoreExt;
+use super::kind::BlobName;
+use super::{ReadTwice, Reading, Store};
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::hex;
 
@@ -20,7 +22,7 @@ pub struct BlobMetadata {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ListedBlob {
     /// Full name.
-    pub name: String,
+    pub name: BlobName,
     /// Length, bytes.
     pub len: u64,
 }
@@ -57,7 +59,7 @@ pub(super) fn hash_stream(content: &mut dyn ReadTwice) -> Result<[u8; 32]> {
 /// The BLAKE3 of a blob, read in ranges.
 pub(super) fn stored_hash<S: Store + ?Sized>(
     store: &S,
-    name: &str,
+    name: &BlobName,
     check_stop: &dyn Fn() -> Result<()>,
 ) -> Result<[u8; 32]> {
     let blob_len = store.len_of(name)?.ok_or_else(|| Error::BlobMissing { what: name.into() })?;
@@ -65,20 +67,20 @@ pub(super) fn stored_hash<S: Store + ?Sized>(
     while offset < blob_len {
         check_stop()?;
         let len = usize::try_from(blob_len - offset).unwrap_or(HASH_BYTES).min(HASH_BYTES);
-        hasher.update(&store.get_range(name, offset, len)?);
+        hasher.update(&store.get_range(name, offset, len, Reading::FromStore)?);
         offset += len as u64;
     }
     Ok(*hasher.finalize().as_bytes())
 }
 
-/// What `read` makes of the blob `name`. If that is damage, the copies of the blob on this machine are deleted, and it
-/// is read again: only the store says that a blob is damaged.
+/// What `read` makes of the blob `name`. If that is damage, and the store has another copy, it is read again: only the
+/// store says that a blob is damaged.
 ///
 /// # Errors
 /// Those of `read`.
-pub fn read_again<T>(store: &dyn Store, name: &str, read: impl Fn() -> Result<T>) -> Result<T> {
+pub fn read_again<T>(store: &dyn Store, name: &BlobName, read: impl Fn() -> Result<T>) -> Result<T> {
     read().or_else(|error| {
-        if error.kind() != ErrorKind::Damaged || !store.forget_copies(name) {
+        if error.kind() != ErrorKind::Damaged || !store.other_copy(name) {
             return Err(error);
         }
         tracing::debug!("the local copy of {name} is damaged: {error}");
@@ -90,7 +92,7 @@ pub fn read_again<T>(store: &dyn Store, name: &str, read: impl Fn() -> Result<T>
 ///
 /// # Errors
 /// Those of [`Store::get`]; [`Error::ChecksumMismatch`] if the hash differs.
-pub fn get_hashed(store: &dyn Store, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
+pub fn get_hashed(store: &dyn Store, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
     read_again(store, name, || {
         let stored = store.get_stored(name, bytes_max)?;
         check_hash(name, &stored)?;
@@ -106,7 +108,7 @@ pub fn get_hashed(store: &dyn Store, name: &str, bytes_max: u64) -> Result<Vec<u
 /// Those of reading that are no damage, and of `check_stop`.
 pub fn newer_or_wrong(
     store: &dyn Store,
-    name: &str,
+    name: &BlobName,
     error: Error,
     check_stop: &dyn Fn() -> Result<()>,
 ) -> Result<Error> {
@@ -124,12 +126,12 @@ pub fn newer_or_wrong(
 ///
 /// # Errors
 /// [`Error::ChecksumMismatch`] otherwise.
-pub fn check_hash(name: &str, stored: &[u8]) -> Result<()> {
+pub fn check_hash(name: &BlobName, stored: &[u8]) -> Result<()> {
     compare_hash(name, blake3::hash(stored).as_bytes())
 }
 
-fn compare_hash(name: &str, hash: &[u8; 32]) -> Result<()> {
-    let (got, expected) = (hex(hash), name.rsplit('/').next().unwrap_or_default());
+fn compare_hash(name: &BlobName, hash: &[u8; 32]) -> Result<()> {
+    let (got, expected) = (hex(hash), name.last());
     if got == expected {
         return Ok(());
     }

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use super::BlobName;
 use crate::types::hex;
 use crate::wire::checksum;
 
@@ -32,21 +33,21 @@ const MEASURE_SHARE: u64 = 8;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FragmentName<'a> {
     /// Name of the blob.
-    pub(super) blob: &'a str,
+    pub(super) blob: &'a BlobName,
     /// Which of its fragments; the same number always means the same place in the blob.
     pub(super) fragment: u64,
 }
 
 impl FragmentName<'_> {
     fn path(&self, directory: &Path) -> PathBuf {
-        let name = hex(&checksum::<16>(&[self.blob.as_bytes(), b"\0", &self.fragment.to_le_bytes()]));
+        let name = hex(&checksum::<16>(&[self.blob.as_str().as_bytes(), b"\0", &self.fragment.to_le_bytes()]));
         let (shard, rest) = name.split_at(2);
         directory.join(shard).join(rest)
     }
 
     /// Checksum of all parts' checksums.
     fn seal(&self, sums: &[u8], len: u64) -> [u8; CHECKSUM_BYTES] {
-        checksum(&[self.blob.as_bytes(), b"\0", &self.fragment.to_le_bytes(), &len.to_le_bytes(), sums])
+        checksum(&[self.blob.as_str().as_bytes(), b"\0", &self.fragment.to_le_bytes(), &len.to_le_bytes(), sums])
     }
 }
 
@@ -263,7 +264,11 @@ fn create_private(directory: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    const NAME: FragmentName<'_> = FragmentName { blob: "index/ab", fragment: 3 };
+    static BLOB: std::sync::LazyLock<BlobName> = std::sync::LazyLock::new(|| crate::store::named("index/ab"));
+
+    fn fragment_name() -> FragmentName<'static> {
+        FragmentName { blob: &BLOB, fragment: 3 }
+    }
 
     fn bytes(len: usize) -> Vec<u8> {
         (0..len).map(|at| (at % 251) as u8).collect()
@@ -281,13 +286,17 @@ mod tests {
         for len in [0, 1, PART_BYTES - 1, PART_BYTES, PART_BYTES + 1, 3 * PART_BYTES + 7] {
             let whole = bytes(len);
             let (head, tail) = whole.split_at(len / 3);
-            files.write(NAME, &[head, tail]);
-            assert_eq!(files.len(NAME), Some(len as u64));
+            files.write(fragment_name(), &[head, tail]);
+            assert_eq!(files.len(fragment_name()), Some(len as u64));
             for (start, end) in [(0, len), (len / 2, len), (len / 3, len / 2), (len, len), (0, len.min(1))] {
-                assert_eq!(files.read(NAME, start as u64, end - start).expect("reads"), whole[start..end], "{len}");
+                assert_eq!(
+                    files.read(fragment_name(), start as u64, end - start).expect("reads"),
+                    whole[start..end],
+                    "{len}"
+                );
             }
-            assert_eq!(files.read(NAME, 1, len), None, "beyond the end");
-            assert_eq!(files.read(FragmentName { fragment: 4, ..NAME }, 0, 0), None);
+            assert_eq!(files.read(fragment_name(), 1, len), None, "beyond the end");
+            assert_eq!(files.read(FragmentName { fragment: 4, ..fragment_name() }, 0, 0), None);
         }
     }
 
@@ -295,12 +304,12 @@ mod tests {
     fn every_flipped_bit_and_every_lost_byte_makes_the_fragment_missing() {
         let (_directory, files) = files(1 << 30);
         let whole = bytes(PART_BYTES + 50);
-        files.write(NAME, &[&whole]);
-        let path = NAME.path(&files.directory);
+        files.write(fragment_name(), &[&whole]);
+        let path = fragment_name().path(&files.directory);
         let intact = fs::read(&path).expect("reads");
         let check = |damaged: &[u8], what: &str| {
             fs::write(&path, damaged).expect("writes");
-            assert_eq!(files.read(NAME, 0, whole.len()), None, "{what}");
+            assert_eq!(files.read(fragment_name(), 0, whole.len()), None, "{what}");
             assert!(!path.exists(), "{what}: the damaged file stays");
         };
         for at in (0..intact.len()).step_by(911).chain(intact.len() - 60..intact.len()) {
@@ -313,7 +322,7 @@ mod tests {
         }
         check(&[&intact[..], b"x"].concat(), "longer");
         // A fragment under the name of another one.
-        let other = FragmentName { blob: "index/cd", ..NAME };
+        let other = FragmentName { blob: &crate::store::named("index/cd"), ..fragment_name() };
         fs::create_dir_all(other.path(&files.directory).parent().expect("has one")).expect("creates");
         fs::write(other.path(&files.directory), &intact).expect("writes");
         assert_eq!(files.read(other, 0, 10), None);
@@ -322,7 +331,7 @@ mod tests {
     #[test]
     fn the_fragments_used_last_stay_within_the_bound() {
         let (_directory, files) = files(100_000);
-        let fragment = |fragment: u64| FragmentName { fragment, ..NAME };
+        let fragment = |fragment: u64| FragmentName { fragment, ..fragment_name() };
         let content = bytes(8_000);
         for number in 0..40 {
             files.write(fragment(number), &[&content]);

@@ -4,7 +4,7 @@
 //!    says: a copy counts only while the store's last listing, a put or a read of this process has shown the blob.
 //!    [`Store::head`] and [`Store::list`] always ask the store.
 //! 2. Segments, snapshots, bundles, models and marks are cached whole, in blocks. Of containers, which hold data, only
-//!    what is read with [`Store::get_range_cached`] or put with [`Store::put_hashed_cached`] is cached: the container
+//!    what is read with [`Reading::Again`] or put with [`PutOptions::read_again_from`] is cached: the container
 //!    index at the end, the header, and all of a metadata container. So a restore does not wash the index out.
 //! 3. A block that is missing is fetched whole, by one request, while other threads that want it wait.
 //! 4. For a check, which reads every byte more than once, a temporary cache holds whole containers.
@@ -15,18 +15,20 @@
 //! Keys, the configuration, intents and pending entries are never cached.
 
 use std::collections::HashMap;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::SystemTime;
 
 use super::cache_files::{CacheFiles, FragmentName};
 use super::cached_fragments::{
-    ALL, CONTAINER_BLOCK_BYTES, CONTAINERS, CacheableBlob, Fragment, HEAD, HEAD_BYTES, TAIL, WHOLE, WHOLE_BLOCK_BYTES,
+    ALL, CONTAINER_BLOCK_BYTES, CacheableBlob, Fragment, HEAD, HEAD_BYTES, TAIL, WHOLE_BLOCK_BYTES,
 };
 use super::name::check_range;
 use super::recent_containers::RecentContainers;
-use super::{BlobMetadata, ListedBlob, NameOfHash, ReadTwice, Store, blob};
+use super::{
+    BlobKind, BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice,
+    Reading, Sealing, Store, StoreProperties,
+};
 use crate::error::{Error, Result};
 
 /// Longest container that a temporary cache holds whole, and the part of its bound that one may take.
@@ -39,7 +41,7 @@ const BLOCKS_MAX: u64 = 1 << 20;
 /// Threads that fetch different fragments rarely wait for each other with this many locks.
 const LOCKS: usize = 64;
 
-/// Lengths of the blobs of a directory, by the hash in their names.
+/// Lengths of the blobs of a kind, by the hash in their names.
 type Lengths = HashMap<[u8; 32], u64>;
 
 /// See the module.
@@ -50,8 +52,8 @@ pub struct CachedStore<S> {
     container_bytes_max: u64,
     /// Containers that this process has put.
     recent: Option<RecentContainers>,
-    /// The blobs that this process knows to exist, by directory.
-    known: RwLock<HashMap<&'static str, Lengths>>,
+    /// The blobs that this process knows to exist, by kind.
+    known: RwLock<HashMap<BlobKind, Lengths>>,
     fetching: [Mutex<()>; LOCKS],
 }
 
@@ -85,16 +87,16 @@ impl<S: Store> CachedStore<S> {
 
     fn known_len(&self, blob: &CacheableBlob<'_>) -> Option<u64> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        known.get(blob.directory)?.get(&blob.hash).copied()
+        known.get(&blob.kind())?.get(&blob.hash).copied()
     }
 
     fn note(&self, blob: &CacheableBlob<'_>, len: u64) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        known.entry(blob.directory).or_default().insert(blob.hash, len);
+        known.entry(blob.kind()).or_default().insert(blob.hash, len);
     }
 
     /// Notes that a blob is gone, if that is what an error says.
-    fn note_failure(&self, name: &str, error: &Error) {
+    fn note_failure(&self, name: &BlobName, error: &Error) {
         if let (Error::BlobMissing { .. }, Some(blob)) = (error, CacheableBlob::of(name)) {
             self.forget(&blob);
         }
@@ -102,22 +104,22 @@ impl<S: Store> CachedStore<S> {
 
     fn forget(&self, blob: &CacheableBlob<'_>) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        known.get_mut(blob.directory).map(|lengths| lengths.remove(&blob.hash));
+        known.get_mut(&blob.kind()).map(|lengths| lengths.remove(&blob.hash));
     }
 
     /// Notes what a listing of `prefix` shows.
-    fn note_listed(&self, prefix: &str, listed: &[ListedBlob]) {
-        let mut new: HashMap<&'static str, Lengths> = HashMap::new();
+    fn note_listed(&self, prefix: BlobPrefix, listed: &[ListedBlob]) {
+        let mut new: HashMap<BlobKind, Lengths> = HashMap::new();
         for (blob, len) in listed.iter().filter_map(|blob| Some((CacheableBlob::of(&blob.name)?, blob.len))) {
-            new.entry(blob.directory).or_default().insert(blob.hash, len);
+            new.entry(blob.kind()).or_default().insert(blob.hash, len);
         }
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        for directory in WHOLE.into_iter().chain([CONTAINERS]) {
-            let lengths = new.remove(directory).unwrap_or_default();
-            if prefix.is_empty() || prefix == directory {
-                known.insert(directory, lengths);
+        for kind in BlobKind::all() {
+            let lengths = new.remove(&kind).unwrap_or_default();
+            if prefix == BlobPrefix::All || prefix == kind.into() {
+                known.insert(kind, lengths);
             } else {
-                known.entry(directory).or_default().extend(lengths);
+                known.entry(kind).or_default().extend(lengths);
             }
         }
     }
@@ -176,7 +178,7 @@ impl<S: Store> CachedStore<S> {
         if let Some(bytes) = read() {
             return Ok(bytes);
         }
-        let fetched = self.inner.get_range(blob.name, fragment.start, fragment.len as usize);
+        let fetched = self.inner.get_range(blob.name, fragment.start, fragment.len as usize, Reading::Once);
         let mut bytes = fetched.inspect_err(|error| self.note_failure(blob.name, error))?;
         // Parts of a blob are checked by those who read them, and so is all that a check reads.
         if fragment.len < blob_len || fragment.number == ALL || *blake3::hash(&bytes).as_bytes() == blob.hash {
@@ -194,7 +196,7 @@ impl<S: Store> CachedStore<S> {
     }
 
     /// Keeps a blob that this process has put, from byte `from` on.
-    fn keep_put(&self, name: &str, parts: &[&[u8]], from: u64) {
+    fn keep_put(&self, name: &BlobName, parts: &[&[u8]], from: u64) {
         let Some(blob) = CacheableBlob::of(name) else { return };
         let len: u64 = parts.iter().map(|part| part.len() as u64).sum();
         let range = |start: u64, end: u64| {
@@ -221,7 +223,7 @@ impl<S: Store> CachedStore<S> {
     }
 
     /// The whole blob.
-    fn whole(&self, name: &str, bytes_max: u64, get: impl Fn() -> Result<Vec<u8>>) -> Result<Vec<u8>> {
+    fn whole(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
         let blob = CacheableBlob::of(name).filter(|blob| !blob.is_container());
         if let Some(blob) = &blob
             && let Some(len) = self.known_len(blob).filter(|len| *len <= bytes_max)
@@ -229,7 +231,7 @@ impl<S: Store> CachedStore<S> {
         {
             return Ok(bytes);
         }
-        let bytes = get().inspect_err(|error| self.note_failure(name, error))?;
+        let bytes = self.inner.get(name, bytes_max).inspect_err(|error| self.note_failure(name, error))?;
         if let Some(blob) = &blob
             && *blake3::hash(&bytes).as_bytes() == blob.hash
         {
@@ -243,7 +245,7 @@ impl<S: Store> CachedStore<S> {
 struct CachedStream<'a, S> {
     store: &'a CachedStore<S>,
     blob: CacheableBlob<'a>,
-    content: &'a mut dyn Read,
+    content: &'a mut dyn ReadTwice,
     block: Vec<u8>,
     number: u64,
 }
@@ -270,135 +272,82 @@ impl<S: Store> Read for CachedStream<'_, S> {
     }
 }
 
+impl<S: Store> Seek for CachedStream<'_, S> {
+    fn seek(&mut self, position: SeekFrom) -> io::Result<u64> {
+        self.block.clear();
+        self.number = 0;
+        self.content.seek(position)
+    }
+}
+
 impl<S: Store> Store for CachedStore<S> {
-    fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
-        let is_new = self.inner.put_if_absent(name, parts)?;
-        let blob = CacheableBlob::of(name).filter(|blob| is_new && !blob.is_container());
-        if let Some(blob) = blob
-            && parts.iter().fold(&mut blake3::Hasher::new(), |hasher, part| hasher.update(part)).finalize() == blob.hash
-        {
-            self.keep_put(name, parts, 0);
+    fn put(&self, name: NewName<'_>, parts: &[&[u8]], options: PutOptions) -> Result<PutBlob> {
+        let put = self.inner.put(name, parts, options)?;
+        let Some(blob) = CacheableBlob::of(&put.name) else { return Ok(put) };
+        let is_right = || match name {
+            // What is stored under the name may be something else.
+            NewName::Given(_) => put.is_new && NewName::Hashed(blob.kind()).for_parts(parts).hash() == Some(blob.hash),
+            NewName::Hashed(_) => true,
+        };
+        match options.read_again_from {
+            Some(from) if blob.is_container() && is_right() => self.keep_put(&put.name, parts, from),
+            _ if !blob.is_container() && is_right() => self.keep_put(&put.name, parts, 0),
+            _ => {}
         }
-        Ok(is_new)
+        Ok(put)
     }
 
-    fn put_stream_if_absent(&self, name: &str, len: u64, content: &mut dyn Read) -> Result<bool> {
-        let Some(blob) = CacheableBlob::of(name).filter(|blob| !blob.is_container()) else {
-            return self.inner.put_stream_if_absent(name, len, content);
+    fn put_stream(&self, name: NewName<'_>, len: u64, content: &mut dyn ReadTwice) -> Result<PutBlob> {
+        let name = name.for_stream(content)?;
+        let Some(blob) = CacheableBlob::of(&name).filter(|blob| !blob.is_container()) else {
+            return self.inner.put_stream(NewName::Given(&name), len, content);
         };
         let mut stream = CachedStream { store: self, blob, content, block: Vec::new(), number: 0 };
-        let put = self.inner.put_stream_if_absent(name, len, &mut stream);
+        let put = self.inner.put_stream(NewName::Given(&name), len, &mut stream);
         if !stream.block.is_empty() {
             stream.keep();
         }
-        let (blob, blocks) = (CacheableBlob { name, ..stream.blob }, stream.number);
-        if matches!(put, Ok(true)) {
+        let blocks = stream.number;
+        if put.as_ref().is_ok_and(|put| put.is_new) {
             self.note(&blob, len);
         } else {
-            (0..blocks).for_each(|fragment| _ = self.files.remove(FragmentName { blob: name, fragment }));
+            (0..blocks).for_each(|fragment| _ = self.files.remove(FragmentName { blob: &name, fragment }));
         }
         put
     }
 
-    fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
+    fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
         CacheableBlob::of(name).iter().for_each(|blob| self.forget(blob));
         self.inner.overwrite(name, parts)
     }
 
-    fn put_hashed(&self, name_of: NameOfHash, parts: &[&[u8]]) -> Result<[u8; 32]> {
-        let hash = self.inner.put_hashed(name_of, parts)?;
-        let name = name_of(&hash);
-        if CacheableBlob::of(&name).is_some_and(|blob| !blob.is_container()) {
-            self.keep_put(&name, parts, 0);
+    fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
+        self.whole(name, bytes_max)
+    }
+
+    fn get_range(&self, name: &BlobName, offset: u64, len: usize, reading: Reading) -> Result<Vec<u8>> {
+        let from_inner = || {
+            let read = self.inner.get_range(name, offset, len, reading);
+            read.inspect_err(|error| self.note_failure(name, error))
+        };
+        let Some(blob) = CacheableBlob::of(name) else { return from_inner() };
+        if reading == Reading::Again || (reading == Reading::Once && !blob.is_container()) {
+            return self.cached_range(&blob, offset, len)?.map_or_else(from_inner, Ok);
         }
-        Ok(hash)
-    }
-
-    fn put_hashed_cached(&self, name_of: NameOfHash, parts: &[&[u8]], cached_from: u64) -> Result<[u8; 32]> {
-        let hash = self.inner.put_hashed_cached(name_of, parts, cached_from)?;
-        self.keep_put(&name_of(&hash), parts, cached_from);
-        Ok(hash)
-    }
-
-    fn put_stream_hashed(&self, name_of: NameOfHash, len: u64, content: &mut dyn ReadTwice) -> Result<[u8; 32]> {
-        let hash = blob::hash_stream(content)?;
-        self.put_stream_if_absent(&name_of(&hash), len, content)?;
-        Ok(hash)
-    }
-
-    fn get_stored(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
-        self.whole(name, bytes_max, || self.inner.get_stored(name, bytes_max))
-    }
-
-    fn open_stored(&self, name: &str, stored: Vec<u8>) -> Result<Vec<u8>> {
-        self.inner.open_stored(name, stored)
-    }
-
-    fn stored_hash(&self, name: &str, check_stop: &dyn Fn() -> Result<()>) -> Result<[u8; 32]> {
-        match self.container_bytes_max {
-            0 => self.inner.stored_hash(name, check_stop),
-            // The bytes that were, or will be, checked otherwise.
-            _ => blob::stored_hash(self, name, check_stop),
-        }
-    }
-
-    fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
-        self.whole(name, bytes_max, || self.inner.get(name, bytes_max))
-    }
-
-    fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
-        let blob = CacheableBlob::of(name);
-        if let Some(blob) = &blob
-            && let Some(blob_len) = self.known_len(blob)
-            && let Some(all) = self.whole_container(blob, blob_len)
-        {
+        let Some(blob_len) = self.known_len(&blob) else { return from_inner() };
+        // In a temporary cache, also for a check: these bytes were, or will be, checked otherwise.
+        if let Some(all) = self.whole_container(&blob, blob_len) {
             check_range(name, blob_len, offset, len)?;
-            return self.part(blob, blob_len, &all, (offset, len));
+            return self.part(&blob, blob_len, &all, (offset, len));
         }
-        if let Some(blob) = &blob
-            && let Some(recent) = &self.recent
-            && self.known_len(blob).is_some()
-            && let Some(bytes) = recent.read(name, offset, len)
-        {
-            return Ok(bytes);
+        if reading == Reading::FromStore {
+            return from_inner();
         }
-        match blob {
-            Some(blob) if !blob.is_container() => self.get_range_cached(name, offset, len),
-            _ => self.inner.get_range(name, offset, len).inspect_err(|error| self.note_failure(name, error)),
-        }
+        let recent = self.recent.as_ref().and_then(|recent| recent.read(name, offset, len));
+        recent.map_or_else(from_inner, Ok)
     }
 
-    fn get_range_cached(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
-        if let Some(blob) = CacheableBlob::of(name)
-            && let Some(bytes) = self.cached_range(&blob, offset, len)?
-        {
-            return Ok(bytes);
-        }
-        self.inner.get_range_cached(name, offset, len)
-    }
-
-    fn forget_copies(&self, name: &str) -> bool {
-        let Some(blob) = CacheableBlob::of(name) else { return false };
-        let len = self.known_len(&blob).unwrap_or_default();
-        let block = if blob.is_container() { CONTAINER_BLOCK_BYTES } else { WHOLE_BLOCK_BYTES };
-        let remove = |any, fragment| self.files.remove(FragmentName { blob: name, fragment }) | any;
-        let recent = self.recent.as_ref().is_some_and(|recent| recent.forget(name));
-        (0..len.div_ceil(block).min(BLOCKS_MAX)).chain([HEAD, TAIL, ALL]).fold(recent, remove)
-    }
-
-    fn len_of(&self, name: &str) -> Result<Option<u64>> {
-        if let Some(blob) = CacheableBlob::of(name) {
-            if let Some(len) = self.known_len(&blob) {
-                return Ok(Some(len));
-            }
-            let len = self.inner.len_of(name)?;
-            len.into_iter().for_each(|len| self.note(&blob, len));
-            return Ok(len);
-        }
-        self.inner.len_of(name)
-    }
-
-    fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
+    fn head(&self, name: &BlobName) -> Result<Option<BlobMetadata>> {
         let head = self.inner.head(name)?;
         if let Some(blob) = CacheableBlob::of(name) {
             match head {
@@ -409,47 +358,58 @@ impl<S: Store> Store for CachedStore<S> {
         Ok(head)
     }
 
-    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
+    fn len_of(&self, name: &BlobName) -> Result<Option<u64>> {
+        let Some(blob) = CacheableBlob::of(name) else { return self.inner.len_of(name) };
+        if let Some(len) = self.known_len(&blob) {
+            return Ok(Some(len));
+        }
+        let len = self.inner.len_of(name)?;
+        len.into_iter().for_each(|len| self.note(&blob, len));
+        Ok(len)
+    }
+
+    fn list(&self, prefix: BlobPrefix) -> Result<Vec<ListedBlob>> {
         let listed = self.inner.list(prefix)?;
         self.note_listed(prefix, &listed);
         Ok(listed)
     }
 
-    fn delete(&self, name: &str) -> Result<()> {
+    fn delete(&self, name: &BlobName, durable: Durable) -> Result<()> {
         CacheableBlob::of(name).iter().for_each(|blob| self.forget(blob));
-        self.inner.delete(name)
+        self.inner.delete(name, durable)
     }
 
-    fn delete_unsynced(&self, name: &str) -> Result<()> {
-        CacheableBlob::of(name).iter().for_each(|blob| self.forget(blob));
-        self.inner.delete_unsynced(name)
+    fn sync_deletions(&self, names: &[BlobName]) -> Result<()> {
+        self.inner.sync_deletions(names)
     }
 
-    fn locked_until(&self, name: &str) -> Result<Option<SystemTime>> {
-        self.inner.locked_until(name)
+    fn other_copy(&self, name: &BlobName) -> bool {
+        let Some(blob) = CacheableBlob::of(name) else { return self.inner.other_copy(name) };
+        let len = self.known_len(&blob).unwrap_or_default();
+        let block = if blob.is_container() { CONTAINER_BLOCK_BYTES } else { WHOLE_BLOCK_BYTES };
+        let remove = |any, fragment| self.files.remove(FragmentName { blob: name, fragment }) | any;
+        let recent = self.recent.as_ref().is_some_and(|recent| recent.forget(name));
+        let any = (0..len.div_ceil(block).min(BLOCKS_MAX)).chain([HEAD, TAIL, ALL]).fold(recent, remove);
+        any || self.inner.other_copy(name)
     }
 
-    fn lock(&self, name: &str, until: SystemTime) -> Result<()> {
-        self.inner.lock(name, until)
+    fn properties(&self) -> StoreProperties {
+        self.inner.properties()
     }
 
-    fn location(&self) -> String {
-        self.inner.location()
+    fn locks(&self) -> Option<&dyn Locks> {
+        self.inner.locks()
     }
 
-    fn local_path(&self) -> Option<&Path> {
-        self.inner.local_path()
-    }
-
-    fn requests_max(&self) -> usize {
-        self.inner.requests_max()
+    fn sealing(&self) -> Option<&dyn Sealing> {
+        self.inner.sealing()
     }
 
     fn is_unused(&self) -> Result<bool> {
         self.inner.is_unused()
     }
 
-    fn puts_exclusively(&self, name: &str) -> Result<bool> {
+    fn puts_exclusively(&self, name: &BlobName) -> Result<bool> {
         self.inner.puts_exclusively(name)
     }
 

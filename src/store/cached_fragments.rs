@@ -1,12 +1,7 @@
 //! Which blobs the cache of a remote store keeps, and how it cuts them into fragments.
 
 use super::cache_files::FragmentName;
-use crate::types::unhex;
-
-/// Directories whose blobs are cached whole.
-pub(super) const WHOLE: [&str; 5] = ["index", "snapshots", "bundles", "models", "marks"];
-/// The directory of containers.
-pub(super) const CONTAINERS: &str = "containers";
+use super::kind::{BlobKind, BlobName, CacheUse};
 
 /// Bytes of a block of a blob that is cached whole.
 pub(super) const WHOLE_BLOCK_BYTES: u64 = 8 << 20;
@@ -24,11 +19,10 @@ pub(super) const TAIL: u64 = u64::MAX - 1;
 pub(super) const ALL: u64 = u64::MAX - 2;
 
 /// A blob that is cached.
+#[derive(Clone, Copy)]
 pub(super) struct CacheableBlob<'a> {
-    /// Its first directory.
-    pub(super) directory: &'static str,
     /// Its name.
-    pub(super) name: &'a str,
+    pub(super) name: &'a BlobName,
     /// The hash in its name.
     pub(super) hash: [u8; 32],
 }
@@ -46,15 +40,19 @@ pub(super) struct Fragment {
 
 impl<'a> CacheableBlob<'a> {
     /// `None` for blobs that are not cached.
-    pub(super) fn of(name: &'a str) -> Option<Self> {
-        let (first, last) = (name.split('/').next()?, name.rsplit('/').next()?);
-        let directory = WHOLE.into_iter().chain([CONTAINERS]).find(|directory| *directory == first)?;
-        Some(CacheableBlob { directory, name, hash: unhex(last)? })
+    pub(super) fn of(name: &'a BlobName) -> Option<Self> {
+        let hash = name.hash().filter(|_| name.kind().cache_use() != CacheUse::Never)?;
+        Some(CacheableBlob { name, hash })
+    }
+
+    /// What it is.
+    pub(super) fn kind(&self) -> BlobKind {
+        self.name.kind()
     }
 
     /// Whether it is a container.
     pub(super) fn is_container(&self) -> bool {
-        self.directory == CONTAINERS
+        self.kind().cache_use() == CacheUse::Container
     }
 
     /// The name of a fragment of it.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::*;
 use crate::crypto::{CipherSuite, Keyring, SecretKey};
-use crate::store::{CountingStore, MemoryStore, SealedStore, contract, read_again};
-use crate::types::hex;
+use crate::store::named;
+use crate::store::{CountingStore, MemoryStore, SealedStore, StoreExt, contract, read_again};
 
 type Counted = Arc<CountingStore<Arc<MemoryStore>>>;
 
@@ -42,12 +42,10 @@ fn bytes(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|at| (at / 3) as u8 ^ seed).collect()
 }
 
-fn segment_name(hash: &[u8; 32]) -> String {
-    format!("index/{}", hex(hash))
-}
-
-fn container_name(hash: &[u8; 32]) -> String {
-    format!("containers/{:02x}/{}", hash[0], hex(hash))
+/// Puts a container whose bytes from `from` on will be read again.
+fn put_cached(store: &impl Store, parts: &[&[u8]], from: u64) -> BlobName {
+    let options = PutOptions { read_again_from: Some(from) };
+    store.put(NewName::Hashed(BlobKind::Container), parts, options).unwrap().name
 }
 
 #[test]
@@ -59,13 +57,13 @@ fn meets_the_contract() {
 fn a_segment_is_fetched_by_one_request_and_later_processes_need_none() {
     let fixture = Fixture::new();
     let whole = bytes(200_000, 1);
-    let name = segment_name(&fixture.memory.put_hashed(segment_name, &[&whole]).unwrap());
+    let name = fixture.memory.put_hashed(BlobKind::Segment, &[&whole]).unwrap();
     for requests in [1, 0] {
         let store = fixture.open();
-        store.list("index").unwrap();
+        store.list(BlobKind::Segment.into()).unwrap();
         let before = fixture.reads();
         for offset in (0..190_000).step_by(4096) {
-            assert_eq!(store.get_range(&name, offset, 5000).unwrap(), whole[offset as usize..][..5000]);
+            assert_eq!(store.get_range(&name, offset, 5000, Reading::Once).unwrap(), whole[offset as usize..][..5000]);
         }
         assert_eq!(store.len_of(&name).unwrap(), Some(200_000));
         assert_eq!(fixture.reads() - before, requests);
@@ -78,20 +76,23 @@ fn what_was_put_is_not_read_from_the_store() {
     let whole = bytes(20 << 20, 2);
     let store = fixture.open();
     let (head, tail) = whole.split_at(7_000_000);
-    let segment = segment_name(&store.put_stream_hashed(segment_name, 20 << 20, &mut io::Cursor::new(&whole)).unwrap());
-    let snapshot = |hash: &[u8; 32]| format!("snapshots/{}", hex(hash));
-    let small = snapshot(&store.put_hashed(snapshot, &[b"a", b"b"]).unwrap());
+    let stream = &mut io::Cursor::new(&whole);
+    let segment = store.put_stream(NewName::Hashed(BlobKind::Segment), 20 << 20, stream).unwrap().name;
+    let small = store.put_hashed(BlobKind::Snapshot, &[b"a", b"b"]).unwrap();
     let index_at = (20 << 20) - 300_000;
-    let container = container_name(&store.put_hashed_cached(container_name, &[head, tail], index_at).unwrap());
+    let container = put_cached(&store, &[head, tail], index_at);
     drop(store);
     let store = fixture.open();
-    store.list("").unwrap();
+    store.list(BlobPrefix::All).unwrap();
     let before = fixture.reads();
     assert!(store.get(&segment, 20 << 20).unwrap() == whole);
-    assert_eq!(store.get_range(&segment, (8 << 20) - 1, 2).unwrap(), whole[(8 << 20) - 1..][..2]);
+    assert_eq!(store.get_range(&segment, (8 << 20) - 1, 2, Reading::Once).unwrap(), whole[(8 << 20) - 1..][..2]);
     assert_eq!(store.get(&small, 2).unwrap(), b"ab");
     for (start, len) in [(index_at, 300_000), (0, 64), (64, 16_400), ((20 << 20) - 64, 64)] {
-        assert!(store.get_range_cached(&container, start, len).unwrap() == whole[start as usize..][..len], "{start}");
+        assert!(
+            store.get_range(&container, start, len, Reading::Again).unwrap() == whole[start as usize..][..len],
+            "{start}"
+        );
     }
     assert_eq!(fixture.reads(), before);
 }
@@ -100,12 +101,12 @@ fn what_was_put_is_not_read_from_the_store() {
 fn reads_of_data_are_not_kept() {
     let fixture = Fixture::new();
     let whole = bytes(9 << 20, 3);
-    let name = container_name(&fixture.memory.put_hashed(container_name, &[&whole]).unwrap());
+    let name = fixture.memory.put_hashed(BlobKind::Container, &[&whole]).unwrap();
     let store = fixture.open();
-    store.list("containers").unwrap();
+    store.list(BlobKind::Container.into()).unwrap();
     for _ in 0..2 {
         let before = fixture.reads();
-        assert!(store.get_range(&name, 100, 1 << 20).unwrap() == whole[100..][..1 << 20]);
+        assert!(store.get_range(&name, 100, 1 << 20, Reading::Once).unwrap() == whole[100..][..1 << 20]);
         assert_eq!(fixture.reads() - before, 1);
     }
     assert_eq!(fixture.files(), [] as [PathBuf; 0]);
@@ -116,21 +117,21 @@ fn any_kept_range_of_a_container_is_right_and_read_once() {
     let fixture = Fixture::new();
     for len in [10usize, 100_000, 200_000, 1 << 20, (9 << 20) + 5, (20 << 20) + 1] {
         let whole = bytes(len, len as u8);
-        let name = container_name(&fixture.memory.put_hashed(container_name, &[&whole]).unwrap());
+        let name = fixture.memory.put_hashed(BlobKind::Container, &[&whole]).unwrap();
         let store = fixture.open();
-        store.list("containers").unwrap();
+        store.list(BlobKind::Container.into()).unwrap();
         let ends = [0, 1, 64, 16_464, 32 << 10, 4 << 20, 8 << 20, len / 2, len - 1, len];
         let ranges: Vec<(usize, usize)> =
             ends.iter().flat_map(|start| ends.map(|end| (*start, end))).filter(|(s, e)| s <= e && *e <= len).collect();
         for round in 0..2 {
             let before = fixture.reads();
             for (start, end) in &ranges {
-                let read = store.get_range_cached(&name, *start as u64, end - start).unwrap();
+                let read = store.get_range(&name, *start as u64, end - start, Reading::Again).unwrap();
                 assert!(read == whole[*start..*end], "{start}..{end} of {len}");
             }
             assert!(round == 0 || fixture.reads() == before, "{len}: {} reads", fixture.reads() - before);
         }
-        assert!(store.get_range_cached(&name, 1, len).is_err(), "beyond the end");
+        assert!(store.get_range(&name, 1, len, Reading::Again).is_err(), "beyond the end");
     }
 }
 
@@ -139,15 +140,15 @@ fn a_blob_that_the_store_does_not_list_is_not_there() {
     let fixture = Fixture::new();
     let store = fixture.open();
     let whole = bytes(100_000, 4);
-    let name = container_name(&store.put_hashed_cached(container_name, &[&whole], 0).unwrap());
-    let segment = segment_name(&store.put_hashed(segment_name, &[&whole]).unwrap());
+    let name = put_cached(&store, &[&whole], 0);
+    let segment = store.put_hashed(BlobKind::Segment, &[&whole]).unwrap();
     // Another process prunes.
-    fixture.memory.delete(&name).unwrap();
-    fixture.memory.delete(&segment).unwrap();
-    assert!(store.list("").unwrap().is_empty() && store.head(&name).unwrap().is_none());
+    fixture.memory.delete(&name, Durable::OnReturn).unwrap();
+    fixture.memory.delete(&segment, Durable::OnReturn).unwrap();
+    assert!(store.list(BlobPrefix::All).unwrap().is_empty() && store.head(&name).unwrap().is_none());
     for store in [store, fixture.open()] {
         for name in [&name, &segment] {
-            assert!(matches!(store.get_range_cached(name, 0, 10), Err(Error::BlobMissing { .. })), "{name}");
+            assert!(matches!(store.get_range(name, 0, 10, Reading::Again), Err(Error::BlobMissing { .. })), "{name}");
             assert!(matches!(store.get(name, 1 << 20), Err(Error::BlobMissing { .. })), "{name}");
             assert_eq!(store.len_of(name).unwrap(), None);
         }
@@ -160,7 +161,7 @@ fn damaged_and_deleted_copies_are_fetched_again() {
     let fixture = Fixture::new();
     let whole = bytes(300_000, 5);
     let store = fixture.open();
-    let name = segment_name(&store.put_hashed(segment_name, &[&whole]).unwrap());
+    let name = store.put_hashed(BlobKind::Segment, &[&whole]).unwrap();
     for damage in 0..4 {
         for file in fixture.files() {
             let mut copy = std::fs::read(&file).unwrap();
@@ -186,11 +187,11 @@ fn damaged_and_deleted_copies_are_fetched_again() {
 #[test]
 fn a_copy_of_damaged_bytes_is_not_kept() {
     let fixture = Fixture::new();
-    let name = segment_name(blake3::hash(b"right").as_bytes());
+    let name = BlobName::hashed(BlobKind::Segment, blake3::hash(b"right").as_bytes());
     fixture.memory.put_if_absent(&name, &[b"wrong"]).unwrap();
     let store = fixture.open();
-    store.list("index").unwrap();
-    assert_eq!(store.get_range(&name, 0, 5).unwrap(), b"wrong");
+    store.list(BlobKind::Segment.into()).unwrap();
+    assert_eq!(store.get_range(&name, 0, 5, Reading::Once).unwrap(), b"wrong");
     assert_eq!(fixture.files(), [] as [PathBuf; 0]);
     fixture.memory.replace(&name, b"right");
     assert_eq!(store.get(&name, 5).unwrap(), b"right");
@@ -201,11 +202,11 @@ fn short_lived_and_secret_blobs_are_never_kept() {
     let fixture = Fixture::new();
     let store = fixture.open();
     for directory in ["keys", "intents", "pending", "config"] {
-        let name = format!("{directory}/{}", hex(blake3::hash(b"text").as_bytes()));
+        let name = named(&format!("{directory}/{}", blake3::hash(b"text").to_hex()));
         store.put_if_absent(&name, &[b"text"]).unwrap();
-        store.list("").unwrap();
+        store.list(BlobPrefix::All).unwrap();
         assert_eq!(store.get(&name, 10).unwrap(), b"text");
-        assert_eq!(store.get_range_cached(&name, 1, 2).unwrap(), b"ex");
+        assert_eq!(store.get_range(&name, 1, 2, Reading::Again).unwrap(), b"ex");
     }
     assert_eq!(fixture.files(), [] as [PathBuf; 0]);
 }
@@ -218,17 +219,20 @@ fn the_copies_of_an_encrypted_store_are_sealed_and_serve_it() {
     let whole = vec![b'x'; 3 << 20];
     let store = open();
     let names = [
-        segment_name(&store.put_hashed(segment_name, &[&whole]).unwrap()),
-        container_name(&store.put_hashed_cached(container_name, &[&whole], 0).unwrap()),
-        container_name(&store.put_hashed_cached(container_name, &[&whole], (3 << 20) - 40_000).unwrap()),
+        store.put_hashed(BlobKind::Segment, &[&whole]).unwrap(),
+        put_cached(&store, &[&whole], 0),
+        put_cached(&store, &[&whole], (3 << 20) - 40_000),
     ];
     let store = open();
-    store.list("").unwrap();
+    store.list(BlobPrefix::All).unwrap();
     let before = fixture.reads();
     for name in &names {
         for (offset, len) in [(0, 64), ((3 << 20) - 64, 64), ((3 << 20) - 40_000, 40_000)] {
             assert_eq!(store.len_of(name).unwrap(), Some(3 << 20));
-            assert!(store.get_range_cached(name, offset, len).unwrap() == whole[offset as usize..][..len], "{name}");
+            assert!(
+                store.get_range(name, offset, len, Reading::Again).unwrap() == whole[offset as usize..][..len],
+                "{name}"
+            );
         }
     }
     assert_eq!(fixture.reads(), before);
@@ -242,9 +246,9 @@ fn the_copies_of_an_encrypted_store_are_sealed_and_serve_it() {
 fn threads_that_want_one_block_send_one_request() {
     let fixture = Fixture::new();
     let whole = bytes(1 << 20, 6);
-    let name = segment_name(&fixture.memory.put_hashed(segment_name, &[&whole]).unwrap());
+    let name = fixture.memory.put_hashed(BlobKind::Segment, &[&whole]).unwrap();
     let store = fixture.open();
-    store.list("index").unwrap();
+    store.list(BlobKind::Segment.into()).unwrap();
     let before = fixture.reads();
     std::thread::scope(|scope| {
         for _ in 0..8 {
@@ -257,10 +261,10 @@ fn threads_that_want_one_block_send_one_request() {
 #[test]
 fn a_temporary_cache_begins_empty_and_leaves_nothing() {
     let fixture = Fixture::new();
-    let name = segment_name(&fixture.open().put_hashed(segment_name, &[b"text"]).unwrap());
+    let name = fixture.open().put_hashed(BlobKind::Segment, &[b"text"]).unwrap();
     let directory = fixture.directory.path().join("blobs");
     let store = CachedStore::temporary(fixture.counted.clone(), directory.clone(), 1 << 20);
-    store.list("index").unwrap();
+    store.list(BlobKind::Segment.into()).unwrap();
     for requests in [1, 0] {
         let before = fixture.reads();
         store.get(&name, 10).unwrap();
@@ -274,20 +278,20 @@ fn a_temporary_cache_begins_empty_and_leaves_nothing() {
 fn a_temporary_cache_reads_each_container_by_one_request_even_if_it_is_damaged() {
     let fixture = Fixture::new();
     let whole = bytes(3 << 20, 7);
-    let name = container_name(&fixture.memory.put_hashed(container_name, &[&whole]).unwrap());
-    let damaged = container_name(blake3::hash(b"other").as_bytes());
+    let name = fixture.memory.put_hashed(BlobKind::Container, &[&whole]).unwrap();
+    let damaged = BlobName::hashed(BlobKind::Container, blake3::hash(b"other").as_bytes());
     fixture.memory.put_if_absent(&damaged, &[&whole]).unwrap();
     let store = CachedStore::temporary(fixture.counted.clone(), fixture.directory.path().join("fresh"), 1 << 30);
-    store.list("containers").unwrap();
+    store.list(BlobKind::Container.into()).unwrap();
     for name in [&name, &damaged] {
         let before = fixture.reads();
         for offset in (0..3 << 20).step_by(100_000) {
             let len = (whole.len() - offset).min(150_000);
-            assert!(store.get_range(name, offset as u64, len).unwrap() == whole[offset..][..len]);
-            assert!(store.get_range_cached(name, offset as u64, len).unwrap() == whole[offset..][..len]);
+            assert!(store.get_range(name, offset as u64, len, Reading::Once).unwrap() == whole[offset..][..len]);
+            assert!(store.get_range(name, offset as u64, len, Reading::Again).unwrap() == whole[offset..][..len]);
         }
         assert_eq!(store.stored_hash(name, &|| Ok(())).unwrap(), *blake3::hash(&whole).as_bytes());
-        assert!(store.get_range(name, 1, whole.len()).is_err());
+        assert!(store.get_range(name, 1, whole.len(), Reading::Once).is_err());
         assert_eq!(fixture.reads() - before, 1);
     }
 }
@@ -296,13 +300,13 @@ fn a_temporary_cache_reads_each_container_by_one_request_even_if_it_is_damaged()
 fn a_copy_whose_bytes_were_wrong_on_the_way_is_read_again() {
     let fixture = Fixture::new();
     let whole = bytes(20 << 20, 9);
-    for name_of in [segment_name as NameOfHash, container_name] {
-        let name = name_of(&fixture.memory.put_hashed(name_of, &[&whole]).unwrap());
+    for kind in [BlobKind::Segment, BlobKind::Container] {
+        let name = fixture.memory.put_hashed(kind, &[&whole]).unwrap();
         let mut wrong = whole.clone();
         let at = whole.len() - 50;
         wrong[at] ^= 1;
         let read = |store: &CachedStore<Counted>| {
-            let bytes = store.get_range_cached(&name, at as u64, 10)?;
+            let bytes = store.get_range(&name, at as u64, 10, Reading::Again)?;
             if bytes == whole[at..at + 10] {
                 return Ok(bytes);
             }
@@ -311,7 +315,7 @@ fn a_copy_whose_bytes_were_wrong_on_the_way_is_read_again() {
         // The store, or the network, gives other bytes once.
         fixture.memory.replace(&name, &wrong);
         let store = fixture.open();
-        store.list("").unwrap();
+        store.list(BlobPrefix::All).unwrap();
         assert!(read(&store).is_err());
         fixture.memory.replace(&name, &whole);
         assert!(read(&store).is_err(), "{name}: this test must begin with a wrong copy");
@@ -319,6 +323,6 @@ fn a_copy_whose_bytes_were_wrong_on_the_way_is_read_again() {
         assert!(read(&store).is_ok() && !fixture.files().is_empty());
         // Damage in the store stays damage.
         fixture.memory.replace(&name, &wrong);
-        assert!(store.forget_copies(&name) && read_again(&store, &name, || read(&store)).is_err());
+        assert!(store.other_copy(&name) && read_again(&store, &name, || read(&store)).is_err());
     }
 }

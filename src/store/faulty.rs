@@ -4,11 +4,10 @@
 //! 2. [`InjectedFault`] selects the operation that fails and how. All others pass through.
 //! 3. A test repeats its work with `operation` = 0, 1, 2 … until [`FaultyStore::operations`] stays below it.
 
-use std::io::{self, Read};
-use std::path::Path;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{BlobMetadata, ListedBlob, Store};
+use super::{ObservedStore, Store, StoreCall, StoreObserver};
 use crate::error::{Error, Result};
 
 /// The operation that fails, and how.
@@ -38,143 +37,92 @@ pub enum InjectedFault {
 }
 
 /// A store with one [`InjectedFault`].
+pub type FaultyStore<S> = ObservedStore<S, FaultCounter>;
+
+/// Counts operations until the one that fails.
 #[derive(Debug)]
-pub struct FaultyStore<S> {
-    inner: S,
+pub struct FaultCounter {
     fault: InjectedFault,
     operations: AtomicU64,
     puts: AtomicU64,
+    /// The operation with the put that is cut.
+    truncated: AtomicU64,
 }
 
-impl<S> FaultyStore<S> {
+impl<S: Store> FaultyStore<S> {
     /// Wraps `inner`.
     pub fn new(inner: S, fault: InjectedFault) -> Self {
-        FaultyStore { inner, fault, operations: AtomicU64::new(0), puts: AtomicU64::new(0) }
+        let (operations, puts, truncated) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(u64::MAX));
+        ObservedStore::with(inner, FaultCounter { fault, operations, puts, truncated })
     }
 
     /// Operations begun so far.
     pub fn operations(&self) -> u64 {
-        self.operations.load(Ordering::SeqCst)
-    }
-
-    /// The wrapped store.
-    pub fn inner(&self) -> &S {
-        &self.inner
-    }
-
-    fn operate<T>(&self, action: &'static str, name: &str, operation: impl FnOnce() -> Result<T>) -> Result<T> {
-        let number = self.operations.fetch_add(1, Ordering::SeqCst);
-        let took_effect = match self.fault {
-            InjectedFault::Fail { operation, took_effect } if number == operation => took_effect,
-            InjectedFault::PowerCut { operation, took_effect } if number >= operation => {
-                took_effect && number == operation
-            }
-            _ => return operation(),
-        };
-        if took_effect {
-            operation()?;
-        }
-        Err(Error::io(action, name, io::Error::other("injected fault")))
+        self.observer.operations.load(Ordering::SeqCst)
     }
 }
 
-impl<S: Store> Store for FaultyStore<S> {
-    fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
-        let put = self.puts.fetch_add(1, Ordering::SeqCst);
-        self.operate("write", name, || {
-            if self.fault == (InjectedFault::Truncate { put }) {
-                let whole = parts.concat();
-                let (half, _) = whole.split_at(whole.len() / 2);
-                return self.inner.put_if_absent(name, &[half]);
+impl FaultCounter {
+    /// Whether the operation with this number fails, and whether it is done all the same.
+    fn fails(&self, number: u64) -> Option<bool> {
+        match self.fault {
+            InjectedFault::Fail { operation, took_effect } if number == operation => Some(took_effect),
+            InjectedFault::PowerCut { operation, took_effect } if number >= operation => {
+                Some(took_effect && number == operation)
             }
-            self.inner.put_if_absent(name, parts)
-        })
+            _ => None,
+        }
     }
+}
 
-    fn put_stream_if_absent(&self, name: &str, len: u64, content: &mut dyn Read) -> Result<bool> {
-        let put = self.puts.fetch_add(1, Ordering::SeqCst);
-        self.operate("write", name, || {
+fn injected(call: StoreCall, name: &str) -> Error {
+    Error::io(call.action(), name, io::Error::other("injected fault"))
+}
+
+impl StoreObserver for FaultCounter {
+    fn before(&self, call: StoreCall, name: &str) -> Result<u64> {
+        let number = self.operations.fetch_add(1, Ordering::SeqCst);
+        if matches!(call, StoreCall::Put | StoreCall::PutStream | StoreCall::Overwrite) {
+            let put = self.puts.fetch_add(1, Ordering::SeqCst);
             if self.fault == (InjectedFault::Truncate { put }) {
-                return self.inner.put_stream_if_absent(name, len / 2, &mut content.take(len / 2));
+                self.truncated.store(number, Ordering::SeqCst);
             }
-            self.inner.put_stream_if_absent(name, len, content)
-        })
+        }
+        match self.fails(number) {
+            Some(false) => Err(injected(call, name)),
+            _ => Ok(number),
+        }
     }
 
-    fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
-        self.puts.fetch_add(1, Ordering::SeqCst);
-        self.operate("write", name, || self.inner.overwrite(name, parts))
+    fn after(&self, call: StoreCall, name: &str, number: u64, _bytes: u64) -> Result<()> {
+        if self.fails(number).is_some() { Err(injected(call, name)) } else { Ok(()) }
     }
 
-    fn overwrite_stored(&self, name: &str, stored: &[u8]) -> Result<()> {
-        self.puts.fetch_add(1, Ordering::SeqCst);
-        self.operate("write", name, || self.inner.overwrite_stored(name, stored))
-    }
-
-    fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
-        self.operate("read", name, || self.inner.get(name, bytes_max))
-    }
-
-    fn forget_copies(&self, name: &str) -> bool {
-        self.inner.forget_copies(name)
-    }
-
-    fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
-        self.operate("read", name, || self.inner.get_range(name, offset, len))
-    }
-
-    fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
-        self.operate("inspect", name, || self.inner.head(name))
-    }
-
-    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
-        self.operate("list", prefix, || self.inner.list(prefix))
-    }
-
-    fn delete(&self, name: &str) -> Result<()> {
-        self.operate("delete", name, || self.inner.delete(name))
-    }
-
-    fn location(&self) -> String {
-        self.inner.location()
-    }
-
-    fn local_path(&self) -> Option<&Path> {
-        self.inner.local_path()
-    }
-
-    fn requests_max(&self) -> usize {
-        self.inner.requests_max()
-    }
-
-    fn is_unused(&self) -> Result<bool> {
-        self.operate("list", "", || self.inner.is_unused())
-    }
-
-    fn puts_exclusively(&self, name: &str) -> Result<bool> {
-        self.inner.puts_exclusively(name)
-    }
-
-    fn clean_temporaries(&self) -> Result<usize> {
-        self.operate("clean", "", || self.inner.clean_temporaries())
+    fn stored_len(&self, number: u64, len: u64) -> u64 {
+        if self.truncated.load(Ordering::SeqCst) == number { len / 2 } else { len }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{MemoryStore, contract};
+    use crate::store::{BlobName, BlobPrefix, MemoryStore, StoreExt, contract};
 
     #[test]
     fn meets_the_contract_without_a_fault() {
         contract::check(&FaultyStore::new(MemoryStore::new(), InjectedFault::None));
     }
 
+    fn name(text: &str) -> BlobName {
+        BlobName::parse(text).expect("a name")
+    }
+
     /// Puts three blobs and ignores errors. Returns which puts reported success and which blobs exist.
     fn put_three(fault: InjectedFault) -> (Vec<bool>, Vec<String>, FaultyStore<MemoryStore>) {
         let store = FaultyStore::new(MemoryStore::new(), fault);
-        let reported = ["a", "b", "c"].map(|name| store.put_if_absent(name, &[b"12", b"34"]).is_ok());
-        let stored = store.inner().list("").expect("lists").into_iter().map(|listed| listed.name).collect();
+        let reported = ["a", "b", "c"].map(|text| store.put_if_absent(&name(text), &[b"12", b"34"]).is_ok());
+        let stored =
+            store.inner().list(BlobPrefix::All).expect("lists").into_iter().map(|listed| listed.name.into()).collect();
         (reported.to_vec(), stored, store)
     }
 
@@ -191,7 +139,7 @@ mod tests {
     fn all_operations_fail_after_a_power_cut() {
         let (reported, stored, store) = put_three(InjectedFault::PowerCut { operation: 1, took_effect: true });
         assert_eq!((reported, stored), (vec![true, false, false], vec!["a".into(), "b".into()]));
-        let error = store.get("a", 10).expect_err("no power").to_string();
+        let error = store.get(&name("a"), 10).expect_err("no power").to_string();
         assert_eq!(error, "cannot read a: injected fault");
     }
 
@@ -200,7 +148,7 @@ mod tests {
         let (reported, _, store) = put_three(InjectedFault::Truncate { put: 2 });
         assert_eq!(reported, [true; 3]);
         assert_eq!(
-            (store.get("b", 10).expect("reads"), store.get("c", 10).expect("reads")),
+            (store.get(&name("b"), 10).expect("reads"), store.get(&name("c"), 10).expect("reads")),
             (b"1234".to_vec(), b"12".to_vec())
         );
     }

@@ -24,27 +24,21 @@ use rustix::io::{pread, retry_on_intr};
 
 use super::disk::{create_directory, remove_file, sync_directory};
 use super::local_listing::{is_absent, is_behind_link, is_lost_data, list_directory};
-use super::name::{KEY_SLOTS, TEMPORARY_PREFIX, check_len, check_name, check_prefix, check_range, is_slot_id, missing};
+use super::name::{TEMPORARY_PREFIX, check_len, check_range, is_slot_id, missing};
 use super::temporary::{Temporary, clean, is_temporary_name};
-use super::{BlobMetadata, ListedBlob, Store};
+use super::{
+    BlobKind, BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice,
+    Reading, Sealing, Store, StoreProperties,
+};
 use crate::error::{Error, Result};
 
 /// Files kept open for ranged reads.
 const OPEN_FILES_MAX: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
 
-/// Makes it durable that the blobs `names` were deleted with [`Store::delete_unsynced`], and that those of them which
-/// are missing stay so. A remote store has deleted them when it says so.
-///
-/// # Errors
-/// [`Error::Io`] if a directory cannot be synced.
-pub fn sync_deletions(store: &dyn Store, names: &[String]) -> Result<()> {
-    store.local_path().map_or(Ok(()), |root| sync_parents(root, names))
-}
-
 /// Syncs the directories of the blobs `names` of the store in `root`, each once, as far as they exist.
-fn sync_parents(root: &Path, names: &[impl AsRef<str>]) -> Result<()> {
+fn sync_parents(root: &Path, names: &[BlobName]) -> Result<()> {
     let directories: HashSet<PathBuf> =
-        names.iter().filter_map(|name| root.join(name.as_ref()).parent().map(Path::to_path_buf)).collect();
+        names.iter().filter_map(|name| root.join(name).parent().map(Path::to_path_buf)).collect();
     directories.iter().try_for_each(|directory| match sync_directory(directory) {
         Err(error) if is_absent(&error) => Ok(()),
         synced => synced.map_err(|error| Error::io("sync", directory, error)),
@@ -58,7 +52,7 @@ type FillFile<'a> = &'a mut dyn FnMut(&Temporary) -> std::io::Result<()>;
 #[derive(Debug)]
 pub struct LocalStore {
     root: PathBuf,
-    open_files: Mutex<LruCache<String, Arc<File>>>,
+    open_files: Mutex<LruCache<BlobName, Arc<File>>>,
     durable_directories: Mutex<HashSet<PathBuf>>,
 }
 
@@ -98,9 +92,8 @@ impl LocalStore {
         Self::open(root)
     }
 
-    fn path(&self, name: &str) -> Result<PathBuf> {
-        check_name(name)?;
-        Ok(self.root.join(name))
+    fn path(&self, name: &BlobName) -> PathBuf {
+        self.root.join(name)
     }
 
     /// Lets `fill` write a file and publishes it as `path`. Returns `false` if `path` exists.
@@ -121,8 +114,8 @@ impl LocalStore {
     }
 
     /// Stores what `fill` writes, unless there is a blob of that name. Durable on return.
-    fn put(&self, name: &str, fill: FillFile<'_>) -> Result<bool> {
-        let path = self.path(name)?;
+    fn put_file(&self, name: &BlobName, fill: FillFile<'_>) -> Result<bool> {
+        let path = self.path(name);
         let directory = path.parent().unwrap_or(&self.root);
         let new = match fs::symlink_metadata(&path) {
             Ok(_) => {
@@ -156,7 +149,7 @@ impl LocalStore {
     }
 
     /// The error of a failed read of blob `name` at byte `offset`: damage if the device lost the data.
-    fn read_failed(&self, action: &'static str, name: &str, offset: u64, error: std::io::Error) -> Error {
+    fn read_failed(&self, action: &'static str, name: &BlobName, offset: u64, error: std::io::Error) -> Error {
         if is_lost_data(&error) {
             return Error::Unreadable { what: name.into(), offset, source: error };
         }
@@ -164,8 +157,8 @@ impl LocalStore {
     }
 
     /// Opens a blob and returns its length. Only a regular file is a blob.
-    fn open_file(&self, name: &str) -> Result<(File, u64)> {
-        let path = self.path(name)?;
+    fn open_file(&self, name: &BlobName) -> Result<(File, u64)> {
+        let path = self.path(name);
         // Without waiting for the other end of a pipe.
         let opened = File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(&path);
         let file = match opened {
@@ -182,7 +175,7 @@ impl LocalStore {
     }
 
     /// Returns a blob from the cache of open files, with its length.
-    fn cached_file(&self, name: &str) -> Result<(Arc<File>, u64)> {
+    fn cached_file(&self, name: &BlobName) -> Result<(Arc<File>, u64)> {
         let files = || self.open_files.lock().unwrap_or_else(PoisonError::into_inner);
         let cached = files().get(name).cloned();
         if let Some(file) = cached {
@@ -194,7 +187,7 @@ impl LocalStore {
         }
         let (file, len) = self.open_file(name)?;
         let file = Arc::new(file);
-        files().put(name.into(), Arc::clone(&file));
+        files().put(name.clone(), Arc::clone(&file));
         Ok((file, len))
     }
 }
@@ -208,7 +201,7 @@ fn is_regular(path: &Path) -> bool {
 fn is_leftover(entry: &fs::DirEntry) -> bool {
     let is_own = match entry.file_name().to_str() {
         Some(TEMPORARY_PREFIX) => is_temporary_name,
-        Some(KEY_SLOTS) => |name: &OsStr| name.to_str().is_some_and(is_slot_id),
+        Some(name) if name == BlobKind::Key.directory() => |name: &OsStr| name.to_str().is_some_and(is_slot_id),
         _ => return false,
     };
     entry.file_type().is_ok_and(|kind| kind.is_dir())
@@ -217,19 +210,23 @@ fn is_leftover(entry: &fs::DirEntry) -> bool {
 }
 
 impl Store for LocalStore {
-    fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
-        self.put(name, &mut |temporary| temporary.write(parts))
+    fn put(&self, name: NewName<'_>, parts: &[&[u8]], _: PutOptions) -> Result<PutBlob> {
+        let name = name.for_parts(parts);
+        let is_new = self.put_file(&name, &mut |temporary| temporary.write(parts))?;
+        Ok(PutBlob { name, is_new })
     }
 
-    fn put_stream_if_absent(&self, name: &str, len: u64, content: &mut dyn Read) -> Result<bool> {
-        self.put(name, &mut |temporary| match temporary.write_stream(content)? {
+    fn put_stream(&self, name: NewName<'_>, len: u64, content: &mut dyn ReadTwice) -> Result<PutBlob> {
+        let name = name.for_stream(content)?;
+        let is_new = self.put_file(&name, &mut |temporary| match temporary.write_stream(&mut *content)? {
             written if written == len => Ok(()),
             written => Err(std::io::Error::other(format!("{written} bytes instead of {len}"))),
-        })
+        })?;
+        Ok(PutBlob { name, is_new })
     }
 
-    fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
-        let path = self.path(name)?;
+    fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
+        let path = self.path(name);
         let directory = path.parent().unwrap_or(&self.root);
         let failed = |error| Error::io("write", &path, error);
         let mut temporary = Temporary::create(&self.root.join(TEMPORARY_PREFIX)).map_err(failed)?;
@@ -244,7 +241,7 @@ impl Store for LocalStore {
         sync_directory(directory).map_err(|error| Error::io("sync", directory, error))
     }
 
-    fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
+    fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
         let (file, len) = self.open_file(name)?;
         let mut bytes = Vec::with_capacity(check_len(name, len, bytes_max)?);
         let read = file.take(len).read_to_end(&mut bytes);
@@ -253,8 +250,7 @@ impl Store for LocalStore {
         Ok(bytes)
     }
 
-    fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
-        check_name(name)?;
+    fn get_range(&self, name: &BlobName, offset: u64, len: usize, _: Reading) -> Result<Vec<u8>> {
         let (file, blob_len) = self.cached_file(name)?;
         check_range(name, blob_len, offset, len)?;
         // The buffer is not zeroed first, because base frames are read by the megabyte.
@@ -271,8 +267,8 @@ impl Store for LocalStore {
         Ok(bytes)
     }
 
-    fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
-        let path = self.path(name)?;
+    fn head(&self, name: &BlobName) -> Result<Option<BlobMetadata>> {
+        let path = self.path(name);
         let failed = |error| self.read_failed("inspect", name, 0, error);
         match fs::metadata(&path) {
             Ok(metadata) if metadata.is_file() => {
@@ -284,35 +280,54 @@ impl Store for LocalStore {
         }
     }
 
-    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
-        check_prefix(prefix)?;
-        let mut listed = Vec::new();
-        list_directory(&self.root.join(prefix), prefix, &mut listed)?;
+    fn len_of(&self, name: &BlobName) -> Result<Option<u64>> {
+        Ok(self.head(name)?.map(|head| head.len))
+    }
+
+    fn list(&self, prefix: BlobPrefix) -> Result<Vec<ListedBlob>> {
+        let (mut listed, prefix) = (Vec::new(), prefix.directory());
+        list_directory(&self.root.join(&prefix), &prefix, &mut listed)?;
         listed.sort_unstable();
         Ok(listed)
     }
 
-    fn delete(&self, name: &str) -> Result<()> {
-        self.delete_unsynced(name)?;
-        // Also if the blob was missing: another process may have deleted it a moment ago.
-        sync_parents(&self.root, &[name])
-    }
-
-    fn delete_unsynced(&self, name: &str) -> Result<()> {
-        let path = self.path(name)?;
+    fn delete(&self, name: &BlobName, durable: Durable) -> Result<()> {
+        let path = self.path(name);
         self.open_files.lock().unwrap_or_else(PoisonError::into_inner).pop(name);
         match remove_file(&path) {
-            Err(error) if is_absent(&error) => Ok(()),
-            removed => removed.map_err(|error| Error::io("delete", &path, error)),
+            Err(error) if is_absent(&error) => {}
+            removed => removed.map_err(|error| Error::io("delete", &path, error))?,
+        }
+        match durable {
+            // Also if the blob was missing: another process may have deleted it a moment ago.
+            Durable::OnReturn => sync_parents(&self.root, std::slice::from_ref(name)),
+            Durable::AfterSync => Ok(()),
         }
     }
 
-    fn location(&self) -> String {
-        self.root.display().to_string()
+    fn sync_deletions(&self, names: &[BlobName]) -> Result<()> {
+        sync_parents(&self.root, names)
     }
 
-    fn local_path(&self) -> Option<&Path> {
-        Some(&self.root)
+    fn other_copy(&self, _: &BlobName) -> bool {
+        false
+    }
+
+    fn properties(&self) -> StoreProperties {
+        let location = self.root.display().to_string();
+        StoreProperties { location, local_path: Some(self.root.clone()), requests_max: 1 }
+    }
+
+    fn locks(&self) -> Option<&dyn Locks> {
+        None
+    }
+
+    fn sealing(&self) -> Option<&dyn Sealing> {
+        None
+    }
+
+    fn puts_exclusively(&self, _: &BlobName) -> Result<bool> {
+        Ok(true)
     }
 
     fn is_unused(&self) -> Result<bool> {
@@ -336,7 +351,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::store::contract;
+    use crate::store::{StoreExt, contract, named};
 
     fn fresh() -> (tempfile::TempDir, LocalStore) {
         let directory = tempfile::tempdir().expect("creates a directory");
@@ -354,20 +369,20 @@ mod tests {
     #[test]
     fn only_the_owner_can_read_the_store() {
         let (_directory, store) = fresh();
-        store.put_if_absent("containers/ab/ab", &[b"x"]).expect("puts");
-        let mode = |name| fs::metadata(store.root.join(name)).expect("exists").permissions().mode() & 0o777;
+        store.put_if_absent(&named("containers/ab/ab"), &[b"x"]).expect("puts");
+        let mode = |path| fs::metadata(store.root.join(path)).expect("exists").permissions().mode() & 0o777;
         assert_eq!((mode(""), mode("containers/ab"), mode("containers/ab/ab")), (0o700, 0o700, 0o600));
     }
 
     #[test]
     fn foreign_files_are_not_listed_and_temporaries_are_cleaned() {
         let (_directory, store) = fresh();
-        store.put_if_absent("snapshots/a", &[b"x"]).expect("puts");
+        store.put_if_absent(&named("snapshots/a"), &[b"x"]).expect("puts");
         for foreign in ["snapshots/.DS_Store", "snapshots/Upper", "tmp/0123"] {
             fs::write(store.root.join(foreign), b"foreign").expect("writes");
         }
         std::os::unix::fs::symlink("a", store.root.join("snapshots/link")).expect("links");
-        let names: Vec<_> = store.list("").expect("lists").into_iter().map(|listed| listed.name).collect();
+        let names: Vec<_> = store.list(BlobPrefix::All).expect("lists").into_iter().map(|listed| listed.name).collect();
         assert_eq!(names, ["snapshots/a"]);
         assert_eq!((store.clean_temporaries().expect("cleans"), store.clean_temporaries().expect("cleans")), (1, 0));
     }
@@ -375,28 +390,28 @@ mod tests {
     #[test]
     fn a_directory_is_not_a_blob() {
         let (_directory, store) = fresh();
-        store.put_if_absent("a/b", &[b"x"]).expect("puts");
-        assert!(matches!(store.put_if_absent("a", &[b"x"]), Err(Error::AlreadyExists { .. })));
-        assert_eq!(store.head("a").expect("queries"), None);
-        assert!(matches!(store.get("a", 10), Err(Error::BlobMissing { .. })));
-        assert!(matches!(store.get_range("a", 0, 1), Err(Error::BlobMissing { .. })));
+        store.put_if_absent(&named("a/b"), &[b"x"]).expect("puts");
+        assert!(matches!(store.put_if_absent(&named("a"), &[b"x"]), Err(Error::AlreadyExists { .. })));
+        assert_eq!(store.head(&named("a")).expect("queries"), None);
+        assert!(matches!(store.get(&named("a"), 10), Err(Error::BlobMissing { .. })));
+        assert!(matches!(store.get_range(&named("a"), 0, 1, Reading::Once), Err(Error::BlobMissing { .. })));
     }
 
     #[test]
     fn a_removed_directory_is_created_again() {
         let (_directory, store) = fresh();
-        store.put_if_absent("a/b/c", &[b"x"]).expect("puts");
+        store.put_if_absent(&named("a/b/c"), &[b"x"]).expect("puts");
         fs::remove_dir_all(store.root.join("a")).expect("removes");
         fs::remove_dir(store.root.join("tmp")).expect("removes");
-        assert!(store.put_if_absent("a/b/c", &[b"y"]).expect("puts again"));
-        assert_eq!(store.get("a/b/c", 10).expect("reads"), b"y");
+        assert!(store.put_if_absent(&named("a/b/c"), &[b"y"]).expect("puts again"));
+        assert_eq!(store.get(&named("a/b/c"), 10).expect("reads"), b"y");
     }
 
     #[test]
     fn a_removed_root_is_not_created_again() {
         let (_directory, store) = fresh();
         fs::remove_dir_all(&store.root).expect("removes");
-        let text = store.put_if_absent("a/b", &[b"x"]).expect_err("no root").to_string();
+        let text = store.put_if_absent(&named("a/b"), &[b"x"]).expect_err("no root").to_string();
         assert!(text.contains("a/b") && !store.root.exists(), "{text}");
     }
 
@@ -404,21 +419,24 @@ mod tests {
     fn ranged_reads_keep_few_files_open_and_notice_deleted_blobs() {
         let (_directory, store) = fresh();
         for number in 0..100u8 {
-            store.put_if_absent(&format!("a/{number}"), &[&[number; 3]]).expect("puts");
-            assert_eq!(store.get_range(&format!("a/{number}"), 1, 2).expect("reads"), [number; 2]);
+            store.put_if_absent(&named(&format!("a/{number}")), &[&[number; 3]]).expect("puts");
+            assert_eq!(
+                store.get_range(&named(&format!("a/{number}")), 1, 2, Reading::Once).expect("reads"),
+                [number; 2]
+            );
         }
         assert_eq!(store.open_files.lock().expect("not poisoned").len(), OPEN_FILES_MAX.get());
         fs::remove_file(store.root.join("a/99")).expect("removes");
-        assert!(matches!(store.get_range("a/99", 0, 1), Err(Error::BlobMissing { .. })));
-        store.put_if_absent("a/99", &[b"new"]).expect("puts");
-        assert_eq!(store.get_range("a/99", 0, 3).expect("reads"), b"new");
+        assert!(matches!(store.get_range(&named("a/99"), 0, 1, Reading::Once), Err(Error::BlobMissing { .. })));
+        store.put_if_absent(&named("a/99"), &[b"new"]).expect("puts");
+        assert_eq!(store.get_range(&named("a/99"), 0, 3, Reading::Once).expect("reads"), b"new");
     }
 
     #[test]
     fn a_bad_sector_is_damage_of_the_blob_and_a_denied_permission_is_not() {
         use rustix::io::Errno;
         let (_directory, store) = fresh();
-        let failed = |errno: Errno| store.read_failed("read", "containers/ab/cd", 4096, errno.into());
+        let failed = |errno: Errno| store.read_failed("read", &named("containers/ab/cd"), 4096, errno.into());
         for errno in [Errno::IO, Errno::BADMSG] {
             let error = failed(errno);
             assert_eq!(error.kind(), crate::error::ErrorKind::Damaged, "{error}");

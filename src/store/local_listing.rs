@@ -11,7 +11,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use super::ListedBlob;
-use super::cached_fragments::CONTAINERS;
+use super::kind::{BlobKind, BlobName};
 use super::name::{HASH_DIGITS, TEMPORARY_PREFIX, is_component};
 use crate::error::{Error, Result};
 
@@ -40,6 +40,8 @@ pub(super) fn list_directory(directory: &Path, prefix: &str, listed: &mut Vec<Li
         if kind.is_dir() {
             list_directory(&entry.path(), &name, listed)?;
         } else if kind.is_file() || (kind.is_symlink() && component.len() == HASH_DIGITS) {
+            // A path that is too long for a name is nobody's.
+            let Ok(name) = BlobName::parse(&name) else { continue };
             match fs::metadata(entry.path()) {
                 Ok(metadata) if metadata.is_file() => listed.push(ListedBlob { name, len: metadata.len() }),
                 Ok(_) => {}
@@ -48,7 +50,7 @@ pub(super) fn list_directory(directory: &Path, prefix: &str, listed: &mut Vec<Li
                 Err(error) if is_lost_data(&error) || kind.is_symlink() => listed.push(ListedBlob { name, len: 0 }),
                 Err(error) => return Err(Error::io("inspect", entry.path(), error)),
             }
-        } else if kind.is_symlink() && prefix == CONTAINERS {
+        } else if kind.is_symlink() && prefix == BlobKind::Container.to_string() {
             // Somebody has moved a part to another disk. A link in a directory that is a link is not followed.
             match fs::metadata(entry.path()) {
                 Ok(metadata) if metadata.is_dir() => list_directory(&entry.path(), &name, listed)?,
@@ -91,20 +93,22 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use crate::error::ErrorKind;
-    use crate::store::{LocalStore, Store};
+    use crate::store::{BlobKind, BlobName, LocalStore, Reading, Store, StoreExt};
 
     #[test]
     fn what_is_behind_a_link_is_there_or_unreadable_but_never_absent() {
         let directory = tempfile::tempdir().expect("creates a directory");
         let (root, away) = (directory.path().join("store"), directory.path().join("away"));
-        let name = format!("containers/03/{}", "03".repeat(32));
+        let name = BlobName::hashed(BlobKind::Container, &[3; 32]);
         for moved in ["containers", "containers/03", name.as_str()] {
             let store = LocalStore::create(&root).expect("creates");
             store.put_if_absent(&name, &[b"content"]).expect("puts");
             std::fs::rename(root.join(moved), &away).expect("moves");
-            let reads = |store: &LocalStore| (store.head(&name), store.get(&name, 100), store.get_range(&name, 0, 3));
+            let reads = |store: &LocalStore| {
+                (store.head(&name), store.get(&name, 100), store.get_range(&name, 0, 3, Reading::Once))
+            };
             symlink(&away, root.join(moved)).expect("links");
-            let listed = store.list("containers").expect("lists");
+            let listed = store.list(BlobKind::Container.into()).expect("lists");
             assert_eq!((listed.len(), listed[0].len), (1, 7), "{moved}");
             assert_eq!(store.get(&name, 100).expect("reads"), b"content");
             for target in ["nowhere", moved.rsplit('/').next().expect("a name")] {
@@ -116,8 +120,8 @@ mod tests {
                 for error in errors {
                     assert!(error.kind() == ErrorKind::Damaged && !error.is_proven_damage(), "{moved}: {error}");
                 }
-                match store.list("containers") {
-                    Ok(listed) => assert!(moved == name && listed[0].name == name, "{moved}: {listed:?}"),
+                match store.list(BlobKind::Container.into()) {
+                    Ok(listed) => assert!(moved == name.as_str() && listed[0].name == name, "{moved}: {listed:?}"),
                     Err(error) => assert!(error.is_unreadable(), "{moved}: {error}"),
                 }
             }

@@ -4,14 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use super::name::{check_len, check_name, check_prefix, check_range, missing};
-use super::{BlobMetadata, ListedBlob, Store};
+use super::blob::read_stream;
+use super::name::{check_len, check_range, is_left_by_init, missing};
+use super::{
+    BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice, Reading,
+    Sealing, Store, StoreProperties,
+};
 use crate::error::Result;
 
 /// Blobs in memory.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
-    blobs: Mutex<BTreeMap<String, Blob>>,
+    blobs: Mutex<BTreeMap<BlobName, Blob>>,
 }
 
 #[derive(Debug)]
@@ -27,73 +31,105 @@ impl MemoryStore {
     }
 
     /// Replaces the blob `name`, or adds it: damage, for tests.
-    pub fn replace(&self, name: &str, bytes: &[u8]) {
-        self.blobs().insert(name.into(), Blob { bytes: bytes.into(), modified: SystemTime::now() });
+    pub fn replace(&self, name: &BlobName, bytes: &[u8]) {
+        self.blobs().insert(name.clone(), Blob { bytes: bytes.into(), modified: SystemTime::now() });
     }
 
-    fn blobs(&self) -> MutexGuard<'_, BTreeMap<String, Blob>> {
+    fn blobs(&self) -> MutexGuard<'_, BTreeMap<BlobName, Blob>> {
         self.blobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn bytes(&self, name: &str) -> Result<Arc<[u8]>> {
-        check_name(name)?;
+    fn bytes(&self, name: &BlobName) -> Result<Arc<[u8]>> {
         self.blobs().get(name).map(|blob| Arc::clone(&blob.bytes)).ok_or_else(|| missing(name))
     }
 }
 
 impl Store for MemoryStore {
-    fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
-        check_name(name)?;
+    fn put(&self, name: NewName<'_>, parts: &[&[u8]], _: PutOptions) -> Result<PutBlob> {
+        let name = name.for_parts(parts);
         let mut blobs = self.blobs();
-        let new = !blobs.contains_key(name);
-        if new {
-            blobs.insert(name.into(), Blob { bytes: parts.concat().into(), modified: SystemTime::now() });
+        let is_new = !blobs.contains_key(&name);
+        if is_new {
+            let bytes = parts.concat().into();
+            blobs.insert(name.clone(), Blob { bytes, modified: SystemTime::now() });
         }
-        Ok(new)
+        Ok(PutBlob { name, is_new })
     }
 
-    fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
-        check_name(name)?;
+    fn put_stream(&self, name: NewName<'_>, len: u64, content: &mut dyn ReadTwice) -> Result<PutBlob> {
+        let name = name.for_stream(content)?;
+        let bytes = read_stream(&name, len, content)?;
+        self.put(NewName::Given(&name), &[&bytes], PutOptions::default())
+    }
+
+    fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
         MemoryStore::replace(self, name, &parts.concat());
         Ok(())
     }
 
-    fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
+    fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
         let bytes = self.bytes(name)?;
         check_len(name, bytes.len() as u64, bytes_max)?;
         Ok(bytes.to_vec())
     }
 
-    fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
+    fn get_range(&self, name: &BlobName, offset: u64, len: usize, _: Reading) -> Result<Vec<u8>> {
         let bytes = self.bytes(name)?;
         check_range(name, bytes.len() as u64, offset, len)?;
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
         Ok(bytes.iter().skip(start).take(len).copied().collect())
     }
 
-    fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
-        check_name(name)?;
+    fn head(&self, name: &BlobName) -> Result<Option<BlobMetadata>> {
         let metadata = |blob: &Blob| BlobMetadata { len: blob.bytes.len() as u64, modified: blob.modified };
         Ok(self.blobs().get(name).map(metadata))
     }
 
-    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
-        check_prefix(prefix)?;
-        let below =
-            |name: &str| prefix.is_empty() || name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'));
+    fn len_of(&self, name: &BlobName) -> Result<Option<u64>> {
+        Ok(self.head(name)?.map(|head| head.len))
+    }
+
+    fn list(&self, prefix: BlobPrefix) -> Result<Vec<ListedBlob>> {
         let blobs = self.blobs();
-        let listed = blobs.iter().filter(|(name, _)| below(name));
+        let listed = blobs.iter().filter(|(name, _)| prefix.covers(name));
         Ok(listed.map(|(name, blob)| ListedBlob { name: name.clone(), len: blob.bytes.len() as u64 }).collect())
     }
 
-    fn delete(&self, name: &str) -> Result<()> {
-        check_name(name)?;
+    fn delete(&self, name: &BlobName, _: Durable) -> Result<()> {
         self.blobs().remove(name);
         Ok(())
     }
 
-    fn location(&self) -> String {
-        "memory".into()
+    fn sync_deletions(&self, _: &[BlobName]) -> Result<()> {
+        Ok(())
+    }
+
+    fn other_copy(&self, _: &BlobName) -> bool {
+        false
+    }
+
+    fn properties(&self) -> StoreProperties {
+        StoreProperties { location: "memory".into(), local_path: None, requests_max: 1 }
+    }
+
+    fn locks(&self) -> Option<&dyn Locks> {
+        None
+    }
+
+    fn sealing(&self) -> Option<&dyn Sealing> {
+        None
+    }
+
+    fn is_unused(&self) -> Result<bool> {
+        Ok(self.blobs().keys().all(|name| is_left_by_init(name)))
+    }
+
+    fn puts_exclusively(&self, _: &BlobName) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn clean_temporaries(&self) -> Result<usize> {
+        Ok(0)
     }
 }
 

@@ -1,10 +1,9 @@
 //! Stores: named, immutable blobs.
 //!
-//! 1. A blob is put once, whole, and never changes. [`Store::put_if_absent`] is atomic and durable, for any number of
+//! 1. A blob is put once, whole, and never changes. [`Store::put`] is atomic and durable, for any number of
 //!    concurrent processes.
 //! 2. A blob is read whole, with a limit, or by range. Blobs are listed by prefix and deleted by name.
-//! 3. A name is relative, like `containers/ab/abcdef`. Its components consist of `a`-`z`, `0`-`9`, `.`, `-` and `_`
-//!    and do not start with a dot. The prefix `tmp` is reserved for the store.
+//! 3. A [`BlobName`] says what the blob is. `kind` has the table of kinds. The prefix `tmp` is reserved for the store.
 //! 4. [`open`] and [`create`] select the implementation by URL scheme. A new kind of store is one file here and one
 //!    line in the table in `scheme`.
 //!
@@ -20,10 +19,12 @@ mod counting;
 pub(crate) mod disk;
 mod faulty;
 mod interface;
+mod kind;
 mod local;
 mod local_listing;
 mod memory;
 mod name;
+mod observed;
 mod options;
 mod parallel;
 mod rate;
@@ -41,6 +42,8 @@ mod temporary;
 mod contract;
 #[cfg(test)]
 use crate::error::Error;
+#[cfg(test)]
+pub(crate) use kind::named;
 
 pub use blob::{BlobMetadata, ListedBlob, check_hash, get_hashed, newer_or_wrong, read_again};
 pub use cached::CachedStore;
@@ -49,15 +52,19 @@ pub use counting::{CountingStore, StoreCounters, StoreCounts};
 pub use disk::sync_name;
 pub use faulty::{FaultyStore, InjectedFault};
 use interface::no_locks;
-pub use interface::{NameOfHash, ReadTwice, Store};
-pub use local::{LocalStore, sync_deletions};
+pub use interface::{
+    Durable, Locks, NewName, PutBlob, PutOptions, ReadTwice, Reading, Sealing, Store, StoreExt, StoreProperties,
+};
+pub use kind::{BlobKind, BlobName, BlobPrefix};
+pub use local::LocalStore;
 pub use memory::MemoryStore;
 pub use name::is_slot_id;
+pub use observed::{ObservedStore, StoreCall, StoreObserver};
 pub use options::{AccessKey, Patience, StoreOptions};
 pub use parallel::{map_parallel, try_map_parallel};
-pub use rate::limit_rates;
+pub use rate::RateLimits;
 pub use remote::RemoteStore;
 pub use scheme::{create, create_with, is_remote, open, open_with};
-pub use sealed::{SealedStore, is_public};
+pub use sealed::SealedStore;
 pub use sftp::SftpStore;
 pub use stopping::{StoppingReader, StoppingStore};

@@ -1,5 +1,6 @@
 //! Rules shared by all stores: valid names, and the errors for wrong lengths and ranges.
 
+use super::kind::BlobKind;
 use crate::error::{Error, Result};
 
 /// Digits of a hash in the name of a blob.
@@ -11,9 +12,6 @@ const NAME_BYTES_MAX: usize = 1024;
 /// Longest component of a name, bytes.
 const COMPONENT_BYTES_MAX: usize = 255;
 
-/// Directory of the key slots. An `init` that is killed before there is a configuration may leave one.
-pub(super) const KEY_SLOTS: &str = "keys";
-
 /// Whether `component` is the name of a key slot in its directory.
 pub fn is_slot_id(component: &str) -> bool {
     component.len() == HASH_DIGITS && component.bytes().all(|byte| byte.is_ascii_hexdigit())
@@ -21,7 +19,7 @@ pub fn is_slot_id(component: &str) -> bool {
 
 /// Whether a killed `init` may have left the blob `name`.
 pub(super) fn is_left_by_init(name: &str) -> bool {
-    name.split_once('/').is_some_and(|(directory, id)| directory == KEY_SLOTS && is_slot_id(id))
+    name.split_once('/').is_some_and(|(directory, id)| directory == BlobKind::Key.directory() && is_slot_id(id))
 }
 
 /// Whether `text` is a valid component of a name.
@@ -37,11 +35,6 @@ pub(super) fn check_name(name: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::Usage(format!("`{}` is not a valid blob name", name.escape_default())))
-}
-
-/// Fails unless `prefix` is empty or a valid name.
-pub(super) fn check_prefix(prefix: &str) -> Result<()> {
-    if prefix.is_empty() { Ok(()) } else { check_name(prefix) }
 }
 
 /// Returns `len` as a length to allocate. Fails if it exceeds `bytes_max`.
@@ -64,4 +57,20 @@ pub(super) fn check_range(name: &str, blob_len: u64, offset: u64, len: usize) ->
 /// The error for a missing blob.
 pub(super) fn missing(name: &str) -> Error {
     Error::BlobMissing { what: name.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_relative_names_of_few_characters_are_valid() {
+        let (long, longest) = ("a".repeat(256), ["a"; 600].join("/"));
+        let names =
+            ["", "/", "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/./b", ".a", "A", "a b", "a\0", "ä", "tmp/a"];
+        for name in names.into_iter().chain([long.as_str(), longest.as_str()]) {
+            assert!(matches!(check_name(name), Err(Error::Usage(_))), "{name:?}");
+        }
+        ["a", "a/b.c", "tmp-2/a", "a/tmp", "0_-"].iter().for_each(|name| check_name(name).expect(name));
+    }
 }

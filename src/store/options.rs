@@ -2,7 +2,11 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+
+use super::rate::RateLimits;
 
 /// What a user can say about the way to a store. The defaults suit every store that needs nothing special.
 #[derive(Debug, Clone, Default)]
@@ -18,6 +22,10 @@ pub struct StoreOptions {
     pub access_key: Option<AccessKey>,
     /// How long failing requests to remote stores are tried again.
     pub patience: Patience,
+    /// Limits of what goes over the network. Stores that share them stay below them together.
+    pub limits: RateLimits,
+    /// Once it is set, reads of remote stores fail, also while they wait for an answer or for the next try.
+    pub stop: Arc<AtomicBool>,
 }
 
 /// A key that signs requests.

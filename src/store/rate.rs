@@ -1,35 +1,31 @@
-//! Limits of what goes over the network, for all remote stores of the process together.
+//! Limits of what goes over the network.
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-static UPLOAD: OnceLock<RateLimit> = OnceLock::new();
-static DOWNLOAD: OnceLock<RateLimit> = OnceLock::new();
+/// Limits of the stores that share them.
+#[derive(Debug, Clone, Default)]
+pub struct RateLimits {
+    /// Of what is sent.
+    pub(super) upload: Arc<RateLimit>,
+    /// Of what is received.
+    pub(super) download: Arc<RateLimit>,
+}
+
+impl RateLimits {
+    /// Limits of so many bytes per second. Zero would stop everything, and counts as one.
+    pub fn new(upload: Option<u64>, download: Option<u64>) -> Self {
+        RateLimits { upload: Arc::new(RateLimit::new(upload)), download: Arc::new(RateLimit::new(download)) }
+    }
+}
 
 /// Bytes per second.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct RateLimit {
     /// None for no limit.
     bytes_per_second: Option<u64>,
     /// When all bytes so far have had their time.
     free_at: Mutex<Option<Instant>>,
-}
-
-/// Limits uploads and downloads of this process to so many bytes per second. Only the first call counts. Zero would
-/// stop everything, and counts as one.
-pub fn limit_rates(upload: Option<u64>, download: Option<u64>) {
-    let _ = UPLOAD.set(RateLimit::new(upload));
-    let _ = DOWNLOAD.set(RateLimit::new(download));
-}
-
-/// The limit of what is sent.
-pub(super) fn upload() -> &'static RateLimit {
-    UPLOAD.get_or_init(|| RateLimit::new(None))
-}
-
-/// The limit of what is received.
-pub(super) fn download() -> &'static RateLimit {
-    DOWNLOAD.get_or_init(|| RateLimit::new(None))
 }
 
 impl RateLimit {

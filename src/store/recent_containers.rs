@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use super::BlobName;
 use super::cache_files::{CacheFiles, FragmentName};
 use super::cached_fragments::ALL;
 
@@ -23,18 +24,18 @@ impl RecentContainers {
     }
 
     /// Keeps a container.
-    pub(super) fn keep(&self, name: &str, parts: &[&[u8]]) {
+    pub(super) fn keep(&self, name: &BlobName, parts: &[&[u8]]) {
         let files = self.files.get_or_init(|| CacheFiles::new(self.directory.clone(), self.bytes_max).temporary());
         files.write(FragmentName { blob: name, fragment: ALL }, parts);
     }
 
     /// A range of a container, if it is here.
-    pub(super) fn read(&self, name: &str, offset: u64, len: usize) -> Option<Vec<u8>> {
+    pub(super) fn read(&self, name: &BlobName, offset: u64, len: usize) -> Option<Vec<u8>> {
         self.files.get()?.read(FragmentName { blob: name, fragment: ALL }, offset, len)
     }
 
     /// Deletes a container. Returns whether it was here.
-    pub(super) fn forget(&self, name: &str) -> bool {
+    pub(super) fn forget(&self, name: &BlobName) -> bool {
         self.files.get().is_some_and(|files| files.remove(FragmentName { blob: name, fragment: ALL }))
     }
 }

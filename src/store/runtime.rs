@@ -5,8 +5,7 @@
 //! callers.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use tokio::runtime::{Builder, Runtime};
 
@@ -16,18 +15,6 @@ use crate::error::{Error, Result};
 const THREADS: usize = 2;
 
 static RUNTIME: OnceLock<Runtime> = OnceLock::new();
-static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
-
-/// Makes remote stores give up waiting for a read, or between two tries of it, once `stop` is set. Only the first flag
-/// of a process counts.
-pub fn stop_with(stop: &Arc<AtomicBool>) {
-    let _ = STOP.set(stop.clone());
-}
-
-/// Whether the flag of [`stop_with`] is set. Stores ask while they read, not while they write.
-pub fn is_stopping() -> bool {
-    STOP.get().is_some_and(|stop| stop.load(Ordering::Relaxed))
-}
 
 /// Runs `future` to its end and returns its result. Must not be called from a future.
 ///

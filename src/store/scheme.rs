@@ -160,7 +160,7 @@ pub(super) fn percent_decoded(text: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::contract;
+    use crate::store::{Durable, StoreExt, contract, named};
 
     /// A location of a store that does not exist yet, below `directory`.
     fn location(scheme: &StoreScheme, directory: &Path) -> String {
@@ -180,11 +180,11 @@ mod tests {
             assert!(matches!(open(&location), Err(Error::NoRepository { .. })), "{location}");
             let store = create(&location).expect("creates");
             contract::check(&store);
-            store.put_if_absent("a/b", &[b"kept"]).expect("puts");
+            store.put_if_absent(&named("a/b"), &[b"kept"]).expect("puts");
             let again = open(&location).expect("opens");
-            assert_eq!(again.get("a/b", 10).expect("reads"), b"kept", "{location}");
+            assert_eq!(again.get(&named("a/b"), 10).expect("reads"), b"kept", "{location}");
             assert_eq!(again.location(), store.location());
-            again.delete("a/b").expect("deletes");
+            again.delete(&named("a/b"), Durable::OnReturn).expect("deletes");
             contract::check(&again);
         }
     }

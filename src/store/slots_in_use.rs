@@ -3,12 +3,11 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::name::KEY_SLOTS;
-use super::{Store, get_hashed};
+use super::{BlobKind, BlobName, Store, get_hashed};
 use crate::crypto::KeySlot;
 
-/// Directories of the key slots and of their copies.
-pub(super) const SLOTS: [&str; 2] = [KEY_SLOTS, "key-copies"];
+/// Key slots and their copies.
+const SLOTS: [BlobKind; 2] = [BlobKind::Key, BlobKind::KeyCopy];
 /// Bytes of a slot, at most.
 const SLOT_BYTES_MAX: u64 = 1 << 20;
 /// Slots that did not open and that are read, at most. If there are more, one of them counts as sound.
@@ -40,7 +39,7 @@ impl SlotsInUse {
 
     fn look(&self, store: &dyn Store) -> bool {
         // What cannot be read is not absent.
-        let Ok(listed) = store.list(KEY_SLOTS) else { return true };
+        let Ok(listed) = store.list(BlobKind::Key.into()) else { return true };
         let ids: HashSet<&str> = listed.iter().filter_map(|blob| blob.name.split('/').nth(1)).collect();
         if self.ids.iter().any(|id| !ids.contains(id.as_str())) {
             return true;
@@ -52,8 +51,8 @@ impl SlotsInUse {
 
 /// Whether somebody may be able to open the slot `id`. Its copy serves if it is damaged.
 fn may_be_slot(store: &dyn Store, id: &str) -> bool {
-    SLOTS.into_iter().any(|directory| {
-        let name = format!("{directory}/{id}");
+    SLOTS.into_iter().any(|kind| {
+        let Ok(name) = BlobName::parse(&format!("{kind}/{id}")) else { return false };
         let slot = get_hashed(store, &name, SLOT_BYTES_MAX).and_then(|blob| KeySlot::parse(&name, &blob));
         slot.map_or_else(|error| !error.is_proven_damage(), |_| true)
     })

@@ -11,7 +11,9 @@ use fhrd::keep::{PruneOptions, PruneReport, prune};
 use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
 use fhrd::repo::snapshot;
+use fhrd::store::{Durable, StoreExt};
 
+use crate::double::named;
 use crate::hooked::hooked;
 use crate::input::{TestRepository, edit, write};
 use crate::interleavings::scene::no_grace;
@@ -76,16 +78,16 @@ fn a_note_that_anybody_forges_takes_no_snapshot_from_anybody() {
     let repository = place.open();
     let (snapshots, _) = snapshot::list(repository.store.as_ref()).unwrap();
     let note = format!("{}.withdrawn", snapshots[0].intent_name().unwrap());
-    repository.store.put_if_absent(&note, &[]).unwrap();
+    repository.store.put_if_absent(&named(&note), &[]).unwrap();
     assert_eq!(reported(&place), 0, "it is not the latest");
     pruned(&place.open()).unwrap();
     assert_eq!((reported(&place), names(&place, "intents").len()), (1, 0), "a prune sees that it is whole");
     assert_sound(&place);
 
     // The note of a writer to whom a prune was faster.
-    repository.store.put_if_absent(&note, &[]).unwrap();
+    repository.store.put_if_absent(&named(&note), &[]).unwrap();
     let container = names(&place, "containers").remove(0);
-    repository.store.delete(&container).unwrap();
+    repository.store.delete(&named(&container), Durable::OnReturn).unwrap();
     pruned(&place.open()).unwrap();
     assert_eq!((names(&place, "snapshots").len(), names(&place, "intents").len()), (0, 0));
     assert_eq!(names(&place, "containers"), [""; 0], "nobody needs the rest");

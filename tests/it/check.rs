@@ -52,7 +52,7 @@ fn run(repository: &TestRepository, read_data: bool) -> CheckReport {
 fn assert_named(repository: &TestRepository, name: &str, read_data: bool, what: &str) {
     let report = run(repository, read_data);
     // A bundle only has copies.
-    let texts = if name.starts_with(bundle::PREFIX) { &report.notes } else { &report.defects };
+    let texts = if name.starts_with("bundles/") { &report.notes } else { &report.defects };
     let named = texts.iter().any(|text| text.contains(name));
     assert!(named, "{name}, {what}: {:#?}", report.defects);
     assert!(report.defect_count >= report.defects.len() as u64, "{name}, {what}");

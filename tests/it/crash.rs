@@ -23,7 +23,7 @@ use fhrd::repo::index::ContainerListing;
 use fhrd::repo::paths::cache_directory;
 use fhrd::repo::snapshot;
 use fhrd::restore::restore;
-use fhrd::store::{FaultyStore, InjectedFault, Store};
+use fhrd::store::{BlobKind, FaultyStore, InjectedFault, Store};
 
 use crate::program::{Place, finished, number};
 use crate::trees::{Looks, Random, assert_same, describe};
@@ -165,7 +165,7 @@ fn assert_sound(repository: &Repository, what: &str) {
 }
 
 fn containers(repository: &Repository) -> usize {
-    repository.store.list("containers").unwrap().len()
+    repository.store.list(BlobKind::Container.into()).unwrap().len()
 }
 
 #[test]

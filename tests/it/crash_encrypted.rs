@@ -12,7 +12,7 @@ use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
 use fhrd::repo::paths::cache_directory;
 use fhrd::restore::restore;
-use fhrd::store::{FaultyStore, InjectedFault, MemoryStore, Store};
+use fhrd::store::{BlobPrefix, FaultyStore, InjectedFault, MemoryStore, Store};
 
 use crate::trees::{Random, assert_same, describe};
 
@@ -49,7 +49,7 @@ fn assert_restores(repository: &Repository, id: &str, source: &Path, what: &str)
 
 fn copy_of(store: &MemoryStore) -> Arc<MemoryStore> {
     let copy = MemoryStore::new();
-    for listed in store.list("").unwrap() {
+    for listed in store.list(BlobPrefix::All).unwrap() {
         copy.replace(&listed.name, &store.get(&listed.name, 1 << 30).unwrap());
     }
     Arc::new(copy)

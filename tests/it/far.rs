@@ -19,9 +19,11 @@ use fhrd::repo::paths::cache_directory;
 use fhrd::repo::{Repository, snapshot};
 use fhrd::restore::{RestoreReport, restore};
 use fhrd::store::{
-    BlobMetadata, CachedStore, CountingStore, FaultyStore, InjectedFault, ListedBlob, MemoryStore, Store, StoreCounts,
+    BlobKind, BlobMetadata, BlobName, BlobPrefix, CachedStore, CountingStore, Durable, FaultyStore, InjectedFault,
+    ListedBlob, MemoryStore, Reading, Store, StoreCounts, StoreExt,
 };
 
+use crate::double::{Double, double_store};
 use crate::input::{files, write};
 use crate::interleavings::scene::no_grace;
 use crate::trees::{Random, assert_same, describe};
@@ -44,8 +46,14 @@ impl FarStore {
     }
 }
 
-impl Store for FarStore {
-    fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
+double_store!(FarStore);
+
+impl Double for FarStore {
+    fn inner(&self) -> &dyn Store {
+        &*self.inner
+    }
+
+    fn put(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
         let now = self.puts.fetch_add(1, Ordering::SeqCst) + 1;
         self.puts_most.fetch_max(now, Ordering::SeqCst);
         self.wait();
@@ -56,25 +64,25 @@ impl Store for FarStore {
         self.puts.fetch_sub(1, Ordering::SeqCst);
         done
     }
-    fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
+    fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
         self.wait();
         self.inner.get(name, bytes_max)
     }
-    fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
+    fn get_range(&self, name: &BlobName, offset: u64, len: usize) -> Result<Vec<u8>> {
         self.wait();
-        self.inner.get_range(name, offset, len)
+        self.inner.get_range(name, offset, len, Reading::Once)
     }
-    fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
+    fn head(&self, name: &BlobName) -> Result<Option<BlobMetadata>> {
         self.wait();
         self.inner.head(name)
     }
-    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
+    fn list(&self, prefix: BlobPrefix) -> Result<Vec<ListedBlob>> {
         self.wait();
         self.inner.list(prefix)
     }
-    fn delete(&self, name: &str) -> Result<()> {
+    fn delete(&self, name: &BlobName) -> Result<()> {
         self.wait();
-        self.inner.delete(name)
+        self.inner.delete(name, Durable::OnReturn)
     }
     fn location(&self) -> String {
         self.location.clone()
@@ -119,7 +127,7 @@ impl Place {
             puts_most: AtomicUsize::new(0),
             uneven,
         });
-        if memory.list("").unwrap().is_empty() {
+        if memory.list(BlobPrefix::All).unwrap().is_empty() {
             let config = RepositoryConfig::default();
             match encrypted {
                 false => Repository::init(memory.clone(), &config).unwrap(),
@@ -278,7 +286,7 @@ fn containers_are_put_side_by_side_and_the_stored_bytes_do_not_depend_on_it() {
     let source = tree(6000, 3);
     let identity = |place: &Place| {
         let mut containers: Vec<(u64, Vec<u8>)> = Vec::new();
-        for listed in place.memory.list("containers").unwrap() {
+        for listed in place.memory.list(BlobKind::Container.into()).unwrap() {
             containers.push((listed.len, place.memory.get(&listed.name, listed.len).unwrap()));
         }
         // Each header has a salt of its own.
@@ -290,7 +298,7 @@ fn containers_are_put_side_by_side_and_the_stored_bytes_do_not_depend_on_it() {
     Repository::init(key.clone(), &RepositoryConfig::default()).unwrap();
     let copied = || {
         let memory = Arc::<MemoryStore>::default();
-        for listed in key.list("").unwrap() {
+        for listed in key.list(BlobPrefix::All).unwrap() {
             memory.put_if_absent(&listed.name, &[&key.get(&listed.name, listed.len).unwrap()]).unwrap();
         }
         memory
@@ -350,7 +358,7 @@ fn what_a_prune_deleted_elsewhere_is_stored_again() {
         forget(&repository, &[named.id]).unwrap();
         let report = prune(&repository, &no_grace(), &Arc::default()).unwrap();
         assert!(report.containers_deleted > 5);
-        assert_eq!(place.memory.list("containers").unwrap().len(), 0);
+        assert_eq!(place.memory.list(BlobKind::Container.into()).unwrap().len(), 0);
         assert!(!files(&place.blobs()).is_empty(), "the cache of the first machine has them still");
         let (again, _) = place.back_up(source.path());
         assert!(again.chunks_new > 0 && again.containers > 5);
@@ -388,7 +396,7 @@ fn a_cache_that_is_deleted_or_damaged_during_a_run_is_no_loss() {
             place.assert_restores("latest", source.path());
         }
     });
-    assert_eq!(place.memory.list("intents").unwrap(), []);
+    assert_eq!(place.memory.list(BlobKind::Intent.into()).unwrap(), []);
 }
 
 /// Sets a flag when it is dropped.

@@ -32,9 +32,10 @@ use fhrd::repo::recipe::ContentReference;
 use fhrd::repo::snapshot;
 use fhrd::repo::tree::{NodeKind, TreeCursor};
 use fhrd::restore::restore;
-use fhrd::store::{MemoryStore, Store};
+use fhrd::store::{BlobPrefix, MemoryStore, Store};
 use fhrd::types::ContainerId;
 
+use crate::double::named;
 use crate::input::{edit, files, write};
 use crate::trees::Random;
 use crate::weights::{self, Tensor, bfloat16, safetensors};
@@ -152,8 +153,8 @@ impl Scene {
         assert!(report.defects.is_empty() && report.notes.len() == 1, "{report:#?}");
         assert!(bundle::maintain(store.as_ref(), 1).unwrap() > 3);
         let needs = Scene::needs(&repository, &last);
-        let listed = store.list("").unwrap();
-        let blobs = listed.into_iter().map(|blob| (blob.name.clone(), store.get(&blob.name, 1 << 20).unwrap()));
+        let listed = store.list(BlobPrefix::All).unwrap();
+        let blobs = listed.into_iter().map(|blob| (blob.name.to_string(), store.get(&blob.name, 1 << 20).unwrap()));
         Scene { source, blobs: blobs.collect(), last, needs }
     }
 
@@ -188,8 +189,8 @@ impl Scene {
         for (blob, intact) in &self.blobs {
             match bytes {
                 None if blob == name => {}
-                Some(bytes) if blob == name => store.replace(blob, bytes),
-                _ => store.replace(blob, intact),
+                Some(bytes) if blob == name => store.replace(&named(blob), bytes),
+                _ => store.replace(&named(blob), intact),
             }
         }
         store
@@ -287,7 +288,7 @@ impl Scene {
 
 pub fn intact(blobs: &BTreeMap<String, Vec<u8>>) -> MemoryStore {
     let store = MemoryStore::new();
-    blobs.iter().for_each(|(name, bytes)| store.replace(name, bytes));
+    blobs.iter().for_each(|(name, bytes)| store.replace(&named(name), bytes));
     store
 }
 

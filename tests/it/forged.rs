@@ -13,10 +13,11 @@ use fhrd::repair::index::repair_index;
 use fhrd::repo::Repository;
 use fhrd::repo::bundle;
 use fhrd::repo::marks::{BadParts, Mark, MarkKind, Quarantine};
-use fhrd::store::{MemoryStore, Store};
+use fhrd::store::{BlobKind, BlobName, BlobPrefix, MemoryStore, Reading, Store, StoreExt};
 use fhrd::types::ContainerId;
 
 use crate::copied::back_up;
+use crate::double::named;
 use crate::trees::Random;
 
 /// Directories whose blobs are sealed.
@@ -66,7 +67,7 @@ fn no_changed_blob_is_accepted() {
     for directory in SEALED {
         let mut of_directory = Vec::new();
         for (number, len) in LENGTHS.into_iter().enumerate() {
-            let (name, content) = (format!("{directory}/{number}"), random.bytes(len));
+            let (name, content) = (named(&format!("{directory}/{number}")), random.bytes(len));
             repository.store.put_if_absent(&name, &[&content]).unwrap();
             assert!(repository.store.get(&name, 1 << 20).unwrap() == content);
             let stored = inner.get(&name, 1 << 20).unwrap();
@@ -94,7 +95,7 @@ fn no_changed_blob_is_accepted() {
         if let Some(last) = content.len().checked_sub(1) {
             let from = random.below(content.len() as u64) as usize;
             let len = (1 + random.below(500) as usize).min(last + 1 - from);
-            if let Ok(read) = repository.store.get_range(name, from as u64, len) {
+            if let Ok(read) = repository.store.get_range(name, from as u64, len, Reading::Once) {
                 assert!(read == content[from..from + len], "change {number} of {name}: {len} bytes from {from}");
             }
         }
@@ -109,7 +110,7 @@ fn no_changed_blob_is_accepted() {
 fn no_changed_key_slot_is_accepted() {
     let inner = Arc::new(MemoryStore::new());
     Repository::init_encrypted(inner.clone(), &RepositoryConfig::default(), None, &unlock(), "test").unwrap();
-    let name = inner.list("keys").unwrap()[0].name.clone();
+    let name = inner.list(BlobKind::Key.into()).unwrap()[0].name.clone();
     let stored = inner.get(&name, 1 << 20).unwrap();
     let open =
         |blob: &[u8]| matches!(KeySlot::parse("x", blob).and_then(|slot| slot.open("x", &unlock())), Ok(Some(_)));
@@ -143,7 +144,7 @@ fn stored_bytes_look_random_and_no_key_comes_twice() {
     let mut counts = [0u64; 256];
     let (mut salts, mut bytes) = (std::collections::HashSet::new(), 0);
     for number in 0..400 {
-        let name = format!("containers/{number}");
+        let name = named(&format!("containers/{number}"));
         // The same text each time: with the same key its ciphertext would be the same.
         repository.store.put_if_absent(&name, &[&b"all the same ".repeat(4000)]).unwrap();
         let stored = inner.get(&name, 1 << 20).unwrap();
@@ -177,8 +178,8 @@ fn a_blob_that_is_not_what_its_name_says_is_damaged_and_of_no_newer_version() {
     let checked = |read_data: bool| check(&open(), &config, read_data, &Progress::default(), &Arc::default()).unwrap();
     assert_eq!((checked(true).defect_count, checked(true).newer_count), (0, 0));
     let is_named_by_hash = |name: &str| name.rsplit('/').next().unwrap().len() == 64 && !name.starts_with("key");
-    let names: Vec<String> = inner.list("").unwrap().into_iter().map(|blob| blob.name).collect();
-    let names: Vec<String> = names.into_iter().filter(|name| is_named_by_hash(name)).collect();
+    let names: Vec<BlobName> = inner.list(BlobPrefix::All).unwrap().into_iter().map(|blob| blob.name).collect();
+    let names: Vec<BlobName> = names.into_iter().filter(|name| is_named_by_hash(name)).collect();
     for prefix in ["containers", "index", "snapshots", "bundles", "marks"] {
         assert!(names.iter().any(|name| name.starts_with(prefix)), "{prefix}: {names:?}");
     }
@@ -193,7 +194,7 @@ fn a_blob_that_is_not_what_its_name_says_is_damaged_and_of_no_newer_version() {
             let report = checked(true);
             let what = format!("byte {at} of {name}: {report:?}");
             assert_eq!(report.newer_count, 0, "{what}");
-            assert!(report.defects.iter().chain(&report.notes).any(|text| text.contains(&name)), "{what}");
+            assert!(report.defects.iter().chain(&report.notes).any(|text| text.contains(name.as_str())), "{what}");
             assert!(!name.starts_with("containers") || report.bad_containers > 0, "{what}");
         }
         if name.starts_with("index") {

@@ -9,9 +9,11 @@ use std::fs;
 
 use fhrd::repo::container::Operation;
 use fhrd::repo::recipe::ContentReference;
+use fhrd::store::StoreExt;
 use fhrd::types::hex;
 use serde_json::Value;
 
+use crate::double::named;
 use crate::input::files;
 use writer::{FEATURE, FUTURE, GOOD, Writer, node, run, set_container_feature, set_kind};
 
@@ -263,7 +265,7 @@ fn other_blobs_of_newer_versions_stay() {
     });
     beside("unknown directories", true, Ignored, |writer, _| {
         for name in ["parity/00", "hot/index", "similarity/00", "anything/else"] {
-            writer.repository.store.put_if_absent(name, &[b"of a newer version"]).unwrap();
+            writer.repository.store.put_if_absent(&named(name), &[b"of a newer version"]).unwrap();
         }
     });
 }

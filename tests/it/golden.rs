@@ -16,10 +16,11 @@ use fhrd::repo::container::{
 use fhrd::repo::index::{IndexRecord, IndexSegment, read_container_index, write_segment};
 use fhrd::repo::recipe::{ContentReference, RecipeBuilder, decode_recipe};
 use fhrd::repo::snapshot::Snapshot;
-use fhrd::store::{MemoryStore, Store};
+use fhrd::store::{Durable, MemoryStore, Store, StoreExt};
 use fhrd::types::{ContainerId, Fingerprint, RepositoryKey, hex};
 use fhrd::wire::Envelope;
 
+use crate::double::named;
 use crate::trees::Random;
 
 fn fingerprint(seed: u64) -> Fingerprint {
@@ -106,7 +107,7 @@ fn a_container() {
         "container",
     );
     assert_eq!(sealed.id().0, *blake3::hash(&bytes).as_bytes());
-    assert_eq!(sealed.blob_name(), format!("containers/{}/{}", &sealed.id().to_string()[..2], sealed.id()));
+    assert_eq!(sealed.blob_name().as_str(), format!("containers/{}/{}", &sealed.id().to_string()[..2], sealed.id()));
     assert_eq!(parse_header("x", &bytes[..64]).unwrap(), ContainerKind::Data);
 
     let footer = Footer::parse("x", bytes.len() as u64, &bytes[bytes.len() - FOOTER_BYTES..]).unwrap();
@@ -134,7 +135,7 @@ fn a_container_with_an_unknown_feature_is_refused() {
     bytes[12] = 4;
     let checksum = blake3::hash(&bytes[..48]);
     bytes[48..64].copy_from_slice(&checksum.as_bytes()[..16]);
-    store.delete(&sealed.blob_name()).unwrap();
+    store.delete(&sealed.blob_name(), Durable::OnReturn).unwrap();
     store.put_if_absent(&sealed.blob_name(), &[&bytes]).unwrap();
     assert!(matches!(
         read_container_index(&store, &sealed.id()),
@@ -163,7 +164,7 @@ fn an_index_segment() {
         "segment",
     );
     assert!(bytes[80 + 80 + 3 * 40..][..4096 - 120 - 16].iter().all(|byte| *byte == 0));
-    assert_eq!(name, format!("index/{}", blake3::hash(&bytes)));
+    assert_eq!(name.as_str(), format!("index/{}", blake3::hash(&bytes)));
     let segment = IndexSegment::open(store, &name).unwrap();
     assert_eq!(segment.find(&fingerprint(4)).unwrap(), [(containers[1], 258)]);
     assert_eq!(segment.find(&fingerprint(3)).unwrap(), [(containers[0], 0), (containers[1], 7)]);
@@ -236,7 +237,7 @@ fn a_snapshot() {
         intent: Some(vec![7; 16]),
     };
     let id = snapshot.save(&store).unwrap();
-    let blob = store.get(&format!("snapshots/{id}"), 1 << 20).unwrap();
+    let blob = store.get(&named(&format!("snapshots/{id}")), 1 << 20).unwrap();
     assert_bytes(
         &blob,
         "

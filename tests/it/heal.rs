@@ -14,8 +14,11 @@ use fhrd::repo::marks::{Mark, MarkKind};
 use fhrd::repo::paths::cache_directory;
 use fhrd::repo::snapshot;
 use fhrd::restore::restore;
-use fhrd::store::{BlobMetadata, ListedBlob, MemoryStore, Store};
+use fhrd::store::{
+    BlobKind, BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, MemoryStore, Reading, Store, StoreExt,
+};
 
+use crate::double::{Double, double_store};
 use crate::input::write;
 use crate::trees::{Random, assert_same, describe};
 
@@ -31,7 +34,7 @@ fn back_up(store: &Arc<dyn Store>, source: &Path, level: i32) -> Result<BackupRe
 
 fn copy(store: &MemoryStore) -> MemoryStore {
     let copy = MemoryStore::new();
-    for blob in store.list("").unwrap() {
+    for blob in store.list(BlobPrefix::All).unwrap() {
         copy.replace(&blob.name, &store.get(&blob.name, 1 << 30).unwrap());
     }
     copy
@@ -55,13 +58,15 @@ fn a_sound_entry_serves_although_a_damaged_one_is_found_first() {
     // Two backups at once: each chunk is stored twice.
     let id = back_up(&(first.clone() as Arc<dyn Store>), source.path(), 3).unwrap().snapshot;
     back_up(&(second.clone() as Arc<dyn Store>), source.path(), 9).unwrap();
-    let of_one: Vec<String> = first.list("containers").unwrap().into_iter().map(|blob| blob.name).collect();
-    let of_two: Vec<String> = second.list("containers").unwrap().into_iter().map(|blob| blob.name).collect();
+    let of_one: Vec<BlobName> =
+        first.list(BlobKind::Container.into()).unwrap().into_iter().map(|blob| blob.name).collect();
+    let of_two: Vec<BlobName> =
+        second.list(BlobKind::Container.into()).unwrap().into_iter().map(|blob| blob.name).collect();
     let both = copy(&second);
-    for blob in first.list("").unwrap() {
+    for blob in first.list(BlobPrefix::All).unwrap() {
         both.replace(&blob.name, &first.get(&blob.name, 1 << 30).unwrap());
     }
-    let of_both = both.list("containers").unwrap();
+    let of_both = both.list(BlobKind::Container.into()).unwrap();
     assert!(of_both.len() > of_one.len(), "{of_both:?}");
     // All frames of one backup are damaged, then all of the other one.
     for damaged_first in [true, false] {
@@ -87,32 +92,38 @@ fn a_sound_entry_serves_although_a_damaged_one_is_found_first() {
 /// A store in which a mark appears with the first container.
 struct Marked(MemoryStore);
 
-impl Store for Marked {
-    fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
-        if name.starts_with("containers/") && self.0.list("marks")?.is_empty() {
+double_store!(Marked);
+
+impl Double for Marked {
+    fn inner(&self) -> &dyn Store {
+        &self.0
+    }
+
+    fn put(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
+        if name.starts_with("containers/") && self.0.list(BlobKind::Mark.into())?.is_empty() {
             Mark::new(MarkKind::ReadOnly, "enough").save(&self.0)?;
         }
         self.0.put_if_absent(name, parts)
     }
 
-    fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
+    fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
         self.0.get(name, bytes_max)
     }
 
-    fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
-        self.0.get_range(name, offset, len)
+    fn get_range(&self, name: &BlobName, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.0.get_range(name, offset, len, Reading::Once)
     }
 
-    fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
+    fn head(&self, name: &BlobName) -> Result<Option<BlobMetadata>> {
         self.0.head(name)
     }
 
-    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
+    fn list(&self, prefix: BlobPrefix) -> Result<Vec<ListedBlob>> {
         self.0.list(prefix)
     }
 
-    fn delete(&self, name: &str) -> Result<()> {
-        self.0.delete(name)
+    fn delete(&self, name: &BlobName) -> Result<()> {
+        self.0.delete(name, Durable::OnReturn)
     }
 
     fn location(&self) -> String {

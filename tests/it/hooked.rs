@@ -1,13 +1,12 @@
 //! A store that a test can let fail, or during whose requests other things happen.
 
-use std::io::Read;
-use std::path::Path;
 use std::sync::Arc;
 
 use fhrd::error::Result;
 use fhrd::repo::Repository;
-use fhrd::store::{self, BlobMetadata, ListedBlob, Store};
+use fhrd::store::{self, BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Reading, Store, StoreExt};
 
+use crate::double::{Double, double_store};
 use crate::input::TestRepository;
 
 /// Gets the call, such as `list`, and the name or prefix.
@@ -60,52 +59,45 @@ impl HookedStore {
     }
 }
 
-impl Store for HookedStore {
-    fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
+double_store!(HookedStore);
+
+impl Double for HookedStore {
+    fn inner(&self) -> &dyn Store {
+        &*self.inner
+    }
+
+    fn put(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
         (self.hook)("put", name)?;
         self.inner.put_if_absent(name, parts)
     }
 
-    fn put_stream_if_absent(&self, name: &str, len: u64, content: &mut dyn Read) -> Result<bool> {
-        (self.hook)("put", name)?;
-        self.inner.put_stream_if_absent(name, len, content)
-    }
-
-    fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
+    fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
         (self.hook)("overwrite", name)?;
         self.inner.overwrite(name, parts)
     }
 
-    fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
+    fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
         (self.hook)("get", name)?;
         Ok((self.bytes)(name, self.inner.get(name, bytes_max)?))
     }
 
-    fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
-        self.inner.get_range(name, offset, len)
+    fn get_range(&self, name: &BlobName, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.inner.get_range(name, offset, len, Reading::Once)
     }
 
-    fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
+    fn head(&self, name: &BlobName) -> Result<Option<BlobMetadata>> {
         (self.hook)("head", name)?;
         self.inner.head(name)
     }
 
-    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
-        (self.hook)("list", prefix)?;
-        Ok((self.listing)(prefix, self.inner.list(prefix)?))
+    fn list(&self, prefix: BlobPrefix) -> Result<Vec<ListedBlob>> {
+        (self.hook)("list", &prefix.directory())?;
+        Ok((self.listing)(&prefix.directory(), self.inner.list(prefix)?))
     }
 
-    fn delete(&self, name: &str) -> Result<()> {
+    fn delete(&self, name: &BlobName) -> Result<()> {
         (self.hook)("delete", name)?;
-        self.inner.delete(name)
-    }
-
-    fn location(&self) -> String {
-        self.inner.location()
-    }
-
-    fn local_path(&self) -> Option<&Path> {
-        self.inner.local_path()
+        self.inner.delete(name, Durable::OnReturn)
     }
 }
 

@@ -19,9 +19,11 @@ use fhrd::repo::index::read_container_index;
 use fhrd::repo::recipe::ContentReference;
 use fhrd::repo::snapshot;
 use fhrd::restore::{RestoreReport, restore};
+use fhrd::store::StoreExt;
 use fhrd::types::ContainerId;
 use fhrd::wire::checksum;
 
+use crate::double::named;
 use crate::hostile_repository::HostileRepository;
 use crate::input::{TestRepository, write};
 use crate::trees::Random;
@@ -186,7 +188,7 @@ fn a_container_index_of_six_huge_sections_is_refused_before_it_takes_memory() {
         store.put_if_absent(&blob_name(&id), &[&bytes]).unwrap();
         let started = Instant::now();
         let error = read_container_index(store.as_ref(), &id).map(drop).unwrap_err();
-        assert!(error.to_string().contains(&blob_name(&id)), "{error}");
+        assert!(error.to_string().contains(blob_name(&id).as_str()), "{error}");
         assert!(started.elapsed() < TIME_MAX);
         // The program reads it in 600 MB of address space, stacks of threads included.
         if cfg!(target_os = "linux") {
@@ -197,7 +199,7 @@ fn a_container_index_of_six_huge_sections_is_refused_before_it_takes_memory() {
                 .output()
                 .unwrap();
             let errors = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.code() == Some(20) && errors.contains(&blob_name(&id)), "{output:?}");
+            assert!(output.status.code() == Some(20) && errors.contains(blob_name(&id).as_str()), "{output:?}");
         }
     }
 }
@@ -353,7 +355,7 @@ fn a_segment_that_claims_records_it_lacks_is_named_and_costs_nothing() {
     blob.extend_from_slice(&checksum::<16>(&[&[7; 32]]));
     assert_eq!(blob.len(), 128);
     let name = format!("index/{}", blake3::hash(&blob).to_hex());
-    repository.open().store.put_if_absent(&name, &[&blob]).unwrap();
+    repository.open().store.put_if_absent(&named(&name), &[&blob]).unwrap();
 
     let (started, target) = (Instant::now(), tempfile::tempdir().unwrap());
     let defects = checked(&repository).defects;

@@ -9,6 +9,7 @@ use fhrd::repo::index::{IndexRecord, write_segment};
 use fhrd::repo::recipe::ContentReference;
 use fhrd::repo::snapshot::Snapshot;
 use fhrd::repo::tree::Node;
+use fhrd::store::StoreExt;
 use fhrd::types::{Fingerprint, RepositoryKey};
 
 use crate::input::TestRepository;
@@ -127,6 +128,6 @@ impl HostileRepository {
             ..Snapshot::default()
         };
         snapshot.save(store.as_ref()).unwrap();
-        (self.repository, sealed.blob_name())
+        (self.repository, sealed.blob_name().into())
     }
 }

@@ -8,9 +8,10 @@ use fhrd::keep::{Copier, CopyOutcome, RewriteOutcome, RewriteRequest, rewrite};
 use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
 use fhrd::repo::snapshot::{self, NamedSnapshot};
-use fhrd::store::{MemoryStore, Store};
+use fhrd::store::{BlobKind, Durable, MemoryStore, Store, StoreExt};
 
 use crate::copied::{assert_restores, back_up, config, copy, planted, stop};
+use crate::double::named;
 
 /// A repository in memory with one snapshot of the files in a directory.
 struct Scene {
@@ -28,9 +29,9 @@ impl Scene {
     }
 
     fn containers(&self) -> Vec<String> {
-        let listed = self.repository.store.list("containers").unwrap();
+        let listed = self.repository.store.list(BlobKind::Container.into()).unwrap();
         assert!(listed.len() > 2, "{}", listed.len());
-        listed.into_iter().map(|listed| listed.name).collect()
+        listed.into_iter().map(|listed| listed.name.into()).collect()
     }
 
     fn target(&self, is_alike: bool) -> Repository {
@@ -44,10 +45,10 @@ impl Scene {
     /// Does something while a container is away.
     fn without<T>(&self, container: &str, action: impl FnOnce() -> T) -> T {
         let store = self.repository.store.as_ref();
-        let bytes = store.get(container, 1 << 30).unwrap();
-        store.delete(container).unwrap();
+        let bytes = store.get(&named(container), 1 << 30).unwrap();
+        store.delete(&named(container), Durable::OnReturn).unwrap();
         let done = action();
-        store.put_if_absent(container, &[&bytes]).unwrap();
+        store.put_if_absent(&named(container), &[&bytes]).unwrap();
         done
     }
 
@@ -202,7 +203,7 @@ fn a_copy_with_problems_of_a_forgotten_snapshot_is_not_stored() {
         let mut copier = Copier::new(&scene.repository, &target, &config).unwrap();
         let name = snapshot::blob_name(&id.id);
         let bytes = store.get(&name, 1 << 20).unwrap();
-        store.delete(&name).unwrap();
+        store.delete(&name, Durable::OnReturn).unwrap();
         let copied = scene.without(&container, || copier.copy(&id, false, &Progress::default(), &stop()));
         store.put_if_absent(&name, &[&bytes]).unwrap();
         match copied {

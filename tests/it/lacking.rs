@@ -17,8 +17,10 @@ use fhrd::repo::container::{Base, parse_name};
 use fhrd::repo::index::read_container_index;
 use fhrd::repo::recipe::ContentReference;
 use fhrd::repo::snapshot::Snapshot;
+use fhrd::store::{Durable, StoreExt};
 use fhrd::types::Fingerprint;
 
+use crate::double::named;
 use crate::hooked::hooked;
 use crate::input::{TestRepository, edit, write};
 use crate::interleavings::scene::no_grace;
@@ -35,7 +37,7 @@ fn names(place: &TestRepository, prefix: &str) -> Vec<String> {
 
 fn delete(place: &TestRepository, names: &[String]) {
     let store = place.open().store;
-    names.iter().for_each(|name| store.delete(name).unwrap());
+    names.iter().for_each(|name| store.delete(&named(name), Durable::OnReturn).unwrap());
 }
 
 fn defects(place: &TestRepository) -> Vec<String> {
@@ -109,7 +111,7 @@ fn what_a_snapshot_needs_of_a_container_that_lacks_bases_is_moved() {
     let killed = added(&again, source.path());
     let all = names(&place, "containers");
     for name in &killed {
-        place.open().store.put_if_absent(name, &[&again.read(name)]).unwrap();
+        place.open().store.put_if_absent(&named(name), &[&again.read(name)]).unwrap();
     }
     let gone: Vec<String> = all.into_iter().filter(|name| !needed.contains(name)).collect();
     assert!(old.iter().all(|name| gone.contains(name)));
@@ -160,7 +162,7 @@ fn a_prune_of_a_damaged_repository_ends_although_others_change_it() {
     let pruning = hooked(&place, move |call, name| {
         if call == "list" && name == "snapshots" {
             let intent = format!("intents/{:032x}", lists.fetch_add(1, Ordering::SeqCst));
-            other.put_if_absent(&intent, &[])?;
+            other.put_if_absent(&named(&intent), &[])?;
         }
         Ok(())
     });

@@ -14,8 +14,10 @@ use fhrd::repo::claims::{ClaimKind, ContainerClaim};
 use fhrd::repo::container::blob_name;
 use fhrd::repo::index::{ContainerListing, IndexRecord, merge_segments, missing_containers, write_segment};
 use fhrd::repo::snapshot;
+use fhrd::store::{Durable, StoreExt};
 use fhrd::types::{ContainerId, Fingerprint};
 
+use crate::double::named;
 use crate::hooked::hooked;
 use crate::input::{TestRepository, write};
 use crate::interleavings::scene::no_grace;
@@ -90,7 +92,9 @@ fn a_merged_segment_does_not_name_what_was_deleted_meanwhile() {
 fn adopted_containers_that_were_deleted_meanwhile_are_in_no_segment() {
     let (place, source) = with_snapshot();
     let store = place.open().store;
-    names(&place, "index").iter().chain(&names(&place, "snapshots")).for_each(|name| store.delete(name).unwrap());
+    names(&place, "index").iter().chain(&names(&place, "snapshots")).for_each(|name| {
+        store.delete(&named(name), Durable::OnReturn).unwrap();
+    });
     back_up(&pruned_at(&place, 0), source.path());
     assert_nothing_is_lost(&place, source.path());
 }
@@ -140,8 +144,8 @@ fn what_is_deleted_while_a_segment_is_taken_back_is_taken_out_too() {
     let (plain, puts) = (store.clone(), AtomicUsize::new(0));
     let merging = hooked(&place, move |call, name| match (call, name.starts_with("index/")) {
         ("put", true) => match puts.fetch_add(1, Ordering::SeqCst) {
-            0 => plain.delete(&blob_name(&id(1))),
-            1 => plain.delete(&blob_name(&id(5))),
+            0 => plain.delete(&blob_name(&id(1)), Durable::OnReturn),
+            1 => plain.delete(&blob_name(&id(5)), Durable::OnReturn),
             _ => Ok(()),
         },
         _ => Ok(()),
@@ -163,7 +167,7 @@ fn what_a_prune_lets_go_while_a_backup_begins_is_not_called_unreadable() {
     let is_done = AtomicBool::new(false);
     // The prune is interrupted when the backup has seen its entry.
     let writer = hooked(&place, move |call, name| match call == "list" && name == "containers" {
-        true if !is_done.swap(true, Ordering::SeqCst) => store.delete(&entry),
+        true if !is_done.swap(true, Ordering::SeqCst) => store.delete(&entry, Durable::OnReturn),
         _ => Ok(()),
     });
     assert_eq!(back_up(&writer, source.path()).containers_unread, 0);
@@ -177,7 +181,7 @@ fn a_lost_container_stays_lost_in_a_merged_segment() {
     for seed in 3..6 {
         write(source.path().join("second"), &Random(seed).bytes(300_000));
         if seed == 5 {
-            place.open().store.delete(&gone).unwrap();
+            place.open().store.delete(&named(&gone), Durable::OnReturn).unwrap();
         }
         back_up(&place.open(), source.path());
     }

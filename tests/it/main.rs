@@ -13,6 +13,7 @@ mod copied;
 mod crash;
 mod crash_encrypted;
 mod determinism;
+mod double;
 mod encrypted_fixture;
 mod equal_directories;
 mod families;

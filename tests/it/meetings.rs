@@ -17,8 +17,10 @@ use fhrd::repo::claims::{ClaimKind, ContainerClaim, IntentNote};
 use fhrd::repo::container::parse_name;
 use fhrd::repo::index::read_container_index;
 use fhrd::repo::snapshot::{self, NamedSnapshot};
+use fhrd::store::{Durable, StoreExt};
 use fhrd::types::ContainerId;
 
+use crate::double::named;
 use crate::hooked::hooked;
 use crate::input::{TestRepository, edit, write};
 use crate::interleavings::scene::no_grace;
@@ -44,7 +46,7 @@ fn assert_sound(place: &TestRepository) {
 
 fn delete(place: &TestRepository, names: &[String]) {
     let store = place.open().store;
-    names.iter().for_each(|name| store.delete(name).unwrap());
+    names.iter().for_each(|name| store.delete(&named(name), Durable::OnReturn).unwrap());
 }
 
 /// Forgets everything and prunes.
@@ -136,7 +138,7 @@ fn a_snapshot_whose_backup_may_still_withdraw_it_is_not_tagged() {
     store.put_if_absent(&named.intent_name().unwrap(), &[b"an intent"]).unwrap();
     let change = TagChange { add: vec!["kept".into()], ..TagChange::default() };
     assert!(matches!(tag(&place.open(), &named, &change), Err(Error::Usage(_))));
-    store.delete(&named.intent_name().unwrap()).unwrap();
+    store.delete(&named.intent_name().unwrap(), Durable::OnReturn).unwrap();
     assert!(tag(&place.open(), &named, &change).unwrap().is_some());
 }
 
@@ -185,7 +187,7 @@ fn a_container_that_is_there_again_counts_once_what_it_copies_from_is_there_too(
     assert_eq!(repair().missing.len(), all.len());
     let put = |wanted: &[String]| {
         for (name, bytes) in all.iter().zip(&blobs).filter(|(name, _)| wanted.contains(name)) {
-            place.open().store.put_if_absent(name, &[bytes]).unwrap();
+            place.open().store.put_if_absent(&named(name), &[bytes]).unwrap();
         }
         repair().returned as usize
     };
@@ -229,7 +231,7 @@ fn what_copies_from_nothing_goes_before_an_entry_that_nobody_can_read() {
     let ids: Vec<_> = snapshots(&place)[..2].iter().map(|named| named.id).collect();
     forget(&place.open(), &ids).unwrap();
     delete(&place, &old);
-    place.open().store.put_if_absent(&format!("pending/{}", "ab".repeat(16)), &[b"garbage"]).unwrap();
+    place.open().store.put_if_absent(&named(&format!("pending/{}", "ab".repeat(16))), &[b"garbage"]).unwrap();
     let options = PruneOptions { repack_bytes_max: 0, ..no_grace() };
     prune(&place.open(), &options, &Arc::default()).unwrap();
     assert_eq!(names(&place, "pending"), [""; 0]);
@@ -248,9 +250,9 @@ fn an_entry_that_takes_the_place_of_another_one_is_seen() {
     let first = put(&place, 1, ids(1));
     let (other, is_done) = (place.clone(), AtomicBool::new(false));
     let looking = hooked(&place, move |call, name| {
-        if call == "get" && name == first.name && !is_done.swap(true, Ordering::SeqCst) {
+        if call == "get" && name == first.name.as_str() && !is_done.swap(true, Ordering::SeqCst) {
             put(&other, 2, ids(2));
-            delete(&other, std::slice::from_ref(&first.name));
+            delete(&other, &[first.name.to_string()]);
         }
         Ok(())
     });

@@ -28,9 +28,10 @@ use fhrd::repo::reader::{ChunkReader, RecipeWalk};
 use fhrd::repo::recipe::ContentReference;
 use fhrd::repo::snapshot;
 use fhrd::repo::tree::{NodeKind, TreeCursor};
-use fhrd::store::{BlobMetadata, ListedBlob, MemoryStore, Store};
+use fhrd::store::{BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, MemoryStore, Reading, Store, StoreExt};
 use fhrd::{Error, Result};
 
+use crate::double::{Double, double_store, named};
 use crate::flips::{Scene, config, one_at_a_time, run_check};
 use crate::input::files;
 
@@ -48,7 +49,7 @@ struct Moody {
 impl Moody {
     fn new(blobs: &BTreeMap<String, Vec<u8>>) -> Arc<Self> {
         let inner = MemoryStore::new();
-        blobs.iter().for_each(|(name, bytes)| inner.replace(name, bytes));
+        blobs.iter().for_each(|(name, bytes)| inner.replace(&named(name), bytes));
         Arc::new(Moody { inner, unreadable: Mutex::default() })
     }
 
@@ -64,35 +65,41 @@ impl Moody {
     }
 }
 
-impl Store for Moody {
-    fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
+double_store!(Moody);
+
+impl Double for Moody {
+    fn inner(&self) -> &dyn Store {
+        &self.inner
+    }
+
+    fn put(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
         self.inner.put_if_absent(name, parts)
     }
 
-    fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
+    fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
         self.inner.overwrite(name, parts)
     }
 
-    fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
+    fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
         self.check(name)?;
         self.inner.get(name, bytes_max)
     }
 
-    fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
+    fn get_range(&self, name: &BlobName, offset: u64, len: usize) -> Result<Vec<u8>> {
         self.check(name)?;
-        self.inner.get_range(name, offset, len)
+        self.inner.get_range(name, offset, len, Reading::Once)
     }
 
-    fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
+    fn head(&self, name: &BlobName) -> Result<Option<BlobMetadata>> {
         self.inner.head(name)
     }
 
-    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
+    fn list(&self, prefix: BlobPrefix) -> Result<Vec<ListedBlob>> {
         self.inner.list(prefix)
     }
 
-    fn delete(&self, name: &str) -> Result<()> {
-        self.inner.delete(name)
+    fn delete(&self, name: &BlobName) -> Result<()> {
+        self.inner.delete(name, Durable::OnReturn)
     }
 
     fn location(&self) -> String {
@@ -347,7 +354,7 @@ fn a_lost_or_unreadable_container_before_a_backup_of_any_kind_is_healed_or_repor
                 assert_eq!(report.problems, 0, "{what}");
                 let is_marked = fhrd::repo::marks::Marks::read(store.as_ref()).unwrap().quarantine.containers().any(
                     |(id, parts)| {
-                        fhrd::repo::container::blob_name(id) == *container
+                        fhrd::repo::container::blob_name(id) == container.as_str()
                             && *parts == fhrd::repo::marks::BadParts::Whole
                     },
                 );

@@ -13,8 +13,9 @@ use fhrd::repo::Repository;
 use fhrd::repo::container::{FOOTER_BYTES, parse_name};
 use fhrd::repo::index::read_container_index;
 use fhrd::repo::snapshot;
-use fhrd::store::{FaultyStore, InjectedFault, MemoryStore, Store};
+use fhrd::store::{Durable, FaultyStore, InjectedFault, MemoryStore, Store};
 
+use crate::double::named;
 use crate::flips::{NO_FILES, Scene, config, intact, one_at_a_time, open, run_check};
 
 fn index(repository: &Repository) -> Result<IndexReport> {
@@ -30,14 +31,14 @@ fn snapshots(repository: &Repository, dry_run: bool, forget: bool) -> Result<Sna
 }
 
 fn flip(store: &MemoryStore, name: &str, from_end: usize) {
-    let mut bytes = store.get(name, 1 << 20).unwrap();
+    let mut bytes = store.get(&named(name), 1 << 20).unwrap();
     let at = bytes.len() - 1 - from_end;
     bytes[at] ^= 1;
-    store.replace(name, &bytes);
+    store.replace(&named(name), &bytes);
 }
 
 fn names(store: &MemoryStore, prefix: &str) -> Vec<String> {
-    store.list(prefix).unwrap().into_iter().map(|blob| blob.name).collect()
+    crate::double::names_in(store, prefix)
 }
 
 /// The container whose entries of whole chunks are the most. Its index is damaged in the store that is returned.
@@ -45,7 +46,7 @@ fn with_damaged_index() -> (Arc<MemoryStore>, String) {
     let store = Arc::new(intact(&Scene::get().blobs));
     let whole = |name: &String| {
         let index = read_container_index(store.as_ref(), &parse_name(name).unwrap()).unwrap();
-        let is_data = store.get(name, 1 << 20).unwrap()[10] == 0;
+        let is_data = store.get(&named(name), 1 << 20).unwrap()[10] == 0;
         let whole = index.entries.iter().filter(|entry| index.operations(entry).is_empty()).count();
         if is_data { whole } else { 0 }
     };
@@ -63,7 +64,7 @@ fn an_index_is_written_again_from_the_containers() {
     let segments = names(&store, "index");
     flip(&store, &segments[0], 100);
     if let Some(second) = segments.get(1) {
-        let len = store.get(second, 1 << 20).unwrap().len();
+        let len = store.get(&named(second), 1 << 20).unwrap().len();
         flip(&store, second, len - 3);
     }
     let catalogue = names(&store, "models").remove(0);
@@ -102,7 +103,7 @@ fn chunks_of_a_container_without_an_index_are_stored_again() {
     assert_eq!(again.containers[0].chunks_saved, 0, "stored once: {again:?}");
     // Without segments nobody knows what it had, which is not nothing.
     let (store, _) = with_damaged_index();
-    names(&store, "index").iter().for_each(|name| store.delete(name).unwrap());
+    names(&store, "index").iter().for_each(|name| store.delete(&named(name), Durable::OnReturn).unwrap());
     let report = containers(&open(&store)).unwrap();
     assert_eq!((report.unnamed, report.containers[0].is_named), (1, false), "{report:?}");
 }
@@ -168,7 +169,7 @@ fn repairs_may_be_killed_at_every_operation() {
     let scene = Scene::get();
     let copy = |store: &MemoryStore| {
         let copy = MemoryStore::new();
-        names(store, "").iter().for_each(|name| copy.replace(name, &store.get(name, 1 << 20).unwrap()));
+        names(store, "").iter().for_each(|name| copy.replace(&named(name), &store.get(&named(name), 1 << 20).unwrap()));
         Arc::new(copy)
     };
     let damaged = all_damaged();

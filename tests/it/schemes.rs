@@ -15,6 +15,7 @@ use fhrd::repo::container::{Operation, blob_name};
 use fhrd::repo::index::{ContainerListing, read_container_index};
 use fhrd::repo::snapshot;
 use fhrd::restore::restore;
+use fhrd::store::Reading;
 
 use crate::input::{TestRepository, edit, files, init_with_key, write};
 use crate::program::{Place, number};
@@ -55,7 +56,7 @@ fn look(repository: &Repository) -> Seen {
     let mut seen = Seen::default();
     for id in &ContainerListing::take(&repository.store).unwrap().containers {
         let name = blob_name(id);
-        let is_data = repository.store.get_range(&name, 10, 1).unwrap()[0] == 0;
+        let is_data = repository.store.get_range(&name, 10, 1, Reading::Once).unwrap()[0] == 0;
         let directory = read_container_index(repository.store.as_ref(), id).unwrap();
         if !is_data {
             continue;
@@ -63,7 +64,7 @@ fn look(repository: &Repository) -> Seen {
         for frame in &directory.frames {
             seen.codecs.insert(frame.codec);
             if frame.codec == Planes.id() {
-                let head = repository.store.get_range(&name, frame.offset + 32, 2).unwrap();
+                let head = repository.store.get_range(&name, frame.offset + 32, 2, Reading::Once).unwrap();
                 seen.all_groups.insert(head[1].count_ones() == u32::from(head[0]));
             }
         }

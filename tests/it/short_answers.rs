@@ -184,7 +184,7 @@ fn a_prune_takes_no_container_that_one_listing_lacks_for_gone() {
             let listings = count.clone();
             let pruning = HookedStore::new(&place).listing(move |prefix, mut listed| {
                 if prefix == "containers" && listings.fetch_add(1, Ordering::SeqCst) == nth {
-                    listed.retain(|blob| blob.name != hidden);
+                    listed.retain(|blob| *blob.name != *hidden);
                 }
                 listed
             });
@@ -198,7 +198,7 @@ fn a_prune_takes_no_container_that_one_listing_lacks_for_gone() {
     // A listing that stays short gives an error, and nothing is deleted.
     let (before, hidden) = (scene.names("containers"), scene.container());
     let pruning = HookedStore::new(&scene.place).listing(move |_, mut listed| {
-        listed.retain(|blob| blob.name != hidden);
+        listed.retain(|blob| *blob.name != *hidden);
         listed
     });
     let error = prune(&pruning.open(), &no_grace(), &Arc::default()).unwrap_err();
@@ -213,7 +213,7 @@ fn what_a_listing_of_containers_lacks_is_found_by_name() {
     for name in scene.names("containers") {
         let hidden = name.clone();
         let hide = move |_: &str, listed: Vec<ListedBlob>| {
-            listed.into_iter().filter(|blob| blob.name != hidden).collect::<Vec<_>>()
+            listed.into_iter().filter(|blob| *blob.name != *hidden).collect::<Vec<_>>()
         };
         let reading = HookedStore::new(&scene.place).listing(hide.clone()).open();
         assert_restores(&reading, scene.source.path(), &name);
@@ -259,6 +259,31 @@ fn what_a_second_listing_of_containers_lacks_is_still_there() {
     assert!(report.damaged[0].dropped.iter().all(|text| !text.contains("directory")), "{report:?}");
     write(scene.place.path().join(&lost), &data);
     assert_sound(&scene.place, "at the end");
+}
+
+#[test]
+fn what_a_repair_has_listed_once_is_not_lost_because_later_listings_are_empty() {
+    let scene = Scene::new();
+    let before = scene.names("snapshots");
+    let mut emptied = 0;
+    for first in 0..12 {
+        for count in 1..8 {
+            let (place, listings) = (scene.place.copy(), Arc::new(AtomicUsize::new(0)));
+            let counted = listings.clone();
+            let reading = HookedStore::new(&place).listing(move |prefix, listed| match prefix {
+                "containers" | "index" if (first..first + count).contains(&counted.fetch_add(1, Ordering::SeqCst)) => {
+                    Vec::new()
+                }
+                _ => listed,
+            });
+            let request = SnapshotRepair { forget: true, dry_run: false };
+            let config = TestRepository::config();
+            let report = repair_snapshots(&reading.open(), &config, request, &Arc::default());
+            emptied += usize::from(listings.load(Ordering::SeqCst) > first);
+            assert_eq!(names(&place, "snapshots"), before, "listings {first} and {count} in all: {report:?}");
+        }
+    }
+    assert!(emptied > 20, "{emptied}");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use fhrd::backup::{BackupReport, BackupRequest, backup};
 use fhrd::config::Config;
 use fhrd::inspect::check::check;
 use fhrd::metrics::Progress;
+use fhrd::repair::index::repair_index;
 use fhrd::repair::snapshots::{SnapshotRepair, repair_snapshots};
 use fhrd::repo::Repository;
 use fhrd::repo::container::parse_name;
@@ -20,9 +21,10 @@ use fhrd::repo::index::read_container_index;
 use fhrd::repo::paths::cache_directory;
 use fhrd::repo::snapshot;
 use fhrd::restore::{DamagedFile, RestoreReport, restore};
-use fhrd::store::{BlobMetadata, ListedBlob, Store};
+use fhrd::store::{BlobKind, BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Reading, Store, StoreExt};
 use fhrd::{Error, Result};
 
+use crate::double::{Double, double_store};
 use crate::trees::Random;
 
 const FILES: usize = 8;
@@ -48,33 +50,39 @@ impl BadSectors {
     }
 }
 
-impl Store for BadSectors {
-    fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
+double_store!(BadSectors);
+
+impl Double for BadSectors {
+    fn inner(&self) -> &dyn Store {
+        &*self.inner
+    }
+
+    fn put(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
         self.inner.put_if_absent(name, parts)
     }
 
-    fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
+    fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
         self.inner.overwrite(name, parts)?;
         // The new file has other sectors.
-        self.bad.lock().unwrap().remove(name);
+        self.bad.lock().unwrap().remove(name.as_str());
         Ok(())
     }
 
-    fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
+    fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
         self.check(name, 0..u64::MAX)?;
         self.inner.get(name, bytes_max)
     }
 
-    fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
+    fn get_range(&self, name: &BlobName, offset: u64, len: usize) -> Result<Vec<u8>> {
         self.check(name, offset..offset + len as u64)?;
-        self.inner.get_range(name, offset, len)
+        self.inner.get_range(name, offset, len, Reading::Once)
     }
 
-    fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
+    fn head(&self, name: &BlobName) -> Result<Option<BlobMetadata>> {
         self.inner.head(name)
     }
 
-    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
+    fn list(&self, prefix: BlobPrefix) -> Result<Vec<ListedBlob>> {
         let bad = self.bad.lock().unwrap();
         // A name that ends with a slash is a directory that cannot be listed.
         let is_within = |name: &String| format!("{name}/").starts_with(&format!("{prefix}/"));
@@ -84,19 +92,11 @@ impl Store for BadSectors {
         drop(bad);
         let hidden = self.hidden.lock().unwrap().clone();
         let listed = self.inner.list(prefix)?.into_iter();
-        Ok(listed.filter(|blob| hidden.as_ref() != Some(&blob.name)).collect())
+        Ok(listed.filter(|blob| hidden.as_deref() != Some(blob.name.as_str())).collect())
     }
 
-    fn delete(&self, name: &str) -> Result<()> {
-        self.inner.delete(name)
-    }
-
-    fn location(&self) -> String {
-        self.inner.location()
-    }
-
-    fn local_path(&self) -> Option<&Path> {
-        self.inner.local_path()
+    fn delete(&self, name: &BlobName) -> Result<()> {
+        self.inner.delete(name, Durable::OnReturn)
     }
 }
 
@@ -176,7 +176,7 @@ impl Scene {
 
     /// Names and lengths of the containers of file content.
     fn containers(&self) -> Vec<ListedBlob> {
-        let listed = self.store.list("containers").unwrap();
+        let listed = self.store.list(BlobKind::Container.into()).unwrap();
         listed.into_iter().filter(|listed| listed.len > 500_000).collect()
     }
 
@@ -222,7 +222,7 @@ fn an_unreadable_recipe_costs_its_file_and_nothing_is_lost_without_a_report() {
     fs::write(scene.directory.path().join("source/extra"), b"extra").unwrap();
     let second = scene.back_up(false).snapshot;
     let (mut lost_recipes, mut lost_directories) = (0, 0);
-    for container in scene.store.list("containers").unwrap() {
+    for container in scene.store.list(BlobKind::Container.into()).unwrap() {
         let is_metadata = container.len <= 500_000;
         for range in scene.frames(&container.name).into_iter().step_by(if is_metadata { 1 } else { 12 }) {
             scene.spoil(&container.name, range.start..range.start + 1);
@@ -320,7 +320,7 @@ fn what_copies_from_a_container_that_one_listing_lacks_is_stored_again() {
     }
     scene.back_up(false);
     let container = first.into_iter().max_by_key(|container| container.len).unwrap();
-    *scene.store.hidden.lock().unwrap() = Some(container.name.clone());
+    *scene.store.hidden.lock().unwrap() = Some(container.name.to_string());
     let report = scene.back_up(true);
     assert!(report.containers_unread > 0 && !report.is_complete(), "{report:?}");
     // It comes back, and is cut off.
@@ -334,10 +334,10 @@ fn no_snapshot_is_given_up_for_what_is_in_a_directory_that_cannot_be_listed() {
     let scene = Scene::new();
     let first = scene.back_up(false).snapshot;
     // No segment names the containers any more, and a directory of them cannot be listed.
-    for segment in scene.store.list("index").unwrap() {
-        scene.store.delete(&segment.name).unwrap();
+    for segment in scene.store.list(BlobKind::Segment.into()).unwrap() {
+        scene.store.delete(&segment.name, Durable::OnReturn).unwrap();
     }
-    let containers: Vec<String> = scene.containers().into_iter().map(|container| container.name).collect();
+    let containers: Vec<String> = scene.containers().into_iter().map(|container| container.name.into()).collect();
     for container in containers {
         let (directory, _) = container.rsplit_once('/').unwrap();
         scene.spoil(&format!("{directory}/"), 0..1);
@@ -363,8 +363,8 @@ fn orphans_beside_a_damaged_one_are_adopted_if_their_bases_are_there() {
     }
     let second = scene.back_up(false).snapshot;
     // All segments are lost, and with them one container.
-    for segment in scene.store.list("index").unwrap() {
-        scene.store.delete(&segment.name).unwrap();
+    for segment in scene.store.list(BlobKind::Segment.into()).unwrap() {
+        scene.store.delete(&segment.name, Durable::OnReturn).unwrap();
     }
     let container = scene.containers().into_iter().last().unwrap();
     scene.spoil(&container.name, container.len - 100..container.len);
@@ -372,6 +372,22 @@ fn orphans_beside_a_damaged_one_are_adopted_if_their_bases_are_there() {
     assert!(again.containers_adopted >= 3, "{again:?}");
     assert!(again.bytes_new < FILES as u64 * 900_000 / 2, "{again:?}");
     assert!(scene.restored(&again.snapshot).1.is_empty() && !second.is_empty());
+}
+
+#[test]
+fn a_container_that_the_repair_of_the_index_could_not_read_stays_in_a_segment() {
+    let scene = Scene::new();
+    scene.back_up(false);
+    for container in scene.containers() {
+        scene.spoil(&container.name, 0..container.len);
+        let report = repair_index(&scene.repository, &Arc::default()).unwrap();
+        assert_eq!(report.unreadable.len(), 1, "{report:?}");
+        scene.store.bad.lock().unwrap().clear();
+        let report = check(&scene.repository, &config(), true, &Progress::default(), &Arc::default()).unwrap();
+        assert_eq!(report.defects, [""; 0], "{}", container.name);
+    }
+    assert_eq!(repair_index(&scene.repository, &Arc::default()).unwrap().unreadable, [""; 0]);
+    assert_eq!(scene.store.list(BlobKind::Segment.into()).unwrap().len(), 1, "what was left is replaced");
 }
 
 #[test]
@@ -383,20 +399,22 @@ fn no_snapshot_is_replaced_or_deleted_while_the_device_refuses_to_read() {
         repair_snapshots(&scene.repository, &config(), request, &Arc::default()).unwrap()
     };
     let name = format!("snapshots/{id}");
-    let names = || scene.store.list("snapshots").unwrap().into_iter().map(|listed| listed.name).collect::<Vec<_>>();
-    for container in &scene.store.list("containers").unwrap() {
+    let names = || {
+        scene.store.list(BlobKind::Snapshot.into()).unwrap().into_iter().map(|listed| listed.name).collect::<Vec<_>>()
+    };
+    for container in &scene.store.list(BlobKind::Container.into()).unwrap() {
         scene.spoil(&container.name, 0..container.len);
         let report = repair();
         assert!(report.damaged.iter().all(|damaged| damaged.replaced_by.is_none()), "{report:?}");
-        assert_eq!(names(), std::slice::from_ref(&name), "{}", container.name);
+        assert_eq!(names(), [name.as_str()], "{}", container.name);
     }
     scene.spoil(&name, 0..1);
     assert_eq!(repair().unreadable.len(), 1);
-    assert_eq!(names(), std::slice::from_ref(&name));
+    assert_eq!(names(), [name.as_str()]);
     scene.store.bad.lock().unwrap().clear();
     assert_eq!((repair().whole, names().len()), (1, 1));
     // What is written without what is really lost does not count as whole.
-    scene.store.delete(&scene.containers()[0].name).unwrap();
+    scene.store.delete(&scene.containers()[0].name, Durable::OnReturn).unwrap();
     let report = repair();
     let [damaged] = report.damaged.as_slice() else { panic!("{report:?}") };
     let new = snapshot::find(scene.store.as_ref(), damaged.replaced_by.as_ref().unwrap()).unwrap();

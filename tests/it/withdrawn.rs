@@ -16,8 +16,9 @@ use fhrd::repo::claims::{ClaimKind, ContainerClaim};
 use fhrd::repo::container::{ContainerKind, HEADER_BYTES, parse_header};
 use fhrd::repo::index::ContainerListing;
 use fhrd::repo::snapshot;
-use fhrd::store::ListedBlob;
+use fhrd::store::{BlobKind, Durable, ListedBlob, Reading, StoreExt};
 
+use crate::double::named;
 use crate::hooked::hooked;
 use crate::input::{TestRepository, write};
 use crate::interleavings::scene::no_grace;
@@ -96,10 +97,10 @@ fn a_note_about_a_snapshot_that_a_prune_has_not_listed_stays() {
     let bytes = place.read(&broken);
     let plain = place.open().store;
     for name in names(&place, "containers").iter().filter(|name| !containers.contains(name)).chain([&broken]) {
-        plain.delete(name).unwrap();
+        plain.delete(&named(name), Durable::OnReturn).unwrap();
     }
     let (has_listed, has_come) = (AtomicBool::new(false), AtomicBool::new(false));
-    let (name, note) = (broken.clone(), format!("{intent}.withdrawn"));
+    let (name, note) = (broken.clone(), named(&format!("{intent}.withdrawn")));
     let pruning = hooked(&place, move |call, prefix| {
         let is_listing = |directory| call == "list" && prefix == directory;
         if is_listing("snapshots") {
@@ -108,7 +109,7 @@ fn a_note_about_a_snapshot_that_a_prune_has_not_listed_stays() {
             && has_listed.load(Ordering::SeqCst)
             && !has_come.swap(true, Ordering::SeqCst)
         {
-            assert!(plain.put_if_absent(&name, &[&bytes])? && plain.put_if_absent(&note, &[])?);
+            assert!(plain.put_if_absent(&named(&name), &[&bytes])? && plain.put_if_absent(&note, &[])?);
         }
         Ok(())
     });
@@ -132,7 +133,7 @@ fn a_damaged_entry_of_a_dead_prune_stays_until_what_it_may_list_is_deleted() {
     let (snapshots, _) = snapshot::list(place.open().store.as_ref()).unwrap();
     snapshot::delete(place.open().store.as_ref(), &snapshots[0].id).unwrap();
     let damaged = format!("pending/{}", "ab".repeat(16));
-    place.open().store.put_if_absent(&damaged, &[b"garbage"]).unwrap();
+    place.open().store.put_if_absent(&named(&damaged), &[b"garbage"]).unwrap();
     assert!(back_up(&place.open(), source.path(), &TestRepository::config()).is_err(), "nobody knows what it lists");
     let (seen, left) = (place.clone(), Arc::<Mutex<Vec<usize>>>::default());
     let (name, counts) = (damaged.clone(), left.clone());
@@ -168,7 +169,7 @@ fn moved_frames_fill_one_container_after_the_other() {
     let options = PruneOptions { container_bytes: 1 << 20, ..no_grace() };
     let report = prune(&place.open(), &options, &Arc::default()).unwrap();
     assert!(report.bytes_written > 8_000_000, "{report:?}");
-    let containers = place.open().store.list("containers").unwrap();
+    let containers = place.open().store.list(BlobKind::Container.into()).unwrap();
     let longest = containers.iter().map(|listed| listed.len).max().unwrap();
     assert!(longest < 2_500_000, "{longest} bytes in one container of {}", containers.len());
 }
@@ -188,10 +189,10 @@ fn the_recipe_of_one_file_fills_several_containers() {
     back_up(&place.open(), source.path(), &config).unwrap();
     let store = place.open().store;
     let is_metadata = |listed: &&ListedBlob| {
-        let header = store.get_range(&listed.name, 0, HEADER_BYTES).unwrap();
+        let header = store.get_range(&listed.name, 0, HEADER_BYTES, Reading::Once).unwrap();
         parse_header(&listed.name, &header).unwrap() == ContainerKind::Metadata
     };
-    let containers = store.list("containers").unwrap();
+    let containers = store.list(BlobKind::Container.into()).unwrap();
     let lengths: Vec<u64> = containers.iter().filter(is_metadata).map(|listed| listed.len).collect();
     assert!(lengths.len() > 1 && lengths.iter().all(|len| *len < 1_600_000), "{lengths:?}");
 }

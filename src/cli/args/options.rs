@@ -2,12 +2,14 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use bytesize::ByteSize;
 use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args};
 
-use crate::store::StoreOptions;
+use crate::store::{RateLimits, StoreOptions};
 
 /// Options of every verb.
 #[derive(Debug, Clone, Args)]
@@ -64,6 +66,12 @@ pub struct Options {
     /// Print errors only, without progress
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
+    /// The limits of both repositories of the command together.
+    #[arg(skip)]
+    pub limits: RateLimits,
+    /// Set once the user has asked to stop.
+    #[arg(skip)]
+    pub stop: Arc<AtomicBool>,
 }
 
 impl Options {
@@ -80,6 +88,8 @@ impl Options {
             unsafe_sftp: self.unsafe_sftp,
             ssh_command: self.ssh_command.clone(),
             endpoint: self.endpoint.clone(),
+            limits: self.limits.clone(),
+            stop: self.stop.clone(),
             ..StoreOptions::default()
         }
     }

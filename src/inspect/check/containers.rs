@@ -18,12 +18,12 @@ use crate::metrics::Progress;
 use crate::pipeline::{Emit, Map, Pipeline, Sink, Source, Weigh};
 use crate::repo::claims::{ClaimKind, ContainerClaim};
 use crate::repo::container::{
-    ContainerEntry, ContainerIndex, ContainerNumber, EntryNumber, FrameNumber, HEADER_BYTES, PREFIX, blob_name,
-    parse_header, parse_name,
+    ContainerEntry, ContainerIndex, ContainerNumber, EntryNumber, FrameNumber, HEADER_BYTES, blob_name, parse_header,
+    parse_name,
 };
 use crate::repo::marks::{BadParts, PositionSet};
 use crate::repo::reader::ChunkReader;
-use crate::store::ListedBlob;
+use crate::store::{BlobKind, BlobName, ListedBlob, Reading, StoreExt};
 use crate::types::ContainerId;
 
 /// Whole containers that are fetched from a remote store at once, at most.
@@ -79,7 +79,7 @@ pub(super) fn pending(run: &CheckRun<'_>) -> Result<HashSet<ContainerId>> {
 /// The containers of the listing in name order, with their lengths.
 fn jobs(run: &CheckRun<'_>) -> Result<Vec<ContainerJob>> {
     let store = run.repository.store.as_ref();
-    let listed = match store.list(PREFIX) {
+    let listed = match store.list(BlobKind::Container.into()) {
         Err(Error::Unreadable { .. }) => Vec::new(),
         listed => listed?,
     };
@@ -223,8 +223,8 @@ impl Map for CheckWorker<'_> {
 
 impl CheckWorker<'_> {
     /// Reads header, footer and container index.
-    fn structure(&mut self, name: &str, job: &ContainerJob) -> Result<Arc<ContainerIndex>> {
-        let header = self.run.repository.store.get_range_cached(name, 0, HEADER_BYTES)?;
+    fn structure(&mut self, name: &BlobName, job: &ContainerJob) -> Result<Arc<ContainerIndex>> {
+        let header = self.run.repository.store.get_range(name, 0, HEADER_BYTES, Reading::Again)?;
         parse_header(name, &header)?;
         self.reader.resolver.locator.container_indexes().load(&job.id)
     }

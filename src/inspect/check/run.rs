@@ -24,6 +24,7 @@ use crate::repo::keys;
 use crate::repo::marks::{BadParts, Marks, Quarantine};
 use crate::repo::pause::pause;
 use crate::repo::snapshot::{self, NamedSnapshot};
+use crate::store::{BlobKind, BlobName};
 use crate::types::{ContainerId, SnapshotId};
 
 /// Times that the repository is checked because containers vanish meanwhile, or more within the time that follows.
@@ -181,10 +182,10 @@ fn run_check(
 }
 
 /// Whether any of these containers and segments was deleted since.
-fn has_lost_any(repository: &Repository, checked: &HashSet<String>) -> Result<bool> {
-    let mut left: HashSet<&String> = checked.iter().collect();
-    for prefix in [container::PREFIX, index::PREFIX] {
-        match repository.store.list(prefix) {
+fn has_lost_any(repository: &Repository, checked: &HashSet<BlobName>) -> Result<bool> {
+    let mut left: HashSet<&BlobName> = checked.iter().collect();
+    for kind in [BlobKind::Container, BlobKind::Segment] {
+        match repository.store.list(kind.into()) {
             Err(Error::Unreadable { .. }) => return Ok(false),
             listed => listed?.iter().for_each(|blob| _ = left.remove(&blob.name)),
         }
@@ -200,11 +201,11 @@ fn check_once(
     read_data: ReadData,
     progress: &Progress,
     stop: &Arc<AtomicBool>,
-) -> Result<(CheckReport, HashSet<String>)> {
+) -> Result<(CheckReport, HashSet<BlobName>)> {
     let mut report = CheckReport::default();
     let mut log = DefectLog::default();
-    for (name, error) in repository.config_defects() {
-        log.damaged_blob(name, &damage(error)?);
+    for (kind, error) in repository.config_defects() {
+        log.damaged_blob(kind.directory(), &damage(error)?);
     }
     let all = match chosen {
         Some(_) => Vec::new(),
@@ -229,8 +230,8 @@ fn check_once(
         log.damaged_blob(&name, &damage(error)?);
     }
     report.segments = listing.segments().len() as u64;
-    let mut checked: HashSet<String> = listing.containers.iter().map(blob_name).collect();
-    checked.extend(listing.segments().iter().map(|segment| segment.name().to_string()));
+    let mut checked: HashSet<BlobName> = listing.containers.iter().map(blob_name).collect();
+    checked.extend(listing.segments().iter().map(|segment| segment.name().clone()));
     let run = CheckRun {
         repository,
         config,
@@ -259,7 +260,7 @@ fn check_once(
 /// Loads all snapshots, and logs those that are damaged.
 fn all_snapshots(repository: &Repository, log: &mut DefectLog) -> Result<Vec<NamedSnapshot>> {
     let (snapshots, damaged) = match snapshot::list(repository.store.as_ref()) {
-        Err(error @ Error::Unreadable { .. }) => (Vec::new(), vec![(snapshot::PREFIX.into(), error)]),
+        Err(error @ Error::Unreadable { .. }) => (Vec::new(), vec![(BlobKind::Snapshot.to_string(), error)]),
         listed => listed?,
     };
     // A missing snapshot was deleted on purpose after the listing.
@@ -271,9 +272,9 @@ fn all_snapshots(repository: &Repository, log: &mut DefectLog) -> Result<Vec<Nam
 
 /// Loads every catalogue of models, and logs those that are damaged.
 fn catalogues(repository: &Repository, log: &mut DefectLog) -> Result<()> {
-    let catalogues = match repository.store.list(model::PREFIX) {
+    let catalogues = match repository.store.list(BlobKind::Model.into()) {
         Err(error @ Error::Unreadable { .. }) => {
-            log.damaged_blob(model::PREFIX, &error);
+            log.damaged_blob(BlobKind::Model.directory(), &error);
             Vec::new()
         }
         listed => listed?,
@@ -292,13 +293,13 @@ fn catalogues(repository: &Repository, log: &mut DefectLog) -> Result<()> {
 /// whoever writes next deletes them.
 fn bundles(repository: &Repository, report: &mut CheckReport) -> Result<()> {
     let store = repository.store.as_ref();
-    let (listed, mut unreadable) = match store.list(bundle::PREFIX) {
-        Err(error @ Error::Unreadable { .. }) => (Vec::new(), vec![(bundle::PREFIX.into(), error)]),
+    let (listed, mut unreadable) = match store.list(BlobKind::Bundle.into()) {
+        Err(error @ Error::Unreadable { .. }) => (Vec::new(), vec![(BlobKind::Bundle.to_string(), error)]),
         listed => (listed?, Vec::new()),
     };
     for blob in listed {
         match bundle::verify(store, &blob.name) {
-            Err(error) if error.kind() != ErrorKind::NotFound => unreadable.push((blob.name, damage(error)?)),
+            Err(error) if error.kind() != ErrorKind::NotFound => unreadable.push((blob.name.into(), damage(error)?)),
             _ => {}
         }
     }

@@ -14,7 +14,7 @@ use crate::repo::container::blob_name;
 use crate::repo::index::{
     ContainerListing, IndexRecord, IndexSegment, poor_segment, read_container_index, read_entry_count,
 };
-use crate::store::newer_or_wrong;
+use crate::store::{BlobName, StoreExt, newer_or_wrong};
 use crate::types::hex;
 
 /// Records of a batch: more than one backup writes into a segment.
@@ -46,7 +46,7 @@ pub(super) fn unopened(listing: &mut ContainerListing, log: &mut DefectLog, stop
     let check_stop = || if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) };
     let mut is_any_newer = false;
     for (name, error) in std::mem::take(&mut listing.damaged) {
-        let error = newer_or_wrong(listing.store().as_ref(), &name, error, &check_stop)?;
+        let error = newer_or_wrong(listing.store().as_ref(), &BlobName::parse(&name)?, error, &check_stop)?;
         is_any_newer |= error.is_newer();
         log.damaged_blob(&name, &damage(error)?);
     }
@@ -150,13 +150,13 @@ impl SegmentCheck<'_> {
 }
 
 /// The defect of a blob whose bytes do not have the BLAKE3 that its name ends with. Every byte is read.
-pub(super) fn name_defect(run: &CheckRun<'_>, name: &str) -> Result<Option<Error>> {
+pub(super) fn name_defect(run: &CheckRun<'_>, name: &BlobName) -> Result<Option<Error>> {
     let got = match run.repository.store.stored_hash(name, &|| run.check_stop()) {
         Ok(hash) => hex(&hash),
         Err(error @ Error::BlobMissing { .. }) => return Ok(Some(error)),
         Err(error) => return damage(error).map(Some),
     };
-    let expected = name.rsplit('/').next().unwrap_or_default();
+    let expected = name.last();
     let differs =
         || Error::ChecksumMismatch { what: name.into(), offset: 0, expected: expected.into(), got: got.clone() };
     Ok((got != expected).then(differs))

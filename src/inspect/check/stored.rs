@@ -10,7 +10,7 @@ use super::defect_log::{DefectLog, damage};
 use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::Progress;
 use crate::repo::check_configuration;
-use crate::store::{ListedBlob, Store};
+use crate::store::{BlobPrefix, ListedBlob, Store, StoreExt};
 use crate::types::hex;
 
 /// Result of [`check_stored`].
@@ -35,7 +35,7 @@ pub struct StoredReport {
 pub fn check_stored(store: &dyn Store, progress: &Progress, stop: &AtomicBool) -> Result<StoredReport> {
     let check_stop = || if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) };
     let (mut report, mut log) = (StoredReport::default(), DefectLog::default());
-    let listed = store.list("")?;
+    let listed = store.list(BlobPrefix::All)?;
     progress.files_total.add(listed.len() as u64);
     progress.bytes_total.add(listed.iter().map(|blob| blob.len).sum());
     for blob in listed {
@@ -61,7 +61,7 @@ fn check_blob(store: &dyn Store, blob: &ListedBlob, check_stop: &dyn Fn() -> Res
     if check_configuration(store, &blob.name)? {
         return Ok(true);
     }
-    let last = blob.name.rsplit('/').next().unwrap_or_default();
+    let last = blob.name.last();
     if last.len() != 64 || !last.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
         return Ok(false);
     }
@@ -69,7 +69,7 @@ fn check_blob(store: &dyn Store, blob: &ListedBlob, check_stop: &dyn Fn() -> Res
     if got == last {
         return Ok(true);
     }
-    Err(Error::ChecksumMismatch { what: blob.name.clone(), offset: 0, expected: last.into(), got })
+    Err(Error::ChecksumMismatch { what: blob.name.to_string(), offset: 0, expected: last.into(), got })
 }
 
 #[cfg(test)]
@@ -80,7 +80,7 @@ mod tests {
     use crate::config::RepositoryConfig;
     use crate::crypto::{SecretBytes, Unlock};
     use crate::repo::Repository;
-    use crate::store::MemoryStore;
+    use crate::store::{BlobKind, BlobName, MemoryStore, named};
 
     fn check(store: &MemoryStore) -> StoredReport {
         check_stored(store, &Progress::default(), &AtomicBool::new(false)).unwrap()
@@ -92,13 +92,13 @@ mod tests {
         let unlock = Unlock::KeyFile(SecretBytes::new(vec![1; 32]));
         let repository =
             Repository::init_encrypted(store.clone(), &RepositoryConfig::default(), None, &unlock, "test").unwrap();
-        let name_of = |hash: &[u8; 32]| format!("snapshots/{}", hex(hash));
-        let hash = repository.store.put_hashed(name_of, &[b"some snapshot"]).unwrap();
-        repository.store.put_if_absent("intents/00ff", &[b"of a writer"]).unwrap();
+        let snapshot = repository.store.put_hashed(BlobKind::Snapshot, &[b"some snapshot"]).unwrap();
+        repository.store.put_if_absent(&named("intents/00ff"), &[b"of a writer"]).unwrap();
         let sound = check(&store);
         assert_eq!((sound.blobs, sound.unnamed, sound.defect_count), (5, 1, 0), "{sound:?}");
-        let slots = ["keys", "key-copies"].map(|directory| store.list(directory).unwrap()[0].name.clone());
-        for name in [name_of(&hash), "config".into(), "config-copy".into()].into_iter().chain(slots) {
+        let slots = [BlobKind::Key, BlobKind::KeyCopy].map(|kind| store.list(kind.into()).unwrap()[0].name.clone());
+        let configurations = [BlobKind::Config, BlobKind::ConfigCopy].map(BlobName::only);
+        for name in [snapshot].into_iter().chain(configurations).chain(slots) {
             let bytes = store.get(&name, 1 << 20).unwrap();
             for at in [0, bytes.len() / 2, bytes.len() - 1] {
                 let mut flipped = bytes.clone();
@@ -106,7 +106,7 @@ mod tests {
                 store.replace(&name, &flipped);
                 let report = check(&store);
                 assert_eq!((report.blobs, report.defect_count), (4, 1), "byte {at} of {name}");
-                assert!(report.defects[0].contains(&name), "{:?}", report.defects);
+                assert!(report.defects[0].contains(name.as_str()), "{:?}", report.defects);
             }
             store.replace(&name, &bytes);
         }

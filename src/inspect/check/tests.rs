@@ -16,7 +16,7 @@ use crate::repo::container::{
 };
 use crate::repo::index::{IndexRecord, write_segment};
 use crate::repo::salts::Salts;
-use crate::store::{MemoryStore, Store};
+use crate::store::{MemoryStore, StoreExt};
 use crate::types::{Fingerprint, RepositoryKey};
 
 const KEY: RepositoryKey = RepositoryKey([7; 32]);
@@ -107,7 +107,10 @@ fn every_flipped_byte_of_a_container_is_found() {
         damaged[at] ^= 0x40;
         store.put_if_absent(&sealed.blob_name(), &[&damaged]).unwrap();
         let report = run(&store, true);
-        assert!(report.defects.iter().any(|defect| defect.contains(&sealed.blob_name())), "byte {at}: {report:?}");
+        assert!(
+            report.defects.iter().any(|defect| defect.contains(sealed.blob_name().as_str())),
+            "byte {at}: {report:?}"
+        );
         assert_eq!(report.defect_count, report.defects.len() as u64);
     }
 }
@@ -121,7 +124,10 @@ fn a_truncated_container_is_found_without_reading_data() {
         index(&store, &sealed, false);
         store.put_if_absent(&sealed.blob_name(), &[&bytes[..len]]).unwrap();
         let report = run(&store, false);
-        assert!(report.defects.iter().any(|defect| defect.contains(&sealed.blob_name())), "length {len}: {report:?}");
+        assert!(
+            report.defects.iter().any(|defect| defect.contains(sealed.blob_name().as_str())),
+            "length {len}: {report:?}"
+        );
     }
 }
 
@@ -134,7 +140,10 @@ fn a_chunk_that_does_not_match_its_fingerprint_is_found_by_reading() {
     assert_eq!(run(&store, false).defect_count, 0);
     let report = run(&store, true);
     assert_eq!(report.defect_count, 1, "{report:?}");
-    assert!(report.defects[0].contains(&sealed.blob_name()) && report.defects[0].contains("0101"), "{report:?}");
+    assert!(
+        report.defects[0].contains(sealed.blob_name().as_str()) && report.defects[0].contains("0101"),
+        "{report:?}"
+    );
 }
 
 #[test]
@@ -157,7 +166,10 @@ fn a_missing_container_and_a_wrong_record_are_found() {
     let report = run(&store, false);
     // No snapshot needs it.
     assert_eq!((report.defect_count, report.notes.len()), (0, 1), "{report:?}");
-    assert!(report.notes[0].contains(&sound().blob_name()) && report.notes[0].contains("missing"), "{report:?}");
+    assert!(
+        report.notes[0].contains(sound().blob_name().as_str()) && report.notes[0].contains("missing"),
+        "{report:?}"
+    );
 
     put(&store, &sound());
     index(&store, &sound(), true);

@@ -32,15 +32,12 @@ pub use operation_source::{DEPTH_LIMIT, Extent, OperationSlice, OperationSource,
 pub use operations::{Base, Operation, OperationList, WHOLE_DIGEST, operations_digest};
 pub use writer::{ContainerWriter, ENTRY_WEIGHT_MAX, NewContainers, SealedContainer, entry_weight};
 
+use crate::store::{BlobKind, BlobName};
 use crate::types::ContainerId;
 
-/// Prefix of the store names of containers.
-pub const PREFIX: &str = "containers";
-
 /// Store name of a container. The first byte of the id spreads containers over 256 directories.
-pub fn blob_name(id: &ContainerId) -> String {
-    let hex = id.to_string();
-    format!("{PREFIX}/{}/{hex}", &hex[..2])
+pub fn blob_name(id: &ContainerId) -> BlobName {
+    BlobName::hashed(BlobKind::Container, &id.0)
 }
 
 /// The container with this store name.

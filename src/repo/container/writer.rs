@@ -12,7 +12,7 @@ use super::layout::{ContainerKind, FOOTER_BYTES, Footer, HEADER_BYTES, header};
 use super::operations::OperationList;
 use crate::error::Result;
 use crate::repo::salts::{Salt, Salts};
-use crate::store::Store;
+use crate::store::{BlobKind, BlobName, NewName, PutOptions, Store};
 use crate::types::ContainerId;
 use crate::wire::checksum;
 
@@ -82,7 +82,9 @@ impl SealedContainer {
     /// Those of the store.
     pub fn store(&self, store: &dyn Store) -> Result<ContainerId> {
         let parts: Vec<&[u8]> = self.parts.iter().map(AsRef::as_ref).collect();
-        store.put_hashed_cached(|hash| blob_name(&ContainerId(*hash)), &parts, self.cached_from).map(ContainerId)
+        let options = PutOptions { read_again_from: Some(self.cached_from) };
+        let name = store.put(NewName::Hashed(BlobKind::Container), &parts, options)?.name;
+        super::parse_name(&name).ok_or_else(|| crate::Error::internal(format!("a container got the name {name}")))
     }
 
     /// BLAKE3 of the bytes: the id, in a store that keeps them as they are.
@@ -95,7 +97,7 @@ impl SealedContainer {
     }
 
     /// Name in a store that keeps the bytes as they are.
-    pub fn blob_name(&self) -> String {
+    pub fn blob_name(&self) -> BlobName {
         blob_name(&self.id())
     }
 }

@@ -108,7 +108,7 @@ impl ChunkFilter {
     /// Counts a miss. Loads or fills the filter when it is time.
     ///
     /// # Errors
-    /// [`Error::Interrupted`].
+    /// [`Interrupted`](crate::Error::Interrupted).
     pub(super) fn count_miss(&mut self, indexed: &IndexedChunks<'_>) -> Result<()> {
         self.misses += 1;
         if matches!(self.state, FilterState::Off) || self.next.is_some_and(|next| self.misses < next) {

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::repo::container::{
     ContainerIndex, ContainerKind, FOOTER_BYTES, Footer, HEADER_BYTES, INDEX_BYTES_LIMIT, blob_name, parse_header,
 };
-use crate::store::{Store, read_again, try_map_parallel};
+use crate::store::{BlobName, Reading, Store, StoreExt, read_again, try_map_parallel};
 use crate::types::{ContainerId, Fingerprint};
 
 /// Weak references to the container indexes that several caches hold.
@@ -174,29 +174,29 @@ pub fn read_fingerprints(store: &dyn Store, id: &ContainerId) -> Result<Vec<Fing
 /// The encoded container index of a container, and where it is.
 struct StoredIndex {
     /// Store name of the container.
-    name: String,
+    name: BlobName,
     kind: ContainerKind,
     footer: Footer,
     bytes: Vec<u8>,
 }
 
-fn read_footer(store: &dyn Store, name: &str) -> Result<Footer> {
+fn read_footer(store: &dyn Store, name: &BlobName) -> Result<Footer> {
     let len = store.len_of(name)?.ok_or_else(|| Error::BlobMissing { what: name.into() })?;
     let Some(footer_offset) = len.checked_sub(FOOTER_BYTES as u64) else {
         return Err(Error::corrupt(name, 0, "a container with a footer", format!("{len} bytes")));
     };
-    Footer::parse(name, len, &store.get_range_cached(name, footer_offset, FOOTER_BYTES)?)
+    Footer::parse(name, len, &store.get_range(name, footer_offset, FOOTER_BYTES, Reading::Again)?)
 }
 
 fn read_stored(store: &dyn Store, id: &ContainerId) -> Result<StoredIndex> {
     let name = blob_name(id);
-    let kind = parse_header(&name, &store.get_range_cached(&name, 0, HEADER_BYTES)?)?;
+    let kind = parse_header(&name, &store.get_range(&name, 0, HEADER_BYTES, Reading::Again)?)?;
     let footer = read_footer(store, &name)?;
     if footer.index_len > INDEX_BYTES_LIMIT {
         let expected = format!("a container index of at most {INDEX_BYTES_LIMIT} bytes");
         return Err(Error::corrupt(name, footer.index_offset, expected, footer.index_len.to_string()));
     }
-    let bytes = store.get_range_cached(&name, footer.index_offset, footer.index_len as usize)?;
+    let bytes = store.get_range(&name, footer.index_offset, footer.index_len as usize, Reading::Again)?;
     Ok(StoredIndex { name, kind, footer, bytes })
 }
 

@@ -10,7 +10,7 @@ use super::container_indexes::read_entry_count;
 use super::listing::ContainerListing;
 use super::segment::IndexSegment;
 use crate::error::{Error, Result};
-use crate::store::try_map_parallel;
+use crate::store::{StoreExt, try_map_parallel};
 use crate::types::ContainerId;
 
 /// The listed containers that segments name, and of which no segment is proved to have all records. Those whose footer

@@ -15,12 +15,12 @@ use std::sync::{Arc, PoisonError, RwLock};
 use super::coverage::poorly_indexed;
 use super::listing_again::Changes;
 use super::recovery::Recovery;
-use super::segment::{self, IndexSegment};
+use super::segment::IndexSegment;
 use super::unlistable::{UnlistableDirectories, list_containers};
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::marks::{Marks, Quarantine};
 use crate::repo::salts::Salts;
-use crate::store::Store;
+use crate::store::{BlobKind, BlobName, Store};
 use crate::types::{ContainerId, Fingerprint};
 
 /// Listings of the segments that one step takes because a segment has vanished.
@@ -192,11 +192,11 @@ impl ContainerListing {
     }
 
     /// What a segment in place of `sources` must name as replaced: these, and what they replace and is still there.
-    pub(super) fn replaced_by_successor(&self, sources: &[&IndexSegment]) -> Vec<String> {
-        let mut names: Vec<String> = sources.iter().map(|segment| segment.name().to_string()).collect();
+    pub(super) fn replaced_by_successor(&self, sources: &[&IndexSegment]) -> Vec<BlobName> {
+        let mut names: Vec<BlobName> = sources.iter().map(|segment| segment.name().clone()).collect();
         let replaced = self.replaced();
-        let is_replaced = |name: &&str| sources.iter().any(|it| it.replaced().iter().any(|replaced| replaced == name));
-        names.extend(replaced.iter().map(|segment| segment.name()).filter(is_replaced).map(str::to_string));
+        let is_replaced = |name: &&BlobName| sources.iter().any(|it| it.replaced().contains(name));
+        names.extend(replaced.iter().map(|segment| segment.name()).filter(is_replaced).cloned());
         names
     }
 
@@ -360,18 +360,18 @@ fn open_segments(store: &Arc<dyn Store>, known: &ListedSegments) -> Result<(List
     let mut opened: Vec<Arc<IndexSegment>> = known.active.iter().chain(known.replaced.iter()).cloned().collect();
     let (mut damaged, mut cached_bytes) = (Vec::new(), 0);
     for _ in 0..LISTINGS_MAX {
-        let mut listed = match store.list(segment::PREFIX) {
+        let mut listed = match store.list(BlobKind::Segment.into()) {
             // Their containers count as unlisted.
             Err(error @ Error::Unreadable { .. }) => {
-                return Ok((ListedSegments::default(), vec![(segment::PREFIX.into(), error)]));
+                return Ok((ListedSegments::default(), vec![(BlobKind::Segment.to_string(), error)]));
             }
             listed => listed?,
         };
         listed.sort();
-        opened.retain(|segment| listed.binary_search_by(|blob| blob.name.as_str().cmp(segment.name())).is_ok());
+        opened.retain(|segment| listed.binary_search_by(|blob| blob.name.cmp(segment.name())).is_ok());
         damaged.clear();
         let mut is_complete = true;
-        let known: HashSet<String> = opened.iter().map(|segment| segment.name().to_string()).collect();
+        let known: HashSet<BlobName> = opened.iter().map(|segment| segment.name().clone()).collect();
         for blob in listed.into_iter().filter(|blob| !known.contains(&blob.name)) {
             match IndexSegment::open_listed(store.clone(), &blob.name, blob.len) {
                 Ok(mut segment) => {
@@ -385,15 +385,15 @@ fn open_segments(store: &Arc<dyn Store>, known: &ListedSegments) -> Result<(List
                 // Its containers are now in a segment that replaces it.
                 Err(error) if error.kind() == ErrorKind::NotFound => is_complete = false,
                 Err(error) if error.stops_reading() => return Err(error),
-                Err(error) => damaged.push((blob.name, error)),
+                Err(error) => damaged.push((blob.name.into(), error)),
             }
         }
         if is_complete {
             break;
         }
     }
-    opened.sort_by_key(|segment| (Reverse(segment.records()), segment.name().to_string()));
-    let names: HashSet<String> = opened.iter().flat_map(|segment| segment.replaced().to_vec()).collect();
+    opened.sort_by_key(|segment| (Reverse(segment.records()), segment.name().clone()));
+    let names: HashSet<BlobName> = opened.iter().flat_map(|segment| segment.replaced().to_vec()).collect();
     let (replaced, active) = opened.into_iter().partition(|segment| names.contains(segment.name()));
     Ok((ListedSegments { active: Arc::new(active), replaced: Arc::new(replaced) }, damaged))
 }

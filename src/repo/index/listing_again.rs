@@ -9,7 +9,7 @@ use super::listing::{ContainerListing, ListedSegments};
 use super::unlistable::list_containers;
 use crate::error::{Error, Result};
 use crate::repo::container::blob_name;
-use crate::store::map_parallel;
+use crate::store::{BlobName, StoreExt, map_parallel};
 use crate::types::ContainerId;
 
 /// What a reader has learned since the listing was taken.
@@ -58,6 +58,26 @@ impl ContainerListing {
         let found = self.find_by_name(&unlisted)?;
         self.containers.extend(&found);
         Ok(found)
+    }
+
+    /// Adds the containers that the `first` listing of the same run has, that this one lacks and that can be found by
+    /// name. For readers, as [`Self::add_unlisted`].
+    ///
+    /// # Errors
+    /// [`Error::Unreadable`] if this listing lacks a segment that the first one has and that is there. Those of the
+    /// store that end all reading.
+    pub fn add_seen(&mut self, first: &ContainerListing) -> Result<()> {
+        let lacking: Vec<ContainerId> = first.containers.iter().filter(|id| !self.has(id)).copied().collect();
+        let found = self.find_by_name(&lacking)?;
+        self.containers.extend(&found);
+        let known: HashSet<BlobName> =
+            self.segments().iter().chain(self.replaced().iter()).map(|segment| segment.name().clone()).collect();
+        for segment in first.segments().iter().filter(|segment| !known.contains(segment.name())) {
+            if self.store().head(segment.name())?.is_some() {
+                return Err(Error::unlisted(segment.name()));
+            }
+        }
+        Ok(())
     }
 
     /// Those of `ids` that are there. What cannot be looked at is not absent: it is noted as unread.

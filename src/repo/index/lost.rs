@@ -8,9 +8,9 @@ use std::collections::{BTreeSet, HashSet};
 use super::listing::ContainerListing;
 use crate::error::{Error, Result};
 use crate::repo::claims::{ClaimKind, ContainerClaim};
-use crate::repo::container::{PREFIX, blob_name, parse_name};
+use crate::repo::container::{blob_name, parse_name};
 use crate::repo::marks::{BadParts, Mark, MarkKind, Quarantine};
-use crate::store::map_parallel;
+use crate::store::{BlobKind, StoreExt, map_parallel};
 use crate::types::ContainerId;
 
 /// Containers that segments name and the listing lacks.
@@ -81,7 +81,7 @@ pub(super) fn seek(listing: &ContainerListing, containers: &HashSet<ContainerId>
         return Ok(sought);
     }
     let store = listing.store();
-    let listed: HashSet<ContainerId> = match store.list(PREFIX) {
+    let listed: HashSet<ContainerId> = match store.list(BlobKind::Container.into()) {
         Err(Error::Unreadable { .. }) => HashSet::new(),
         listed => listed?.iter().filter_map(|listed| parse_name(&listed.name)).collect(),
     };

@@ -16,6 +16,7 @@ use super::recovery::SegmentBatches;
 use super::segment::IndexSegment;
 use crate::error::{ErrorKind, Result};
 use crate::repo::container::blob_name;
+use crate::store::{BlobName, Durable};
 use crate::types::ContainerId;
 
 /// Verifies at most `pages_max` pages of all segments, from a page on that `random` selects. A segment of which all
@@ -169,7 +170,7 @@ pub fn delete_replaced_segments(listing: &ContainerListing) -> Result<()> {
             };
         }
         if is_covered {
-            listing.store().delete(segment.name())?;
+            listing.store().delete(segment.name(), Durable::OnReturn)?;
         }
     }
     listing.refresh()?;
@@ -189,7 +190,7 @@ pub fn delete_unreadable_segments(listing: &mut ContainerListing) -> Result<()> 
     for (name, error) in std::mem::take(&mut listing.damaged) {
         // A segment of a newer version is none of ours, and a directory is no segment.
         if error.kind() == ErrorKind::Damaged && name.contains('/') {
-            listing.store().delete(&name)?;
+            listing.store().delete(&BlobName::parse(&name)?, Durable::OnReturn)?;
             tracing::warn!("{name} is deleted: other segments list all containers");
         } else {
             listing.damaged.push((name, error));

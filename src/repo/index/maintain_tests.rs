@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::*;
 use crate::repo::container::{ContainerKind, ContainerWriter, EntryFields, OperationList};
-use crate::repo::index::{IndexRecord, PREFIX, write_segment};
-use crate::store::{MemoryStore, Store};
+use crate::repo::index::{IndexRecord, write_segment};
+use crate::store::{BlobKind, Durable, MemoryStore, Store, StoreExt};
 use crate::types::Fingerprint;
 
 fn print(number: u64) -> Fingerprint {
@@ -17,7 +17,7 @@ struct Segments {
     memory: Arc<MemoryStore>,
     store: Arc<dyn Store>,
     chunks: u64,
-    names: Vec<String>,
+    names: Vec<BlobName>,
 }
 
 impl Segments {
@@ -48,11 +48,11 @@ impl Segments {
         ContainerListing::take(&self.store).unwrap()
     }
 
-    fn segments_stored(&self) -> Vec<String> {
-        self.store.list(PREFIX).unwrap().into_iter().map(|listed| listed.name).collect()
+    fn segments_stored(&self) -> Vec<BlobName> {
+        self.store.list(BlobKind::Segment.into()).unwrap().into_iter().map(|listed| listed.name).collect()
     }
 
-    fn flip(&self, name: &str, at: usize) {
+    fn flip(&self, name: &BlobName, at: usize) {
         let mut bytes = self.store.get(name, 1 << 30).unwrap();
         bytes[at] ^= 1;
         self.memory.replace(name, &bytes);
@@ -84,7 +84,7 @@ fn a_look_up_survives_damage_in_every_page_and_table_of_a_segment() {
     }
     segments.memory.replace(&name, &whole[..4000]);
     segments.assert_found(&segments.listing());
-    segments.store.delete(&name).unwrap();
+    segments.store.delete(&name, Durable::OnReturn).unwrap();
     let listing = segments.listing();
     segments.assert_found(&listing);
     assert_eq!(listing.take_orphans_used().len(), 1);
@@ -96,7 +96,7 @@ fn a_segment_that_vanishes_under_a_reader_is_no_loss() {
     let first = segments.add();
     segments.add();
     let listing = segments.listing();
-    segments.store.delete(&segments.names[0]).unwrap();
+    segments.store.delete(&segments.names[0], Durable::OnReturn).unwrap();
     segments.assert_found(&listing);
     assert_eq!(listing.orphans(), [first]);
 }
@@ -149,7 +149,7 @@ fn a_container_that_cannot_be_read_is_in_no_segment_that_replaces_a_damaged_one(
     let (first, second) = (segments.add(), segments.add());
     // One segment names both.
     merge_both(&segments, &[first, second]);
-    let damaged = segments.listing().segments()[0].name().to_string();
+    let damaged = segments.listing().segments()[0].name().clone();
     segments.flip(&damaged, 80 + 64 + 16 + 4096 + 7);
     let container = blob_name(&second);
     let whole = segments.store.get(&container, 1 << 30).unwrap();
@@ -169,7 +169,7 @@ fn a_container_that_cannot_be_read_is_in_no_segment_that_replaces_a_damaged_one(
     }
     let listing = segments.listing();
     crate::repo::index::merge_segments(&listing, &std::env::temp_dir(), &false.into()).unwrap();
-    assert!(segments.listing().segments().iter().all(|segment| segment.name() != damaged));
+    assert!(segments.listing().segments().iter().all(|segment| *segment.name() != damaged));
     segments.memory.replace(&container, &whole);
     let listing = segments.listing();
     assert!(listing.search(&print(300), |_, _| Some(())).unwrap().is_some());
@@ -184,7 +184,7 @@ fn a_container_that_cannot_be_read_is_in_no_segment_that_replaces_a_damaged_one(
 fn merge_both(segments: &Segments, containers: &[ContainerId]) {
     let listing = segments.listing();
     name_containers(&listing, containers).unwrap();
-    segments.names.iter().for_each(|name| segments.store.delete(name).unwrap());
+    segments.names.iter().for_each(|name| segments.store.delete(name, Durable::OnReturn).unwrap());
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn a_segment_that_lacks_records_of_a_container_is_noticed_and_replaced() {
         });
         let records = records.collect();
         let poor = write_segment(segments.store.as_ref(), &[8; 16], &containers, &segments.names, records).unwrap();
-        segments.names.iter().for_each(|name| segments.store.delete(name).unwrap());
+        segments.names.iter().for_each(|name| segments.store.delete(name, Durable::OnReturn).unwrap());
         let listing = segments.listing();
         let last = print(599);
         assert!(listing.search(&last, |_, _| Some(())).unwrap().is_none(), "{missing}: the segment hides it");
@@ -218,7 +218,7 @@ fn a_segment_that_lacks_records_of_a_container_is_noticed_and_replaced() {
     let mut segments = Segments::new(10);
     let container = segments.add();
     let poor = write_segment(segments.store.as_ref(), &[8; 16], &[container], &segments.names, Vec::new()).unwrap();
-    segments.store.delete(&segments.names[0]).unwrap();
+    segments.store.delete(&segments.names[0], Durable::OnReturn).unwrap();
     let listing = segments.listing();
     assert_eq!((listing.damaged[0].0.as_str(), listing.orphans()), (poor.as_str(), vec![container]));
     segments.assert_found(&listing);
@@ -235,7 +235,7 @@ fn a_replaced_segment_stays_while_no_other_names_its_containers() {
     assert_eq!((listing.segments().len(), listing.orphans()), (1, vec![second]));
     delete_replaced_segments(&listing).unwrap();
     assert_eq!(segments.segments_stored().len(), 2, "the second segment stays");
-    segments.store.delete(&blob_name(&second)).unwrap();
+    segments.store.delete(&blob_name(&second), Durable::OnReturn).unwrap();
     delete_replaced_segments(&listing).unwrap();
     assert_eq!(segments.segments_stored().len(), 1, "its container is gone");
 }
@@ -246,7 +246,7 @@ fn containers_whose_segment_was_lost_are_named_again_before_the_commit() {
     segments.add();
     let listing = segments.listing();
     let later = segments.add();
-    segments.names.iter().for_each(|name| segments.store.delete(name).unwrap());
+    segments.names.iter().for_each(|name| segments.store.delete(name, Durable::OnReturn).unwrap());
     name_all_containers(&listing, &HashSet::from([later])).unwrap();
     let again = segments.listing();
     assert_eq!((again.segments().len(), again.orphans()), (1, Vec::new()));
@@ -254,8 +254,8 @@ fn containers_whose_segment_was_lost_are_named_again_before_the_commit() {
     let names = segments.segments_stored();
     name_all_containers(&again, &HashSet::new()).unwrap();
     assert_eq!(segments.segments_stored(), names, "nothing to do");
-    segments.store.delete(&names[0]).unwrap();
-    segments.store.delete(&blob_name(&later)).unwrap();
+    segments.store.delete(&names[0], Durable::OnReturn).unwrap();
+    segments.store.delete(&blob_name(&later), Durable::OnReturn).unwrap();
     assert!(name_all_containers(&again, &HashSet::from([later])).is_err(), "no commit without the container");
     name_all_containers(&again, &HashSet::new()).unwrap();
 }

@@ -23,7 +23,7 @@ use super::maintain::{delete_replaced_segments, replace_damaged_segments};
 use super::segment::{IndexRecord, IndexSegment};
 use super::segment_writer::SegmentWriter;
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::Store;
+use crate::store::{Durable, Store};
 use crate::types::{ContainerId, Fingerprint};
 
 /// Records of the lowest class, at most: 10 pages.
@@ -199,7 +199,7 @@ fn write_without(listing: &ContainerListing, exists: &dyn Fn(&ContainerId) -> bo
             return Err(Error::Interrupted);
         }
         if group.iter().all(|segment| !segment.containers().iter().any(exists)) {
-            group.iter().try_for_each(|segment| listing.store().delete(segment.name()))?;
+            group.iter().try_for_each(|segment| listing.store().delete(segment.name(), Durable::OnReturn))?;
             continue;
         }
         match merge(listing, &group, exists, &std::env::temp_dir(), stop) {
@@ -316,7 +316,7 @@ fn merge(
     let verify = || IndexSegment::open(store.clone(), &name)?.visit_fingerprints(|_| {});
     let verified = verify();
     if verified.as_ref().is_err_and(|error| error.kind() == ErrorKind::Damaged) {
-        store.delete(&name)?;
+        store.delete(&name, Durable::OnReturn)?;
     }
     Ok(verified?)
 }

@@ -1,8 +1,8 @@
 //! Choice of segments to merge, the merge itself, and faults during it.
 
 use super::*;
-use crate::repo::index::{PREFIX, write_segment};
-use crate::store::{FaultyStore, InjectedFault, MemoryStore, StoppingStore};
+use crate::repo::index::write_segment;
+use crate::store::{BlobKind, BlobName, FaultyStore, InjectedFault, MemoryStore, StoppingStore};
 
 fn print(number: u64) -> Fingerprint {
     Fingerprint(*blake3::hash(&number.to_le_bytes()).as_bytes())
@@ -13,7 +13,7 @@ fn container(number: u64) -> ContainerId {
 }
 
 /// Puts a segment of container `number` with `records` records, of which every second is in the one before, too.
-fn put(store: &dyn Store, number: u64, records: u64) -> String {
+fn put(store: &dyn Store, number: u64, records: u64) -> BlobName {
     let record = |nth: u64| {
         let fingerprint = print((number - nth % 2) * 1_000_000 + nth / 2);
         IndexRecord { fingerprint, container: (nth % 2) as u32, entry: nth as u32 }
@@ -83,11 +83,11 @@ fn ten_thousand_backups_leave_few_segments_and_rewrite_each_record_a_few_times()
 #[test]
 fn merged_segments_have_every_record_once_and_replace_their_sources() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let names: Vec<String> = (1..=9).map(|number| put(store.as_ref(), number, 300 * (number % 3 + 1))).collect();
+    let names: Vec<BlobName> = (1..=9).map(|number| put(store.as_ref(), number, 300 * (number % 3 + 1))).collect();
     let listing = ContainerListing::take(&store).unwrap();
     let before = all_records(&listing);
     assert!(run(&listing).unwrap() > 0);
-    let stored = store.list(PREFIX).unwrap();
+    let stored = store.list(BlobKind::Segment.into()).unwrap();
     assert!(stored.len() < 4 && stored.iter().all(|listed| !names.contains(&listed.name)), "{stored:?}");
     let after = ContainerListing::take(&store).unwrap();
     assert_eq!(all_records(&after), before);
@@ -120,7 +120,7 @@ fn a_merge_may_fail_at_every_operation() {
             run(&listing).unwrap();
             let listing = ContainerListing::take(&inner).unwrap();
             assert_eq!(all_records(&listing), before, "{fault:?}");
-            assert!(inner.list(PREFIX).unwrap().len() <= 2, "{fault:?}");
+            assert!(inner.list(BlobKind::Segment.into()).unwrap().len() <= 2, "{fault:?}");
             if faulty.operations() <= operation {
                 break;
             }
@@ -132,10 +132,10 @@ fn a_merge_may_fail_at_every_operation() {
 #[test]
 fn a_merged_segment_that_was_stored_in_half_replaces_nothing() {
     let inner: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let names: Vec<String> = (1..=4).map(|number| put(inner.as_ref(), number, 250)).collect();
+    let names: Vec<BlobName> = (1..=4).map(|number| put(inner.as_ref(), number, 250)).collect();
     let store: Arc<dyn Store> = Arc::new(FaultyStore::new(inner.clone(), InjectedFault::Truncate { put: 0 }));
     assert!(run(&ContainerListing::take(&store).unwrap()).is_err());
-    let stored = inner.list(PREFIX).unwrap();
+    let stored = inner.list(BlobKind::Segment.into()).unwrap();
     assert!(names.iter().all(|name| stored.iter().any(|listed| listed.name == *name)));
 }
 

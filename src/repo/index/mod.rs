@@ -42,7 +42,7 @@ pub use merge::{drop_deleted_containers, drop_gone_containers, merge_segments};
 pub use presence::ChunkPresence;
 pub use recovery::SegmentBatches;
 pub use resolver::Resolver;
-pub use segment::{IndexRecord, IndexSegment, PREFIX};
+pub use segment::{IndexRecord, IndexSegment};
 pub use segment_writer::write_segment;
 pub use similarity::{SessionContainer, Similar, SimilarityFiles, SimilarityIndex};
 pub use whole::WholeEntries;

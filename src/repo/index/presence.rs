@@ -105,7 +105,7 @@ mod tests {
     use super::*;
     use crate::repo::container::{ContainerKind, ContainerWriter, EntryFields, FOOTER_BYTES, OperationList, blob_name};
     use crate::repo::index::{IndexRecord, write_segment};
-    use crate::store::{CountingStore, MemoryStore};
+    use crate::store::{CountingStore, Durable, MemoryStore, StoreExt};
 
     fn print(number: u8) -> Fingerprint {
         Fingerprint([number; 32])
@@ -162,13 +162,13 @@ mod tests {
         let mut bytes = store.get(&name, 1 << 20).unwrap();
         let at = bytes.len() - FOOTER_BYTES - 1;
         bytes[at] ^= 1;
-        store.delete(&name).unwrap();
+        store.delete(&name, Durable::OnReturn).unwrap();
         store.put_if_absent(&name, &[&bytes]).unwrap();
         let mut presence = presence(&store);
         assert!(presence.has(&print(2)).unwrap() && presence.has(&print(3)).unwrap());
         let failure = presence.has(&print(1)).unwrap_err().to_string();
-        assert!(failure.contains(&name), "{failure}");
-        store.delete(&name).unwrap();
+        assert!(failure.contains(name.as_str()), "{failure}");
+        store.delete(&name, Durable::OnReturn).unwrap();
         let mut presence = super::tests::presence(&store);
         assert_eq!((presence.has(&print(1)).unwrap(), presence.has(&print(2)).unwrap()), (false, true));
     }

@@ -13,7 +13,7 @@ use super::segment_writer::write_segment;
 use super::unread::UnreadContainers;
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::salts::Salts;
-use crate::store::{LocalStore, Store};
+use crate::store::{BlobName, LocalStore, Store};
 use crate::types::{ContainerId, Fingerprint};
 
 /// Records after which a batch becomes a segment. It bounds memory.
@@ -25,7 +25,7 @@ pub struct SegmentBatches<'a> {
     salts: Salts,
     containers: Vec<ContainerId>,
     records: Vec<IndexRecord>,
-    written: Vec<String>,
+    written: Vec<BlobName>,
 }
 
 impl<'a> SegmentBatches<'a> {
@@ -53,7 +53,7 @@ impl<'a> SegmentBatches<'a> {
         Ok(())
     }
 
-    fn write(&mut self, replaced: &[String]) -> Result<()> {
+    fn write(&mut self, replaced: &[BlobName]) -> Result<()> {
         let (containers, records) = (std::mem::take(&mut self.containers), std::mem::take(&mut self.records));
         self.written.push(write_segment(self.store, &self.salts.draw()?, &containers, replaced, records)?);
         Ok(())
@@ -63,7 +63,7 @@ impl<'a> SegmentBatches<'a> {
     ///
     /// # Errors
     /// Those of the store.
-    pub fn finish(mut self, replaced: &[String]) -> Result<Vec<String>> {
+    pub fn finish(mut self, replaced: &[BlobName]) -> Result<Vec<BlobName>> {
         if !self.containers.is_empty() || !replaced.is_empty() {
             self.write(replaced)?;
         }
@@ -148,7 +148,7 @@ impl Recovery {
         if !self.is_needed.load(Ordering::Relaxed) {
             return None;
         }
-        let copies = self.state().copies.get(segment.name()).cloned()?;
+        let copies = self.state().copies.get(segment.name().as_str()).cloned()?;
         Some(find_in(&copies, fingerprint))
     }
 
@@ -162,7 +162,7 @@ impl Recovery {
     ) -> Result<Copies> {
         self.note_damage(segment.name(), error);
         let mut state = self.state();
-        if let Some(copies) = state.copies.get(segment.name()) {
+        if let Some(copies) = state.copies.get(segment.name().as_str()) {
             return Ok(copies.clone());
         }
         let containers = segment.containers().iter().filter(|id| listed.contains(id)).copied();
@@ -254,7 +254,7 @@ impl Recovery {
             }
         }
         let names = batches.finish(&[])?;
-        let open = |name: &String| IndexSegment::open(scratch.store.clone(), name);
+        let open = |name: &BlobName| IndexSegment::open(scratch.store.clone(), name);
         unread.iter().for_each(|(id, error)| self.unread.insert(*id, error));
         Ok((Arc::new(names.iter().map(open).collect::<Result<_>>()?), unread))
     }

@@ -12,12 +12,9 @@ use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, Result};
 use crate::repo::salts::SALT_BYTES;
-use crate::store::{Store, read_again};
-use crate::types::{ContainerId, Fingerprint, hex};
+use crate::store::{BlobKind, BlobName, Reading, Store, StoreExt, read_again};
+use crate::types::{ContainerId, Fingerprint};
 use crate::wire::{WireReader, check_key_generation, check_readable, verify};
-
-/// Prefix of the store names of segments.
-pub const PREFIX: &str = "index";
 
 pub(super) const MAGIC: [u8; 8] = *b"FHRDSEGM";
 pub(super) const HEADER_BYTES: usize = 80;
@@ -48,9 +45,9 @@ pub struct IndexRecord {
 /// An open segment.
 pub struct IndexSegment {
     store: Arc<dyn Store>,
-    name: String,
+    name: BlobName,
     containers: Vec<ContainerId>,
-    replaced: Vec<String>,
+    replaced: Vec<BlobName>,
     records: u64,
     pages_offset: u64,
     /// All pages, if they may stay in memory and look-ups have read some.
@@ -64,7 +61,7 @@ impl IndexSegment {
     ///
     /// # Errors
     /// As of [`Self::open_listed`].
-    pub fn open(store: Arc<dyn Store>, name: &str) -> Result<Self> {
+    pub fn open(store: Arc<dyn Store>, name: &BlobName) -> Result<Self> {
         let len = store.len_of(name)?.ok_or_else(|| Error::BlobMissing { what: name.into() })?;
         Self::open_listed(store, name, len)
     }
@@ -75,12 +72,12 @@ impl IndexSegment {
     /// # Errors
     /// Those of the store. [`Error::Corrupt`] and [`Error::ChecksumMismatch`] for damage, [`Error::Unsupported`] for an
     /// intact segment of another version, and for an encrypted one.
-    pub fn open_listed(store: Arc<dyn Store>, name: &str, blob_len: u64) -> Result<Self> {
+    pub fn open_listed(store: Arc<dyn Store>, name: &BlobName, blob_len: u64) -> Result<Self> {
         read_again(store.as_ref(), name, || Self::open_once(store.clone(), name, blob_len))
     }
 
-    fn open_once(store: Arc<dyn Store>, name: &str, blob_len: u64) -> Result<Self> {
-        let head = store.get_range(name, 0, HEADER_BYTES)?;
+    fn open_once(store: Arc<dyn Store>, name: &BlobName, blob_len: u64) -> Result<Self> {
+        let head = store.get_range(name, 0, HEADER_BYTES, Reading::Once)?;
         // A store lists 0 bytes of what it could not look at.
         let blob_len = if blob_len == 0 { store.len_of(name)?.unwrap_or(0) } else { blob_len };
         let mut reader = WireReader::new(name, 0, &head);
@@ -117,18 +114,18 @@ impl IndexSegment {
             let expected = format!("{expected_len} bytes for {records} records");
             return Err(Error::corrupt(name, 24, expected, format!("{blob_len} bytes")));
         }
-        let table = store.get_range(name, HEADER_BYTES as u64, names_len + 16)?;
+        let table = store.get_range(name, HEADER_BYTES as u64, names_len + 16, Reading::Once)?;
         let (names, recorded) = table.split_at(names_len);
         verify(name, HEADER_BYTES as u64, recorded, &[names])?;
         let mut reader = WireReader::new(name, HEADER_BYTES as u64, names);
         let containers = (0..container_count).map(|_| Ok(ContainerId(reader.array()?))).collect::<Result<_>>()?;
         let replaced = (0..replaced_count)
-            .map(|_| Ok(format!("{PREFIX}/{}", hex(&reader.array::<32>()?))))
+            .map(|_| Ok(BlobName::hashed(BlobKind::Segment, &reader.array::<32>()?)))
             .collect::<Result<_>>()?;
         let pages_offset = (HEADER_BYTES + names_len + 16) as u64;
         Ok(IndexSegment {
             store,
-            name: name.into(),
+            name: name.clone(),
             containers,
             replaced,
             records,
@@ -150,7 +147,7 @@ impl IndexSegment {
     }
 
     /// Store name.
-    pub fn name(&self) -> &str {
+    pub fn name(&self) -> &BlobName {
         &self.name
     }
     /// Containers that it lists.
@@ -158,7 +155,7 @@ impl IndexSegment {
         &self.containers
     }
     /// Store names of the segments that it replaces.
-    pub fn replaced(&self) -> &[String] {
+    pub fn replaced(&self) -> &[BlobName] {
         &self.replaced
     }
     /// Number of records.
@@ -173,7 +170,8 @@ impl IndexSegment {
 
     /// The only place that reads pages: the bytes of `count` pages from page `first` on, not checked yet.
     fn read_pages(&self, first: u64, count: u64) -> Result<Vec<u8>> {
-        let read = || self.store.get_range(&self.name, self.offset_of(first), count as usize * PAGE_BYTES);
+        let read =
+            || self.store.get_range(&self.name, self.offset_of(first), count as usize * PAGE_BYTES, Reading::Once);
         if self.store.requests_max() == 1 {
             return read();
         }
@@ -344,7 +342,7 @@ mod tests {
     use super::*;
     use crate::error::ErrorKind;
     use crate::repo::index::write_segment;
-    use crate::store::{CountingStore, MemoryStore};
+    use crate::store::{CountingStore, MemoryStore, named};
     use crate::wire::checksum;
 
     /// A segment of 200 records, as bytes.
@@ -359,8 +357,8 @@ mod tests {
 
     fn open(blob: &[u8]) -> Result<IndexSegment> {
         let store = MemoryStore::new();
-        store.put_if_absent("index/x", &[blob]).unwrap();
-        IndexSegment::open(Arc::new(store), "index/x")
+        store.put_if_absent(&named("index/x"), &[blob]).unwrap();
+        IndexSegment::open(Arc::new(store), &named("index/x"))
     }
 
     /// `blob` with another header and the right checksum for it.
@@ -409,9 +407,9 @@ mod tests {
     fn the_pages_of_a_small_segment_are_read_once_and_verified_each_time() {
         let memory = Arc::new(MemoryStore::new());
         let blob = segment();
-        memory.put_if_absent("index/x", &[&blob]).unwrap();
+        memory.put_if_absent(&named("index/x"), &[&blob]).unwrap();
         let store = Arc::new(CountingStore::new(memory.clone()));
-        let mut segment = IndexSegment::open(store.clone(), "index/x").unwrap();
+        let mut segment = IndexSegment::open(store.clone(), &named("index/x")).unwrap();
         segment.cache_pages();
         let find = |segment: &IndexSegment, n: u8| segment.find(&Fingerprint(*blake3::hash(&[n]).as_bytes()));
         let before = store.counts().ranges;
@@ -423,8 +421,8 @@ mod tests {
 
         let mut damaged = blob.clone();
         damaged[blob.len() - 100] ^= 1;
-        memory.replace("index/x", &damaged);
-        let mut segment = IndexSegment::open(store, "index/x").unwrap();
+        memory.replace(&named("index/x"), &damaged);
+        let mut segment = IndexSegment::open(store, &named("index/x")).unwrap();
         segment.cache_pages();
         let (good, bad) = (0..200).partition::<Vec<u8>, _>(|n| find(&segment, *n).is_ok());
         assert!(good.len() > 50 && bad.len() > 50, "{} and {}", good.len(), bad.len());

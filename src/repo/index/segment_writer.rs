@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tempfile::{SpooledData, SpooledTempFile};
 
-use super::segment::{HEADER_BYTES, IndexRecord, MAGIC, PAGE_BYTES, PAGE_RECORDS, PREFIX, RECORD_BYTES};
+use super::segment::{HEADER_BYTES, IndexRecord, MAGIC, PAGE_BYTES, PAGE_RECORDS, RECORD_BYTES};
 use crate::error::{Error, Result};
 use crate::repo::salts::Salt;
-use crate::store::{StoppingReader, Store};
-use crate::types::{ContainerId, hex};
+use crate::store::{BlobKind, BlobName, NewName, StoppingReader, Store, StoreExt};
+use crate::types::ContainerId;
 use crate::wire::{FORMAT_VERSION, checksum};
 
 /// Bytes of a segment that is written in memory, at most.
@@ -29,9 +29,9 @@ pub fn write_segment(
     store: &dyn Store,
     salt: &Salt,
     containers: &[ContainerId],
-    replaced: &[String],
+    replaced: &[BlobName],
     mut records: Vec<IndexRecord>,
-) -> Result<String> {
+) -> Result<BlobName> {
     records.sort_unstable();
     let mut writer = SegmentWriter::new(salt, containers, replaced, &std::env::temp_dir())?;
     records.iter().try_for_each(|record| writer.push(record))?;
@@ -58,7 +58,7 @@ impl SegmentWriter {
     ///
     /// # Errors
     /// [`Error::Internal`] if `replaced` holds a name that is not that of a segment.
-    pub(super) fn new(salt: &Salt, containers: &[ContainerId], replaced: &[String], scratch: &Path) -> Result<Self> {
+    pub(super) fn new(salt: &Salt, containers: &[ContainerId], replaced: &[BlobName], scratch: &Path) -> Result<Self> {
         let mut names = Vec::with_capacity((containers.len() + replaced.len()) * 32 + 16);
         containers.iter().for_each(|id| names.extend_from_slice(&id.0));
         for name in replaced {
@@ -122,7 +122,7 @@ impl SegmentWriter {
     /// # Errors
     /// Those of the store and of the scratch directory, and [`Error::Interrupted`] if `stop` is set while a large
     /// segment is hashed.
-    pub(super) fn finish(mut self, store: &dyn Store, stop: &AtomicBool) -> Result<String> {
+    pub(super) fn finish(mut self, store: &dyn Store, stop: &AtomicBool) -> Result<BlobName> {
         if !self.page.is_empty() {
             self.end_page()?;
         }
@@ -131,21 +131,16 @@ impl SegmentWriter {
         match self.file.into_inner() {
             SpooledData::InMemory(cursor) => {
                 let blob = cursor.into_inner();
-                Ok(segment_name(&store.put_hashed(segment_name, &[&blob])?))
+                store.put_hashed(BlobKind::Segment, &[&blob])
             }
             SpooledData::OnDisk(mut file) => {
                 let len = file.seek(SeekFrom::End(0)).map_err(failed)?;
                 let mut file = StoppingReader { inner: &mut file, stop };
-                match store.put_stream_hashed(segment_name, len, &mut file) {
+                match store.put_stream(NewName::Hashed(BlobKind::Segment), len, &mut file) {
                     Err(_) if stop.load(Ordering::Relaxed) => Err(Error::Interrupted),
-                    hash => Ok(segment_name(&hash?)),
+                    put => Ok(put?.name),
                 }
             }
         }
     }
-}
-
-/// Store name of the segment with this hash.
-fn segment_name(hash: &[u8; 32]) -> String {
-    format!("{PREFIX}/{}", hex(hash))
 }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::segment::IndexSegment;
 use crate::error::{Error, Result};
-use crate::repo::container::{PREFIX, blob_name, parse_name};
-use crate::store::{ListedBlob, Store};
+use crate::repo::container::{blob_name, parse_name};
+use crate::store::{BlobKind, BlobPrefix, ListedBlob, Store};
 use crate::types::ContainerId;
 
 /// Directories of containers, below the one of all of them.
@@ -52,15 +52,15 @@ pub(super) fn list_containers(
     segments: &[&IndexSegment],
 ) -> Result<(HashSet<ContainerId>, Unlistable)> {
     let parsed = |listed: Vec<ListedBlob>| listed.into_iter().filter_map(|listed| parse_name(&listed.name));
-    let error = match store.list(PREFIX) {
+    let error = match store.list(BlobKind::Container.into()) {
         Err(error @ Error::Unreadable { .. }) => error,
         listed => return Ok((parsed(listed?).collect(), Unlistable::new())),
     };
     tracing::warn!("{error}; containers in it are found through index segments only");
     let (mut containers, mut unlistable) = (HashSet::new(), Unlistable::new());
     for directory in 0..=u8::MAX {
-        let name = format!("{PREFIX}/{directory:02x}");
-        match store.list(&name) {
+        let prefix = BlobPrefix::Containers(directory);
+        match store.list(prefix) {
             Ok(listed) => containers.extend(parsed(listed)),
             Err(error @ Error::Unreadable { .. }) => {
                 let named = segments.iter().flat_map(|segment| segment.containers());
@@ -70,14 +70,14 @@ pub(super) fn list_containers(
                         containers.insert(*id);
                     }
                 }
-                unlistable.insert(name, error);
+                unlistable.insert(prefix.directory(), error);
             }
             Err(error) => return Err(error),
         }
     }
     // None of them, or each: it is the directory above.
     if unlistable.is_empty() || unlistable.len() == DIRECTORIES {
-        unlistable = Unlistable::from([(PREFIX.into(), error)]);
+        unlistable = Unlistable::from([(BlobKind::Container.to_string(), error)]);
     }
     Ok((containers, unlistable))
 }

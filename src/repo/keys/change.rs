@@ -20,15 +20,13 @@ use std::time::Duration;
 use minicbor::{Decode, Encode};
 
 use super::copies::read_slot;
-use super::slots::{self, PREFIX};
+use super::slots;
 use crate::crypto::{KeySlot, Keyring, Unlock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::salts::Salts;
-use crate::store::Store;
+use crate::store::{BlobKind, BlobName, Durable, Store, StoreExt};
 use crate::wire::Envelope;
 
-/// Directory of the claims.
-pub(super) const CLAIMS: &str = "key-changes";
 const MAGIC: [u8; 8] = *b"FHRDKCHG";
 const BYTES_LIMIT: u64 = 1 << 16;
 /// Claims that are read, at most.
@@ -59,13 +57,13 @@ struct KeyChangeRecord {
 /// See the module.
 pub struct KeyChange<'a> {
     store: &'a dyn Store,
-    name: String,
+    name: BlobName,
     /// Slots that must still be there.
     base: Vec<String>,
     /// Whether it makes a new master key.
     is_rotation: bool,
     /// Claims of dead processes, which end with this one.
-    dead: Vec<String>,
+    dead: Vec<BlobName>,
     /// Whether the own slot may be there although the change has failed.
     leaves_slot: Cell<bool>,
 }
@@ -78,7 +76,6 @@ impl<'a> KeyChange<'a> {
     /// [`Error::Usage`] if somebody else changes the keys or has changed them; those of the store.
     pub fn begin(store: &'a dyn Store, base: &[String], new_master: Option<&KeySlot>) -> Result<Self> {
         let random = Salts::default().draw()?;
-        let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let slot = new_master.map(slots::id_of).transpose()?;
         let record = KeyChangeRecord {
             time_ns: jiff::Timestamp::now().as_nanosecond() as i64,
@@ -88,7 +85,7 @@ impl<'a> KeyChange<'a> {
         };
         let payload = minicbor::to_vec(&record);
         let payload = payload.map_err(|error| Error::internal(format!("cannot encode a claim: {error}")))?;
-        let name = format!("{CLAIMS}/{digits}");
+        let name = BlobName::random(BlobKind::KeyChange, &random);
         let mut change = KeyChange {
             store,
             name,
@@ -119,9 +116,9 @@ impl<'a> KeyChange<'a> {
         }
         if claims.len() > CLAIMS_MAX {
             // So that the next attempt sees others.
-            self.dead.drain(..).try_for_each(|dead| self.store.delete(&dead))?;
+            self.dead.drain(..).try_for_each(|dead| self.store.delete(&dead, Durable::OnReturn))?;
             return Err(Error::Usage(format!(
-                "{} changes of the keys seem to be under way: nothing was changed. Delete what is below {CLAIMS}/ if \
+                "{} changes of the keys seem to be under way: nothing was changed. Delete what is below key-changes/ if \
                  none is, or try again, which deletes up to {CLAIMS_MAX} claims that are older than an hour",
                 claims.len()
             )));
@@ -130,7 +127,7 @@ impl<'a> KeyChange<'a> {
     }
 
     /// Fails if the claim of another change is an obstacle. Returns whether it is dead and can go.
-    fn pass(&self, claim: &str) -> Result<bool> {
+    fn pass(&self, claim: &BlobName) -> Result<bool> {
         let record = match load(self.store, claim) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             Err(error) if does_not_open(&error) && self.is_dead(claim)? => return Ok(true),
@@ -174,14 +171,14 @@ impl<'a> KeyChange<'a> {
         )))
     }
 
-    fn is_dead(&self, claim: &str) -> Result<bool> {
+    fn is_dead(&self, claim: &BlobName) -> Result<bool> {
         let (own, other) = (self.store.head(&self.name)?, self.store.head(claim)?);
         let (Some(own), Some(other)) = (own, other) else { return Ok(other.is_none()) };
         Ok(own.modified.duration_since(other.modified).is_ok_and(|age| age >= DEAD_AFTER))
     }
 
     fn has_slot(&self, id: &str) -> Result<bool> {
-        Ok(self.store.head(&format!("{PREFIX}/{id}"))?.is_some())
+        Ok(self.store.head(&slots::name_of(BlobKind::Key, id)?)?.is_some())
     }
 
     /// Fails if a slot that opened the repository is gone.
@@ -227,7 +224,7 @@ impl<'a> KeyChange<'a> {
             ErrorKind::NotFound => changed_meanwhile(),
             _ => error,
         })?;
-        match slot.open(&format!("{PREFIX}/{id}"), unlock)? {
+        match slot.open(&slots::name_of(BlobKind::Key, id)?, unlock)? {
             Some(opened) if opened.encode()? == keyring.encode()? => Ok(()),
             _ => Err(Error::internal("a new key slot does not open with its secret, so the keys stay as they were")),
         }
@@ -236,14 +233,14 @@ impl<'a> KeyChange<'a> {
     /// Ends the change, and deletes the claims of dead processes.
     pub fn end(self) {
         for name in self.dead.iter().chain([&self.name]) {
-            if let Err(error) = self.store.delete(name) {
+            if let Err(error) = self.store.delete(name, Durable::OnReturn) {
                 tracing::warn!("{name} stays, and lets other changes of the keys wait for an hour: {error}");
             }
         }
     }
 
     fn withdraw_claim(&self) {
-        if let Err(error) = self.store.delete(&self.name) {
+        if let Err(error) = self.store.delete(&self.name, Durable::OnReturn) {
             tracing::warn!("{} stays, and lets other changes of the keys wait for an hour: {error}", self.name);
         }
     }
@@ -266,7 +263,7 @@ impl<'a> KeyChange<'a> {
 #[derive(Debug, Default)]
 pub(in crate::repo) struct Unconfirmed {
     /// Each with the claim on it.
-    slots: Vec<(String, String)>,
+    slots: Vec<(String, BlobName)>,
     /// Whether there are so many claims that some were not read. They may be on any slot.
     has_more: bool,
 }
@@ -275,7 +272,7 @@ impl Unconfirmed {
     /// Name of the claim on a slot, or where it may be.
     pub(in crate::repo) fn claim_on(&self, slot: &str) -> Option<&str> {
         let claim = self.slots.iter().find(|(id, _)| id == slot).map(|(_, claim)| claim.as_str());
-        claim.or(self.has_more.then_some(CLAIMS))
+        claim.or(self.has_more.then_some(BlobKind::KeyChange.directory()))
     }
 }
 
@@ -287,7 +284,7 @@ pub(in crate::repo) fn unconfirmed_slots(store: &dyn Store) -> Result<Unconfirme
     let claims = claims(store)?;
     let mut unconfirmed = Unconfirmed { has_more: claims.len() > CLAIMS_MAX, ..Unconfirmed::default() };
     if unconfirmed.has_more {
-        tracing::warn!("{} blobs below {CLAIMS}/: only {CLAIMS_MAX} of them are read. Delete them", claims.len());
+        tracing::warn!("{} blobs below key-changes/: only {CLAIMS_MAX} of them are read. Delete them", claims.len());
     }
     for claim in claims.into_iter().take(CLAIMS_MAX) {
         match load(store, &claim) {
@@ -302,12 +299,12 @@ pub(in crate::repo) fn unconfirmed_slots(store: &dyn Store) -> Result<Unconfirme
 }
 
 /// The names of all claims. Other blobs below the directory are none.
-fn claims(store: &dyn Store) -> Result<Vec<String>> {
-    let is_claim = |name: &String| {
-        let digits = name.strip_prefix(CLAIMS).and_then(|rest| rest.strip_prefix('/'));
+fn claims(store: &dyn Store) -> Result<Vec<BlobName>> {
+    let is_claim = |name: &BlobName| {
+        let digits = name.strip_prefix(BlobKind::KeyChange.directory()).and_then(|rest| rest.strip_prefix('/'));
         digits.is_some_and(|digits| digits.len() == NAME_DIGITS && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
     };
-    Ok(store.list(CLAIMS)?.into_iter().map(|listed| listed.name).filter(is_claim).collect())
+    Ok(store.list(BlobKind::KeyChange.into())?.into_iter().map(|listed| listed.name).filter(is_claim).collect())
 }
 
 /// Whether no key makes a claim of what was read, now or later, or none that this program has.
@@ -315,7 +312,7 @@ fn does_not_open(error: &Error) -> bool {
     error.is_proven_damage() || matches!(error.kind(), ErrorKind::Locked | ErrorKind::Unsupported)
 }
 
-fn load(store: &dyn Store, claim: &str) -> Result<KeyChangeRecord> {
+fn load(store: &dyn Store, claim: &BlobName) -> Result<KeyChangeRecord> {
     let blob = store.get(claim, BYTES_LIMIT)?;
     let (_, payload) = Envelope::open(MAGIC, claim, &blob)?;
     minicbor::decode(payload).map_err(|error| Error::corrupt(claim, 0, "a claim", error.to_string()))

@@ -8,31 +8,23 @@
 use std::collections::BTreeSet;
 
 use super::change::KeyChange;
-use super::slots::{self, BYTES_LIMIT, PREFIX};
+use super::slots::{self, BYTES_LIMIT, name_of};
 use crate::crypto::KeySlot;
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::Repository;
 use crate::repo::features::{self, Feature};
-use crate::store::{Store, get_hashed};
-
-/// Directory of the copies.
-pub const COPIES: &str = "key-copies";
-
-/// Store name of the copy of a slot.
-pub(super) fn copy_name(id: &str) -> String {
-    format!("{COPIES}/{id}")
-}
+use crate::store::{BlobKind, BlobName, Durable, Store, StoreExt, get_hashed};
 
 /// Reads a slot that is listed, or its copy if the slot itself is damaged.
 ///
 /// # Errors
 /// The error of the slot, if the copy does not help.
 pub(super) fn read_slot(store: &dyn Store, id: &str) -> Result<KeySlot> {
-    let error = match read(store, PREFIX, id) {
+    let error = match read(store, BlobKind::Key, id) {
         Err(error) if error.kind() == ErrorKind::Damaged => error,
         read => return read.map(|(slot, _)| slot),
     };
-    match read(store, COPIES, id) {
+    match read(store, BlobKind::KeyCopy, id) {
         Ok((slot, _)) => {
             tracing::warn!("using the second copy of a key slot: {error}; `fhrd check --read-data` heals it");
             Ok(slot)
@@ -42,8 +34,8 @@ pub(super) fn read_slot(store: &dyn Store, id: &str) -> Result<KeySlot> {
     }
 }
 
-fn read(store: &dyn Store, directory: &str, id: &str) -> Result<(KeySlot, Vec<u8>)> {
-    let name = format!("{directory}/{id}");
+fn read(store: &dyn Store, kind: BlobKind, id: &str) -> Result<(KeySlot, Vec<u8>)> {
+    let name = name_of(kind, id)?;
     let blob = get_hashed(store, &name, BYTES_LIMIT)?;
     Ok((KeySlot::parse(&name, &blob)?, blob))
 }
@@ -54,14 +46,14 @@ fn read(store: &dyn Store, directory: &str, id: &str) -> Result<(KeySlot, Vec<u8
 /// Those of the store.
 fn delete_needless_copies(store: &dyn Store) -> Result<u64> {
     // In this order: a copy is put after its slot.
-    let copies = store.list(COPIES)?;
+    let copies = store.list(BlobKind::KeyCopy.into())?;
     let slots: BTreeSet<String> =
         if copies.is_empty() { return Ok(0) } else { slots::ids(store)?.into_iter().collect() };
     let mut deleted = 0;
     for copy in copies {
         let id = slots::id_in(&copy.name);
-        if !slots.contains(&id) && store.head(&format!("{PREFIX}/{id}"))?.is_none() {
-            store.delete(&copy.name)?;
+        if !slots.contains(&id) && store.head(&BlobName::parse(&format!("{}/{id}", BlobKind::Key))?)?.is_none() {
+            store.delete(&copy.name, Durable::OnReturn)?;
             deleted += 1;
         }
     }
@@ -108,8 +100,8 @@ fn is_whole(repository: &Repository) -> Result<bool> {
     let store = repository.store.as_ref();
     let has_copies = features::has(repository, Feature::KeyCopies)?;
     for id in slots::ids(store)? {
-        let slot = read(store, PREFIX, &id).map(drop);
-        let copy = if has_copies { read(store, COPIES, &id).map(drop) } else { Ok(()) };
+        let slot = read(store, BlobKind::Key, &id).map(drop);
+        let copy = if has_copies { read(store, BlobKind::KeyCopy, &id).map(drop) } else { Ok(()) };
         if slot.is_err() || copy.is_err() {
             return Ok(false);
         }
@@ -124,8 +116,8 @@ pub(in crate::repo) fn heal_claimed(repository: &Repository) -> Result<u64> {
     delete_needless_copies(store)?;
     let mut healed = 0;
     for id in slots::ids(store)? {
-        let (name, copy_name) = (format!("{PREFIX}/{id}"), copy_name(&id));
-        match (read(store, PREFIX, &id), read(store, COPIES, &id)) {
+        let (name, copy_name) = (name_of(BlobKind::Key, &id)?, name_of(BlobKind::KeyCopy, &id)?);
+        match (read(store, BlobKind::Key, &id), read(store, BlobKind::KeyCopy, &id)) {
             (Ok((_, bytes)), Err(error)) if error.kind() == ErrorKind::Damaged => {
                 store.overwrite(&copy_name, &[&bytes])?;
                 tracing::warn!("{copy_name} is written again from the key slot: {error}");
@@ -166,19 +158,19 @@ pub fn inspect_slots(repository: &Repository) -> Result<SlotFindings> {
     }
     let ids = slots::ids(store)?;
     for id in &ids {
-        let (slot, copy) = (read(store, PREFIX, id), read(store, COPIES, id));
+        let (slot, copy) = (read(store, BlobKind::Key, id), read(store, BlobKind::KeyCopy, id));
         let copy_is_sound = copy.is_ok();
-        let mut note = |directory: &str, read: Result<(KeySlot, Vec<u8>)>| match read {
+        let mut note = |kind: BlobKind, read: Result<(KeySlot, Vec<u8>)>| match read {
             Err(error) if error.kind() == ErrorKind::Damaged => {
-                findings.damaged.push((format!("{directory}/{id}"), error));
+                findings.damaged.push((format!("{kind}/{id}"), error));
                 Ok(())
             }
             Err(error) if error.is_unreadable() => Ok(()),
             Err(error) => Err(error),
             Ok(_) => Ok(()),
         };
-        note(PREFIX, slot)?;
-        note(COPIES, copy)?;
+        note(BlobKind::Key, slot)?;
+        note(BlobKind::KeyCopy, copy)?;
         if !copy_is_sound {
             let short = id.get(..8).unwrap_or_default();
             findings.hints.push(format!(

@@ -13,9 +13,9 @@ use crate::config::RepositoryConfig;
 use crate::crypto::{SecretBytes, Unlock};
 use crate::error::{ErrorKind, Result};
 use crate::repo::Repository;
-use crate::store::Store;
 use crate::store::disk::journal::{Entry, Journal};
 use crate::store::disk::replay::{Blobs, Replay, numbers, store_with};
+use crate::store::{BlobKind, BlobName, Durable, Store, StoreExt, named};
 
 /// States after one change that are tried, at most.
 const STATES_MAX: usize = 256;
@@ -31,7 +31,7 @@ struct Moment {
     /// Who opens the repository; nobody else does.
     opens: BTreeSet<u8>,
     /// Notes that are stored.
-    notes: Vec<String>,
+    notes: Vec<BlobName>,
     /// The generation that seals.
     generation: u32,
 }
@@ -76,7 +76,7 @@ impl Scene {
         let mut moment = Moment { verb, at: self.journal.count(), generation: generation(&repository), ..self.last() };
         moment.opens = opens.into();
         self.moments.push(moment.clone());
-        let name = format!("notes/{}", self.moments.len());
+        let name = named(&format!("notes/{}", self.moments.len()));
         repository.store.put_if_absent(&name, &[b"note"]).unwrap();
         moment.notes.push(name);
         self.moments.push(Moment { verb: "note", at: self.journal.count(), ..moment });
@@ -140,8 +140,8 @@ fn examine(blobs: &Blobs, before: &Moment, after: Option<&Moment>, what: &str) {
     }
     // What a cut leaves is finished later: its claim is dead then.
     let user = (old & new).intersection(&opens).chain(&opens).next().copied().unwrap();
-    for claim in store.list("key-changes").unwrap() {
-        store.delete(&claim.name).unwrap();
+    for claim in store.list(BlobKind::KeyChange.into()).unwrap() {
+        store.delete(&claim.name, Durable::OnReturn).unwrap();
     }
     heal_slots(&open(&store, user).unwrap()).unwrap_or_else(|error| panic!("{what}: {error}"));
     rotate(&open(&store, user).unwrap(), &unlock(user)).unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -182,7 +182,7 @@ fn a_change_of_keys_that_is_cut_anywhere_locks_nobody_out() -> Result<()> {
 #[test]
 fn the_search_finds_a_slot_that_is_put_or_removed_without_a_sync() -> Result<()> {
     let scene = all_verbs()?;
-    let keys = scene.root.join(super::PREFIX);
+    let keys = scene.root.join("keys");
     let finds_fault = |alter: &dyn Fn(&Entry) -> Option<Entry>| {
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| scene.try_altered(alter))).is_err()
     };

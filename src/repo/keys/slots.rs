@@ -1,14 +1,12 @@
 //! Key slots as blobs below `keys/`: listing them, and opening all that a secret opens.
 
-use super::copies::{copy_name, read_slot};
+use super::copies::read_slot;
 use crate::crypto::{KeySlot, Keyring, Unlock};
 use crate::error::{Error, Result};
 use crate::repo::KnownRepository;
-use crate::store::{Store, is_slot_id};
+use crate::store::{BlobKind, BlobName, Durable, Store, StoreExt, is_slot_id};
 use crate::types::hex;
 
-/// Directory of the slots.
-pub const PREFIX: &str = "keys";
 /// Bytes of a slot, at most. Most of them are generations of the key.
 pub(super) const BYTES_LIMIT: u64 = 1 << 20;
 /// Slots that are tried, at most: each password costs memory and time.
@@ -25,8 +23,12 @@ pub struct NamedSlot {
     pub slot: KeySlot,
 }
 
-fn blob_name(hash: &[u8; 32]) -> String {
-    format!("{PREFIX}/{}", hex(hash))
+/// Store name of the slot, or of its copy, with an id.
+///
+/// # Errors
+/// [`Error::Usage`] if it is no id.
+pub(super) fn name_of(kind: BlobKind, id: &str) -> Result<BlobName> {
+    BlobName::parse(&format!("{kind}/{id}"))
 }
 
 /// Stores a slot and returns its id.
@@ -34,7 +36,7 @@ fn blob_name(hash: &[u8; 32]) -> String {
 /// # Errors
 /// Those of the store.
 pub fn put(store: &dyn Store, slot: &KeySlot) -> Result<String> {
-    store.put_hashed(blob_name, &[&slot.encode()?]).map(|hash| hex(&hash))
+    store.put_hashed(BlobKind::Key, &[&slot.encode()?]).map(|name| name.last().into())
 }
 
 /// The id that a slot has once it is stored.
@@ -50,12 +52,12 @@ pub fn id_of(slot: &KeySlot) -> Result<String> {
 /// # Errors
 /// Those of listing the store.
 pub fn ids(store: &dyn Store) -> Result<Vec<String>> {
-    Ok(store.list(PREFIX)?.into_iter().filter_map(|blob| slot_id(&blob.name)).collect())
+    Ok(store.list(BlobKind::Key.into())?.into_iter().filter_map(|blob| slot_id(&blob.name)).collect())
 }
 
 /// The id of the slot that has the name `name`.
 fn slot_id(name: &str) -> Option<String> {
-    let id = name.strip_prefix(PREFIX)?.strip_prefix('/')?;
+    let id = name.strip_prefix(BlobKind::Key.directory())?.strip_prefix('/')?;
     is_slot_id(id).then(|| id.into())
 }
 
@@ -86,7 +88,7 @@ pub fn list(store: &dyn Store) -> Result<Vec<NamedSlot>> {
         let used: Vec<String> = KnownRepository::slots(store).into_iter().map(|(id, _)| id).collect();
         listed.sort_by_key(|id| !used.contains(id));
         tracing::warn!(
-            "{} blobs below {PREFIX}/: at most {SLOTS_MAX} of them are looked at. Delete those that are no key slots",
+            "{} blobs below keys/: at most {SLOTS_MAX} of them are looked at. Delete those that are no key slots",
             listed.len()
         );
     }
@@ -147,7 +149,7 @@ pub fn open(store: &dyn Store, unlock: &Unlock, is_right: impl Fn(&Keyring) -> R
         if named.slot.is_costly() && !opened.is_empty() {
             continue;
         }
-        match named.slot.open(&format!("{PREFIX}/{}", named.id), unlock) {
+        match named.slot.open(&format!("keys/{}", named.id), unlock) {
             Ok(Some(keyring)) if is_right(&keyring)? => opened.push((named, keyring)),
             Ok(Some(_)) => is_foreign = true,
             Ok(None) => closed.push(named.id),
@@ -173,7 +175,7 @@ fn fitting(mut opened: Vec<(NamedSlot, Keyring)>, is_known: impl Fn(&String) -> 
     opened.retain(|(named, keyring)| match all.get_or_insert_with(|| keyring.clone()).merge(keyring) {
         Ok(()) => true,
         Err(error) => {
-            tracing::warn!("skipping the key slot {PREFIX}/{}: {error}. Remove it, unless you know it", named.id);
+            tracing::warn!("skipping the key slot keys/{}: {error}. Remove it, unless you know it", named.id);
             false
         }
     });
@@ -201,6 +203,6 @@ fn merged(mut opened: Vec<(NamedSlot, Keyring)>, mut closed: Vec<String>) -> Res
 /// # Errors
 /// Those of the store.
 pub fn remove(store: &dyn Store, id: &str) -> Result<()> {
-    store.delete(&copy_name(id))?;
-    store.delete(&format!("{PREFIX}/{id}"))
+    store.delete(&name_of(BlobKind::KeyCopy, id)?, Durable::OnReturn)?;
+    store.delete(&name_of(BlobKind::Key, id)?, Durable::OnReturn)
 }

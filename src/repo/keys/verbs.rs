@@ -9,10 +9,10 @@ use crate::crypto::{CipherSuite, KeySlot, Keyring, Unlock};
 use crate::error::{Error, Result};
 use crate::repo::marks::Marks;
 use crate::repo::{Encryption, KnownRepository, Repository};
-use crate::store::{SealedStore, Store};
+use crate::store::{BlobKind, Reading, SealedStore, Store, StoreExt};
 
-/// Directories whose blobs show whether the repository is younger than a keyring: what every backup writes.
-const WRITTEN: [&str; 2] = ["snapshots", "index"];
+/// Blobs that show whether the repository is younger than a keyring: what every backup writes.
+const WRITTEN: [BlobKind; 2] = [BlobKind::Snapshot, BlobKind::Segment];
 
 /// How the repository is encrypted, for a change of its keys.
 ///
@@ -147,9 +147,9 @@ pub fn rotate(repository: &Repository, unlock: &Unlock) -> Result<Rotated> {
 /// Fails if something is stored under a later generation than the keyring of `store` has. Another new key would get the
 /// number of one that is in use.
 pub(in crate::repo) fn check_is_current(store: &dyn Store) -> Result<()> {
-    for directory in WRITTEN {
-        for blob in store.list(directory)? {
-            match store.get_range_cached(&blob.name, 0, 0) {
+    for kind in WRITTEN {
+        for blob in store.list(kind.into())? {
+            match store.get_range(&blob.name, 0, 0, Reading::Again) {
                 // Somebody may have a key of that number.
                 Err(error) if error.is_newer() => {
                     let reason = format!("cannot tell which master key is in use: {error}. Delete it if it is forged");

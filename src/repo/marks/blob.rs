@@ -4,16 +4,10 @@ use minicbor::{Decode, Encode};
 
 use super::quarantine::{BadParts, PositionSet, Quarantine};
 use crate::error::{Error, Result};
-use crate::store::{NameOfHash, Store, get_hashed};
-use crate::types::{ContainerId, hex};
+use crate::store::{BlobKind, BlobName, Store, StoreExt, get_hashed};
+use crate::types::ContainerId;
 use crate::wire::Envelope;
 
-/// Prefix of marks in the store.
-pub const PREFIX: &str = "marks";
-/// Prefix of the marks that stop writers which do not know their kind.
-pub(super) const REQUIRED: &str = "marks/required";
-/// Prefix of the marks that programs may ignore.
-pub(super) const OPTIONAL: &str = "marks/optional";
 const MAGIC: [u8; 8] = *b"FHRDMARK";
 /// Bytes of a mark, at most.
 pub(super) const BYTES_LIMIT: u64 = 4 << 20;
@@ -112,16 +106,6 @@ impl ContainerRecord {
     }
 }
 
-/// Store name of the mark with this hash that writers may ignore if they do not know it.
-fn optional_name(hash: &[u8; 32]) -> String {
-    format!("{OPTIONAL}/{}", hex(hash))
-}
-
-/// Store name of the mark with this hash that writers must know.
-fn required_name(hash: &[u8; 32]) -> String {
-    format!("{REQUIRED}/{}", hex(hash))
-}
-
 impl Mark {
     /// A mark of this moment.
     pub fn new(kind: MarkKind, reason: impl Into<String>) -> Self {
@@ -132,8 +116,8 @@ impl Mark {
     ///
     /// # Errors
     /// Those of the store. [`Error::Internal`] for an unknown kind.
-    pub fn save(&self, store: &dyn Store) -> Result<Vec<String>> {
-        let save = |name_of: NameOfHash, kind: &str, containers, features| {
+    pub fn save(&self, store: &dyn Store) -> Result<Vec<BlobName>> {
+        let save = |blob_kind: BlobKind, kind: &str, containers, features| {
             let mut salt = vec![0; 16];
             getrandom::fill(&mut salt)
                 .map_err(|error| Error::io("get random bytes for", store.location(), std::io::Error::other(error)))?;
@@ -142,20 +126,20 @@ impl Mark {
             let payload =
                 minicbor::to_vec(&record).map_err(|error| Error::internal(format!("cannot store a mark: {error}")))?;
             let blob = Envelope::new(MAGIC).seal(&payload);
-            Ok(name_of(&store.put_hashed(name_of, &[&blob])?))
+            store.put_hashed(blob_kind, &[&blob])
         };
         match &self.kind {
             MarkKind::Quarantine(quarantine) => {
                 let record = |(id, parts): (&ContainerId, &BadParts)| ContainerRecord::new(*id, parts);
                 let records: Vec<ContainerRecord> = quarantine.containers().map(record).collect();
                 let batches = records.chunks(CONTAINERS_MAX);
-                batches.map(|batch| save(optional_name, QUARANTINE, Some(batch.to_vec()), None)).collect()
+                batches.map(|batch| save(BlobKind::OptionalMark, QUARANTINE, Some(batch.to_vec()), None)).collect()
             }
             MarkKind::WriterFeatures(features) => {
-                Ok(vec![save(required_name, WRITER_FEATURES, None, Some(*features))?])
+                Ok(vec![save(BlobKind::RequiredMark, WRITER_FEATURES, None, Some(*features))?])
             }
-            MarkKind::ReadOnly => Ok(vec![save(required_name, READ_ONLY, None, None)?]),
-            MarkKind::SetAside => Ok(vec![save(required_name, SET_ASIDE, None, None)?]),
+            MarkKind::ReadOnly => Ok(vec![save(BlobKind::RequiredMark, READ_ONLY, None, None)?]),
+            MarkKind::SetAside => Ok(vec![save(BlobKind::RequiredMark, SET_ASIDE, None, None)?]),
             MarkKind::Unknown(kind) => Err(Error::internal(format!("a mark of the unknown kind {kind}"))),
         }
     }
@@ -164,7 +148,7 @@ impl Mark {
     ///
     /// # Errors
     /// Those of the store and of [`Self::parse`]; [`Error::ChecksumMismatch`] if its hash is not in the name.
-    pub fn load(store: &dyn Store, name: &str) -> Result<Mark> {
+    pub fn load(store: &dyn Store, name: &BlobName) -> Result<Mark> {
         Self::parse(name, &get_hashed(store, name, BYTES_LIMIT)?)
     }
 

@@ -9,6 +9,6 @@ mod blob;
 mod quarantine;
 mod read;
 
-pub use blob::{Mark, MarkKind, PREFIX};
+pub use blob::{Mark, MarkKind};
 pub use quarantine::{BadParts, PositionSet, Quarantine};
 pub use read::{Marks, check_writable};

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::blob::{Mark, MarkKind, OPTIONAL, PREFIX};
+use super::blob::{Mark, MarkKind};
 use super::quarantine::Quarantine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::Repository;
-use crate::store::Store;
+use crate::store::{BlobKind, BlobName, Store};
 use crate::wire::WRITER_FEATURES_KNOWN;
 
 /// Bytes of all marks that are read, at most. The others count as unreadable.
@@ -18,13 +18,13 @@ pub struct Marks {
     /// What all marks of the kind `quarantine` list.
     pub quarantine: Arc<Quarantine>,
     /// Names of those marks.
-    pub quarantine_names: Vec<String>,
+    pub quarantine_names: Vec<BlobName>,
     /// The bits of all marks of the kind `writer-features`.
     writer_features: u64,
     /// Name of one of those marks.
-    pub writer_features_name: Option<String>,
+    pub writer_features_name: Option<BlobName>,
     /// Names of all marks that were listed.
-    pub names: Vec<String>,
+    pub names: Vec<BlobName>,
     /// Marks that cannot be read, with the reason.
     pub damaged: Vec<(String, Error)>,
     /// Why nobody may write: the first reason found.
@@ -38,11 +38,11 @@ impl Marks {
     /// Those of listing the store. Marks that cannot be read are in [`Self::damaged`].
     pub fn read(store: &dyn Store) -> Result<Marks> {
         let (mut marks, mut quarantine, mut total) = (Marks::default(), Quarantine::default(), 0);
-        let listed = match store.list(PREFIX) {
+        let listed = match store.list(BlobKind::Mark.into()) {
             // It may hold a mark that forbids writing.
             Err(error @ Error::Unreadable { .. }) => {
                 marks.refusal = Some(error.duplicate());
-                marks.damaged.push((PREFIX.into(), error));
+                marks.damaged.push((BlobKind::Mark.to_string(), error));
                 Vec::new()
             }
             listed => listed?,
@@ -78,7 +78,7 @@ impl Marks {
                     if is_required {
                         marks.refusal.get_or_insert(error.duplicate());
                     }
-                    marks.damaged.push((listed.name, error));
+                    marks.damaged.push((listed.name.into(), error));
                 }
             }
         }
@@ -127,7 +127,8 @@ pub fn check_writable(repository: &Repository) -> Result<()> {
 
 /// Whether writers that do not know the mark `name` must not write.
 fn is_required(name: &str) -> bool {
-    !name.strip_prefix(OPTIONAL).is_some_and(|rest| rest.starts_with('/'))
+    let optional = BlobKind::OptionalMark.directory();
+    !name.strip_prefix(optional).is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// Why a mark of another kind than `quarantine` forbids writing, if it does.
@@ -148,18 +149,16 @@ fn refusal(name: &str, mark: Mark, is_required: bool) -> Option<Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::repo::marks::blob::REQUIRED;
-    use crate::store::MemoryStore;
-    use crate::types::hex;
+    use crate::store::{Durable, MemoryStore, StoreExt, named};
     use crate::wire::Envelope;
 
-    fn put(store: &MemoryStore, prefix: &str, kind: &str) -> String {
+    fn put(store: &MemoryStore, prefix: &str, kind: &str) -> BlobName {
         let mut payload = Vec::new();
         let mut encoder = minicbor::Encoder::new(&mut payload);
         encoder.map(4).unwrap().u8(0).unwrap().str(kind).unwrap().u8(1).unwrap().u8(0).unwrap();
         encoder.u8(2).unwrap().str("why").unwrap().u8(3).unwrap().bytes(&[0; 16]).unwrap();
         let blob = Envelope::new(*b"FHRDMARK").seal(&payload);
-        let name = format!("{prefix}/{}", hex(blake3::hash(&blob).as_bytes()));
+        let name = named(&format!("{prefix}/{}", blake3::hash(&blob).to_hex()));
         store.put_if_absent(&name, &[&blob]).unwrap();
         name
     }
@@ -171,9 +170,9 @@ mod tests {
     #[test]
     fn unknown_kinds_stop_writers_only_if_they_are_required() {
         let store = MemoryStore::new();
-        put(&store, OPTIONAL, "novel");
+        put(&store, "marks/optional", "novel");
         assert_eq!(refused(&store), None);
-        let name = put(&store, REQUIRED, "novel");
+        let name = put(&store, "marks/required", "novel");
         assert_eq!(refused(&store).unwrap(), format!("{name} needs a newer fhrd: unknown kind of mark `novel`"));
         // A mark outside both prefixes is of a version that this one does not know.
         let store = MemoryStore::new();
@@ -183,13 +182,13 @@ mod tests {
 
     #[test]
     fn a_damaged_mark_stops_writers_only_if_it_is_required() {
-        for prefix in [OPTIONAL, REQUIRED] {
+        for prefix in ["marks/optional", "marks/required"] {
             let store = MemoryStore::new();
             let name = put(&store, prefix, "novel");
             let mut blob = store.get(&name, 1 << 10).unwrap();
             blob[20] ^= 1;
             store.replace(&name, &blob);
-            assert_eq!(refused(&store).is_some(), prefix == REQUIRED);
+            assert_eq!(refused(&store).is_some(), prefix == "marks/required");
             assert_eq!(Marks::read(&store).unwrap().damaged[0].0, name);
         }
     }
@@ -206,9 +205,9 @@ mod tests {
             let store = MemoryStore::new();
             let name = Mark::new(kind, "the archive is full").save(&store).unwrap().remove(0);
             let refused = refused(&store);
-            let names_all = |text: &str| text.contains(expected.unwrap_or_default()) && text.contains(&name);
+            let names_all = |text: &str| text.contains(expected.unwrap_or_default()) && text.contains(name.as_str());
             assert!(refused.as_ref().map_or(expected.is_none(), |text| names_all(text)), "{refused:?}");
-            store.delete(&name).unwrap();
+            store.delete(&name, Durable::OnReturn).unwrap();
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::repo::container::{
 };
 use crate::repo::index::Resolver;
 use crate::similar::read_budget::ReadBudget;
-use crate::store::Store;
+use crate::store::{Reading, Store};
 use crate::types::ContainerId;
 
 /// Stored bytes per read. A single longer frame is read whole.
@@ -119,7 +119,8 @@ impl FrameReader {
         resolver: &mut Resolver,
     ) -> Result<Bytes> {
         let container_index = resolver.locator.container_indexes().load(container)?;
-        let container_name: Arc<str> = blob_name(container).into();
+        let blob_name = blob_name(container);
+        let container_name: Arc<str> = blob_name.clone().into();
         let frames = container_index.frames.get(frame as usize..).unwrap_or_default();
         let Some(first) = frames.first() else {
             return Err(Error::corrupt(&*container_name, 0, "a frame of the container index", frame.to_string()));
@@ -132,11 +133,11 @@ impl FrameReader {
             }
             (len, count) = (len + next.stored_bytes(), count + 1);
         }
-        let stored = match self.store.get_range(&container_name, first.offset, len) {
+        let stored = match self.store.get_range(&blob_name, first.offset, len, Reading::Once) {
             // The wanted frame may be readable even if a following one is not.
             Err(error) if error.is_unreadable() && count > 1 => {
                 count = 1;
-                self.store.get_range(&container_name, first.offset, first.stored_bytes())
+                self.store.get_range(&blob_name, first.offset, first.stored_bytes(), Reading::Once)
             }
             read => read,
         };

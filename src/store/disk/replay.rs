@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::journal::Entry;
 use crate::store::name::TEMPORARY_PREFIX;
-use crate::store::{MemoryStore, Store};
+use crate::store::{MemoryStore, Store, named};
 
 /// What has a name.
 #[derive(Debug, Clone)]
@@ -27,7 +27,7 @@ pub type Blobs = BTreeMap<String, Arc<Vec<u8>>>;
 /// A store with these blobs.
 pub fn store_with(blobs: &Blobs) -> Arc<dyn Store> {
     let store = MemoryStore::new();
-    blobs.iter().for_each(|(name, bytes)| store.replace(name, bytes));
+    blobs.iter().for_each(|(name, bytes)| store.replace(&named(name), bytes));
     Arc::new(store)
 }
 

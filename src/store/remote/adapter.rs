@@ -1,10 +1,8 @@
 //! A store whose blobs are the objects of a bucket below a prefix.
 
 use std::cell::RefCell;
-use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::SystemTime;
 
 use futures_util::StreamExt;
 use object_store::multipart::MultipartStore;
@@ -15,8 +13,11 @@ use super::failure::{Cause, RequestFailure};
 use super::locks::ObjectLocks;
 use super::requests::{RequestKind, Requests};
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::name::{check_len, check_name, check_prefix, check_range, is_left_by_init, missing};
-use crate::store::{BlobMetadata, ListedBlob, Patience, Store};
+use crate::store::name::{check_len, check_range, is_left_by_init, missing};
+use crate::store::{
+    BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice, Reading,
+    Sealing, Store, StoreOptions, StoreProperties,
+};
 
 /// Entries of a listing that may repeat earlier ones, besides one for each that is new.
 const REPEATED_ENTRIES_MAX: usize = 10_000;
@@ -60,8 +61,8 @@ struct Listing {
 
 impl RemoteStore {
     /// The objects of `objects` below `prefix`. `location` is how messages and caches name the store.
-    pub(super) fn new(objects: Arc<dyn Objects>, prefix: Path, location: String, patience: Patience) -> Self {
-        let requests = Requests::new(patience);
+    pub(super) fn new(objects: Arc<dyn Objects>, prefix: Path, location: String, options: &StoreOptions) -> Self {
+        let requests = Requests::new(options);
         let puts_conditionally = AtomicBool::new(true);
         RemoteStore { objects, requests, puts_conditionally, locks: None, location, prefix }
     }
@@ -101,7 +102,7 @@ impl RemoteStore {
     /// Also the length of the object. Fails without reading if that does not pass `check`.
     fn read_range(
         &self,
-        name: &str,
+        name: &BlobName,
         offset: u64,
         len: u64,
         check: impl Fn(u64) -> Result<()>,
@@ -207,35 +208,31 @@ impl RemoteStore {
     }
 
     /// The name of the blob in an object, or `None` for an object that is no blob.
-    fn name(&self, object: &Path) -> Option<String> {
+    fn name(&self, object: &Path) -> Option<BlobName> {
         let rest = object.as_ref().strip_prefix(self.prefix.as_ref())?;
         let name = if self.prefix.as_ref().is_empty() { rest } else { rest.strip_prefix('/')? };
-        if check_name(name).is_err() {
-            tracing::debug!("ignoring the object {object}, which is no blob");
-            return None;
-        }
-        Some(name.into())
+        BlobName::parse(name).inspect_err(|_| tracing::debug!("ignoring the object {object}, which is no blob")).ok()
     }
 }
 
 impl Store for RemoteStore {
-    fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
-        check_name(name)?;
-        self.put(name, parts)
+    fn put(&self, name: NewName<'_>, parts: &[&[u8]], _: PutOptions) -> Result<PutBlob> {
+        let name = name.for_parts(parts);
+        let is_new = self.put_parts(&name, parts)?;
+        Ok(PutBlob { name, is_new })
     }
 
-    fn put_stream_if_absent(&self, name: &str, len: u64, content: &mut dyn Read) -> Result<bool> {
-        check_name(name)?;
-        self.put_stream(name, len, content)
+    fn put_stream(&self, name: NewName<'_>, len: u64, content: &mut dyn ReadTwice) -> Result<PutBlob> {
+        let name = name.for_stream(content)?;
+        let is_new = self.upload(&name, len, content)?;
+        Ok(PutBlob { name, is_new })
     }
 
-    fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
-        check_name(name)?;
+    fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
         self.replace(name, parts)
     }
 
-    fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
-        check_name(name)?;
+    fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
         let check = |len| check_len(name, len, bytes_max).map(drop);
         // A range, so that a length comes with the answer that does not depend on how much of it arrives.
         if let Some(bytes) = self.read_range(name, 0, bytes_max.max(1), check)? {
@@ -254,8 +251,7 @@ impl Store for RemoteStore {
         }
     }
 
-    fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
-        check_name(name)?;
+    fn get_range(&self, name: &BlobName, offset: u64, len: usize, _: Reading) -> Result<Vec<u8>> {
         let is_plain = len > 0 && offset.checked_add(len as u64).is_some();
         if is_plain
             && let Some(bytes) =
@@ -271,25 +267,27 @@ impl Store for RemoteStore {
         }
     }
 
-    fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
-        check_name(name)?;
+    fn head(&self, name: &BlobName) -> Result<Option<BlobMetadata>> {
         let object = self.object(name);
         self.read("inspect", name, async || self.look(&object).await)
     }
 
-    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
-        check_prefix(prefix)?;
-        let directory = if prefix.is_empty() { self.prefix.clone() } else { self.object(prefix) };
+    fn len_of(&self, name: &BlobName) -> Result<Option<u64>> {
+        Ok(self.head(name)?.map(|head| head.len))
+    }
+
+    fn list(&self, prefix: BlobPrefix) -> Result<Vec<ListedBlob>> {
+        let prefix = prefix.directory();
+        let directory = if prefix.is_empty() { self.prefix.clone() } else { self.object(&prefix) };
         let listing = RefCell::new(Listing::default());
-        while !self.read("list", prefix, async || self.list_on(&directory, &listing).await)? {}
+        while !self.read("list", &prefix, async || self.list_on(&directory, &listing).await)? {}
         let mut blobs = listing.into_inner().blobs;
         blobs.sort_unstable();
         blobs.dedup_by(|left, right| left.name == right.name);
         Ok(blobs)
     }
 
-    fn delete(&self, name: &str) -> Result<()> {
-        check_name(name)?;
+    fn delete(&self, name: &BlobName, _: Durable) -> Result<()> {
         let object = self.object(name);
         let deleted = self
             .requests
@@ -300,26 +298,32 @@ impl Store for RemoteStore {
         }
     }
 
-    fn locked_until(&self, name: &str) -> Result<Option<SystemTime>> {
-        check_name(name)?;
-        self.lock_end(name)
+    fn sync_deletions(&self, _: &[BlobName]) -> Result<()> {
+        // A service has deleted what it says that it has.
+        Ok(())
     }
 
-    fn lock(&self, name: &str, until: SystemTime) -> Result<()> {
-        check_name(name)?;
-        self.extend_lock(name, until)
+    fn other_copy(&self, _: &BlobName) -> bool {
+        false
     }
 
-    fn location(&self) -> String {
-        self.location.clone()
+    fn properties(&self) -> StoreProperties {
+        StoreProperties { location: self.location.clone(), local_path: None, requests_max: REQUESTS_MAX }
     }
 
-    fn requests_max(&self) -> usize {
-        REQUESTS_MAX
+    fn locks(&self) -> Option<&dyn Locks> {
+        self.locks.as_ref().map(|_| self as &dyn Locks)
     }
 
-    fn puts_exclusively(&self, name: &str) -> Result<bool> {
-        check_name(name)?;
+    fn sealing(&self) -> Option<&dyn Sealing> {
+        None
+    }
+
+    fn clean_temporaries(&self) -> Result<usize> {
+        Ok(0)
+    }
+
+    fn puts_exclusively(&self, name: &BlobName) -> Result<bool> {
         self.refuses_taken_names(name)
     }
 

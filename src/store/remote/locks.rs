@@ -20,7 +20,7 @@ use super::RemoteStore;
 use super::failure::{Cause, RequestFailure, tagged};
 use super::requests::RequestKind;
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::no_locks;
+use crate::store::{BlobName, Locks, no_locks};
 
 /// How long a signed URL is good. It is used at once, but clocks differ.
 const URL_LIFE: Duration = Duration::from_secs(900);
@@ -172,17 +172,17 @@ impl RemoteStore {
         let mode = found.ok_or_else(none)?;
         Ok((locks, *locks.mode.get_or_init(|| mode)))
     }
+}
 
-    /// When the lock of a blob ends.
-    pub(super) fn lock_end(&self, name: &str) -> Result<Option<SystemTime>> {
+impl Locks for RemoteStore {
+    fn locked_until(&self, name: &BlobName) -> Result<Option<SystemTime>> {
         let (locks, _) = self.object_locks()?;
         let object = self.object(name);
         let lock = self.read("inspect", name, async || locks.look(&object).await)?;
         Ok(lock.map(|lock| lock.end.into()))
     }
 
-    /// Makes the lock of a blob last until `end`, at least.
-    pub(super) fn extend_lock(&self, name: &str, end: SystemTime) -> Result<()> {
+    fn lock(&self, name: &BlobName, end: SystemTime) -> Result<()> {
         let (locks, mode) = self.object_locks()?;
         let object = self.object(name);
         let end = Timestamp::try_from(end).and_then(|end| Timestamp::from_second(end.as_second()));
@@ -190,7 +190,7 @@ impl RemoteStore {
         let extended = self.requests.run(RequestKind::Write, async || locks.extend(&object, end, mode).await)?;
         extended.map_err(|failure| self.error(failure, "lock", name))?;
         if !locks.is_confirmed.load(Ordering::Relaxed) {
-            let seen = self.lock_end(name)?;
+            let seen = self.locked_until(name)?;
             if seen.is_none_or(|seen| seen < end.into()) {
                 return Err(Error::Remote {
                     action: "lock",

@@ -51,7 +51,7 @@ impl<'a> Opening<'a> {
     }
 
     pub(super) fn transport(&self) -> Transport {
-        Transport { idle: self.options.patience.idle }
+        Transport { idle: self.options.patience.idle, limits: self.options.limits.clone() }
     }
 
     /// The error of a client that cannot be built.
@@ -70,7 +70,7 @@ impl<'a> Opening<'a> {
         if let Some(at) = self.endpoint.or(account) {
             shown = format!("{shown} at {}", at.trim_end_matches('/'));
         }
-        let store = RemoteStore::new(objects, self.location.prefix, shown, self.options.patience.clone());
+        let store = RemoteStore::new(objects, self.location.prefix, shown, self.options);
         Arc::new(store.with_locks(locks))
     }
 }

@@ -21,8 +21,8 @@ use super::RemoteStore;
 use super::failure::{Cause, RequestFailure};
 use super::requests::RequestKind;
 use crate::error::Result;
-use crate::store::Store;
 use crate::store::blob::read_stream;
+use crate::store::{BlobName, ReadTwice, Store};
 
 /// The longest blob that goes up in one request, bytes.
 const SINGLE_PUT_BYTES_MAX: u64 = 64 << 20;
@@ -46,14 +46,14 @@ struct Pending<'a> {
 
 impl RemoteStore {
     /// Stores the blob unless the name is taken, and says whether it did.
-    pub(super) fn put(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
+    pub(super) fn put_parts(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
         let object = self.object(name);
         let pending = Pending { object: &object, payload: &payload(parts), is_uncertain: Cell::new(false) };
         let put = self.requests.run(RequestKind::Write, async || self.put_once(&pending).await)?;
         put.map_err(|failure| self.error(failure, "write", name))
     }
 
-    /// One try of [`Self::put`].
+    /// One try of [`Self::put_parts`].
     async fn put_once(&self, pending: &Pending<'_>) -> Result<bool, RequestFailure> {
         if self.puts_conditionally.load(Ordering::Relaxed) {
             match self.send(pending, PutMode::Create).await {
@@ -100,7 +100,7 @@ impl RemoteStore {
     }
 
     /// Stores the blob in place of the one of that name. The name is never free.
-    pub(super) fn replace(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
+    pub(super) fn replace(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
         let object = self.object(name);
         let pending = Pending { object: &object, payload: &payload(parts), is_uncertain: Cell::new(false) };
         let put = self.requests.run(RequestKind::Write, async || self.send(&pending, PutMode::Overwrite).await)?;
@@ -108,7 +108,7 @@ impl RemoteStore {
     }
 
     /// Whether the server refuses to put the blob `name`, which exists, once more. Some servers ignore the condition.
-    pub(super) fn refuses_taken_names(&self, name: &str) -> Result<bool> {
+    pub(super) fn refuses_taken_names(&self, name: &BlobName) -> Result<bool> {
         if !self.puts_conditionally.load(Ordering::Relaxed) {
             return Ok(false);
         }
@@ -128,9 +128,9 @@ impl RemoteStore {
     }
 
     /// Stores a stream of `len` bytes unless the name is taken, and says whether it did.
-    pub(super) fn put_stream(&self, name: &str, len: u64, content: &mut dyn Read) -> Result<bool> {
+    pub(super) fn upload(&self, name: &BlobName, len: u64, content: &mut dyn ReadTwice) -> Result<bool> {
         if len <= SINGLE_PUT_BYTES_MAX {
-            return self.put(name, &[&read_stream(name, len, content)?]);
+            return self.put_parts(name, &[&read_stream(name, len, content)?]);
         }
         let object = self.object(name);
         let failed = |failure| self.error(failure, "write", name);
@@ -139,7 +139,7 @@ impl RemoteStore {
         }
         let begin = async || self.objects.create_multipart(&object).await.map_err(RequestFailure::from);
         let upload = self.requests.run(RequestKind::Write, begin)?.map_err(failed)?;
-        let put = self.put_parts(name, &upload, len, content);
+        let put = self.upload_parts(name, &upload, len, content);
         if put.is_err() {
             // The parts cost space until they are removed; what has been put is not there without the last request.
             let abort = async || self.objects.abort_multipart(&object, &upload).await.map_err(RequestFailure::from);
@@ -151,7 +151,7 @@ impl RemoteStore {
     }
 
     /// Puts the parts of a stream and makes an object of them.
-    fn put_parts(&self, name: &str, upload: &str, len: u64, content: &mut dyn Read) -> Result<()> {
+    fn upload_parts(&self, name: &BlobName, upload: &str, len: u64, content: &mut dyn ReadTwice) -> Result<()> {
         let (object, upload) = (self.object(name), upload.to_string());
         let failed = |failure| self.error(failure, "write", name);
         let part_bytes = PART_BYTES.max(len.div_ceil(PARTS_MAX));
@@ -162,7 +162,7 @@ impl RemoteStore {
             // The last part ends where the stream must end.
             let bytes = match put + step == len {
                 true => read_stream(name, step, content)?,
-                false => read_stream(name, step, &mut content.take(step))?,
+                false => read_stream(name, step, &mut (&mut *content).take(step))?,
             };
             let payload = payload(&[&bytes]);
             let number = parts.len();

@@ -5,15 +5,15 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, select};
 
 use super::failure::RequestFailure;
 use crate::error::Result;
-use crate::store::{Patience, runtime};
+use crate::store::{Patience, StoreOptions, runtime};
 
 /// How often a waiting request looks whether it must stop.
 const STOP_POLL: Duration = Duration::from_millis(50);
@@ -33,6 +33,8 @@ pub(super) enum RequestKind {
 #[derive(Debug)]
 pub(super) struct Requests {
     patience: Patience,
+    /// The wish to stop.
+    stop: Arc<AtomicBool>,
     /// Whether the server has answered a request.
     is_reached: AtomicBool,
     /// When the wish to stop was noticed.
@@ -40,8 +42,9 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    pub(super) fn new(patience: Patience) -> Self {
-        Requests { patience, is_reached: AtomicBool::new(false), stopped: OnceLock::new() }
+    pub(super) fn new(options: &StoreOptions) -> Self {
+        let (patience, stop) = (options.patience.clone(), options.stop.clone());
+        Requests { patience, stop, is_reached: AtomicBool::new(false), stopped: OnceLock::new() }
     }
 
     /// Sends `request`, again and again, until it succeeds or cannot. The outer error is of this machine.
@@ -96,7 +99,7 @@ impl Requests {
     }
 
     fn must_stop(&self, kind: RequestKind) -> bool {
-        if !runtime::is_stopping() {
+        if !self.stop.load(Ordering::Relaxed) {
             return false;
         }
         let since = self.stopped.get_or_init(Instant::now);

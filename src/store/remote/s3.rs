@@ -88,7 +88,7 @@ fn with_bucket(endpoint: &str, bucket: &str) -> String {
 fn find_region(opening: &Opening<'_>) -> Result<String> {
     let options = ClientOptions::new().with_timeout(REGION_TIMEOUT).with_connect_timeout(REGION_TIMEOUT);
     let bucket = &opening.location.bucket;
-    let found = Requests::new(opening.options.patience.clone()).run(RequestKind::Read, async || {
+    let found = Requests::new(opening.options).run(RequestKind::Read, async || {
         resolve_bucket_region(bucket, &options).await.map_err(|error| match error.to_string() {
             text if text.contains("not found") => RequestFailure::new(Cause::NoBucket, text),
             text if text.contains("Failed to parse") => RequestFailure::new(Cause::Other, text),

@@ -8,10 +8,10 @@ use object_store::path::Path;
 
 use super::RemoteStore;
 use super::adapter::Objects;
-use crate::store::{Patience, Store, contract};
+use crate::store::{BlobPrefix, Store, StoreExt, StoreOptions, contract, named};
 
 fn store(objects: Arc<dyn Objects>, prefix: &str) -> RemoteStore {
-    RemoteStore::new(objects, Path::parse(prefix).unwrap(), format!("memory:{prefix}"), Patience::default())
+    RemoteStore::new(objects, Path::parse(prefix).unwrap(), format!("memory:{prefix}"), &StoreOptions::default())
 }
 
 #[test]
@@ -24,12 +24,12 @@ fn meets_the_contract() {
 fn objects_of_others_are_not_blobs() {
     let objects = Arc::new(InMemory::new());
     let (own, sibling) = (store(objects.clone(), "mine"), store(objects.clone(), "mine2"));
-    own.put_if_absent("a/b", &[b"x"]).unwrap();
-    sibling.put_if_absent("a/c", &[b"y"]).unwrap();
+    own.put_if_absent(&named("a/b"), &[b"x"]).unwrap();
+    sibling.put_if_absent(&named("a/c"), &[b"y"]).unwrap();
     for foreign in ["mine/Photo.JPG", "mine/a/.hidden", "mine", "other/a"] {
         crate::store::runtime::block_on(objects.put(&Path::from(foreign), "foreign".into())).unwrap().unwrap();
     }
-    let names: Vec<_> = own.list("").unwrap().into_iter().map(|blob| blob.name).collect();
+    let names: Vec<_> = own.list(BlobPrefix::All).unwrap().into_iter().map(|blob| blob.name).collect();
     assert_eq!(names, ["a/b"]);
     assert!(!store(objects.clone(), "other").is_unused().unwrap(), "another's object, even if it is no blob");
     assert!(store(objects.clone(), "oth").is_unused().unwrap());

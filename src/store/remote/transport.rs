@@ -17,7 +17,7 @@ use object_store::{ClientConfigKey, ClientOptions};
 use reqwest::header::{HeaderMap, RANGE};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-use crate::store::rate::{self, RateLimit};
+use crate::store::rate::{RateLimit, RateLimits};
 
 /// The time to connect to a server.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -31,6 +31,8 @@ const DOCUMENT_BYTES_MAX: u64 = 64 << 20;
 pub(super) struct Transport {
     /// A request fails if no byte has moved for so long.
     pub(super) idle: Duration,
+    /// Limits of what its clients send and receive.
+    pub(super) limits: RateLimits,
 }
 
 /// One HTTP client.
@@ -38,6 +40,7 @@ pub(super) struct Transport {
 struct PacedClient {
     client: reqwest::Client,
     idle: Duration,
+    limits: RateLimits,
 }
 
 /// When a byte of a request has moved last.
@@ -47,7 +50,7 @@ struct LastMove(Mutex<Instant>);
 /// A body that moves no faster than a limit allows.
 struct PacedBody<B> {
     inner: Pin<Box<B>>,
-    limit: &'static RateLimit,
+    limit: Arc<RateLimit>,
     last_move: Arc<LastMove>,
     /// Until when the next bytes must wait.
     wait: Option<Pin<Box<Sleep>>>,
@@ -73,7 +76,7 @@ impl HttpConnector for Transport {
             .http1_only()
             .build()
             .map_err(|error| object_store::Error::Generic { store: "HTTP", source: Box::new(error) })?;
-        Ok(HttpClient::new(PacedClient { client, idle: self.idle }))
+        Ok(HttpClient::new(PacedClient { client, idle: self.idle, limits: self.limits.clone() }))
     }
 }
 
@@ -100,7 +103,9 @@ impl PacedClient {
         let last_move = Arc::new(LastMove(Mutex::new(Instant::now())));
         *request.body_mut() = Some(match body.as_bytes() {
             Some(bytes) => bytes.clone().into(),
-            None => reqwest::Body::wrap(PacedBody::new(body, rate::upload(), last_move.clone(), None, u64::MAX)),
+            None => {
+                reqwest::Body::wrap(PacedBody::new(body, self.limits.upload.clone(), last_move.clone(), None, u64::MAX))
+            }
         });
         let answer = match select(pin!(self.client.execute(request)), pin!(last_move.idle(self.idle))).await {
             Either::Left((answer, _)) => answer.map_err(failed)?,
@@ -110,7 +115,7 @@ impl PacedClient {
         let body = reqwest::Body::from(answer).map_err(failed);
         let bytes_max =
             if status.is_success() { range_bytes.saturating_add(DOCUMENT_BYTES_MAX) } else { REFUSAL_BYTES_MAX };
-        let body = PacedBody::new(body, rate::download(), last_move, Some(self.idle), bytes_max);
+        let body = PacedBody::new(body, self.limits.download.clone(), last_move, Some(self.idle), bytes_max);
         let mut answer = HttpResponse::new(HttpResponseBody::new(body));
         (*answer.status_mut(), *answer.headers_mut()) = (status, headers);
         Ok(answer)
@@ -139,13 +144,7 @@ impl LastMove {
 }
 
 impl<B> PacedBody<B> {
-    fn new(
-        inner: B,
-        limit: &'static RateLimit,
-        last_move: Arc<LastMove>,
-        idle: Option<Duration>,
-        bytes_max: u64,
-    ) -> Self {
+    fn new(inner: B, limit: Arc<RateLimit>, last_move: Arc<LastMove>, idle: Option<Duration>, bytes_max: u64) -> Self {
         let idle = idle.map(|limit| (limit, Box::pin(sleep(limit))));
         PacedBody { inner: Box::pin(inner), limit, last_move, wait: None, idle, left: bytes_max }
     }
@@ -234,7 +233,7 @@ mod tests {
     fn read(bytes: usize, bytes_max: u64) -> Result<usize, HttpError> {
         let body = Full::new(Bytes::from(vec![7; bytes])).map_err(|never| match never {});
         let last_move = Arc::new(LastMove(Mutex::new(Instant::now())));
-        let body = PacedBody::new(body, rate::download(), last_move, None, bytes_max);
+        let body = PacedBody::new(body, Arc::default(), last_move, None, bytes_max);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(body.collect()).map(|collected| collected.to_bytes().len())
     }

@@ -1,14 +1,13 @@
 //! A session that is started again when it is lost.
 
-use std::ffi::OsString;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::address::SftpAddress;
 use super::failure::SftpFailure;
-use super::session::{SftpSession, WaitKind};
+use super::session::{SftpSession, WaitKind, sleep};
 use crate::error::Result;
+use crate::store::StoreOptions;
 
 /// Times to wait before each further try, seconds. A server that restarts is back after about a minute.
 const DELAYS_S: [f64; 7] = [0.3, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0];
@@ -19,7 +18,7 @@ const SHARED_RESULT: Duration = Duration::from_millis(300);
 #[derive(Debug)]
 pub(super) struct SftpConnection {
     pub address: SftpAddress,
-    command: Option<OsString>,
+    options: StoreOptions,
     state: Mutex<ConnectionState>,
 }
 
@@ -33,8 +32,8 @@ struct ConnectionState {
 }
 
 impl SftpConnection {
-    pub fn new(address: SftpAddress, command: Option<OsString>) -> Self {
-        SftpConnection { address, command, state: Mutex::default() }
+    pub fn new(address: SftpAddress, options: &StoreOptions) -> Self {
+        SftpConnection { address, options: options.clone(), state: Mutex::default() }
     }
 
     /// The session, a new one if the last is lost.
@@ -46,7 +45,7 @@ impl SftpConnection {
         if let Some((_, why)) = state.failed.as_ref().filter(|(when, _)| when.elapsed() < SHARED_RESULT) {
             return Err(SftpFailure::Lost(why.clone()));
         }
-        match SftpSession::connect(&self.address, self.command.as_deref(), wait_kind) {
+        match SftpSession::connect(&self.address, &self.options, wait_kind) {
             Ok(session) => {
                 let session = Arc::new(session);
                 *state = ConnectionState { session: Some(session.clone()), failed: None, has_connected: true };
@@ -77,7 +76,7 @@ impl SftpConnection {
             let has_connected = self.state.lock().unwrap_or_else(PoisonError::into_inner).has_connected;
             let Some(delay) = delays.next().filter(|_| has_connected) else { return Err(SftpFailure::Lost(why)) };
             tracing::warn!("lost the connection to {}, connecting again: {why}", self.address);
-            sleep(Duration::from_secs_f64(delay * (0.75 + 0.5 * fraction())), wait_kind)?;
+            sleep(Duration::from_secs_f64(delay * (0.75 + 0.5 * fraction())), wait_kind, &self.options.stop)?;
         }
         Err(SftpFailure::Interrupted)
     }
@@ -88,15 +87,4 @@ fn fraction() -> f64 {
     let mut random = [0; 1];
     let _ = getrandom::fill(&mut random);
     f64::from(random[0]) / 255.0
-}
-
-fn sleep(time: Duration, wait_kind: WaitKind) -> Result<(), SftpFailure> {
-    let until = Instant::now() + time;
-    while Instant::now() < until {
-        if wait_kind.is_over() {
-            return Err(SftpFailure::Interrupted);
-        }
-        thread::sleep(Duration::from_millis(50).min(time));
-    }
-    Ok(())
 }

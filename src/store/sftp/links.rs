@@ -14,7 +14,7 @@ use super::packet::{Attributes, Request, SftpRequestKind, StatusCode};
 use super::session::{SftpSession, WaitKind};
 use super::store::SftpStore;
 use crate::error::Error;
-use crate::store::cached_fragments::CONTAINERS;
+use crate::store::BlobKind;
 use crate::store::name::HASH_DIGITS;
 
 /// What a link may stand for.
@@ -29,7 +29,7 @@ impl LinkRole {
     pub(super) fn of(parent: &str, component: &str) -> Option<Self> {
         match component.len() {
             HASH_DIGITS => Some(LinkRole::Blob),
-            _ => (parent == CONTAINERS).then_some(LinkRole::Directory),
+            _ => (parent == BlobKind::Container.to_string()).then_some(LinkRole::Directory),
         }
     }
 }

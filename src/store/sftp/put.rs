@@ -18,7 +18,8 @@ use super::session::{SftpSession, WaitKind};
 use super::store::SftpStore;
 use super::transfer;
 use crate::error::{Error, Result};
-use crate::store::name::{TEMPORARY_PREFIX, check_name};
+use crate::store::BlobName;
+use crate::store::name::TEMPORARY_PREFIX;
 use crate::types::hex;
 
 /// Bytes of one step.
@@ -41,8 +42,7 @@ struct UploadedFile {
 
 impl SftpStore {
     /// Stores the `len` bytes of `content` unless there is a blob of that name.
-    pub(super) fn put(&self, name: &str, len: u64, content: &mut dyn Read) -> Result<bool> {
-        check_name(name)?;
+    pub(super) fn put_content(&self, name: &BlobName, len: u64, content: &mut dyn Read) -> Result<bool> {
         let failed = |failure: SftpFailure| failure.into_error("write", &self.url(name));
         let found = self.connection.retry(WaitKind::ToTheEnd, |session, _| {
             files::look(session, SftpRequestKind::Lstat, &self.path(name), WaitKind::ToTheEnd)
@@ -60,8 +60,7 @@ impl SftpStore {
     }
 
     /// Stores `content` in place of the blob of that name.
-    pub(super) fn put_over(&self, name: &str, len: u64, content: &mut dyn Read) -> Result<()> {
-        check_name(name)?;
+    pub(super) fn put_over(&self, name: &BlobName, len: u64, content: &mut dyn Read) -> Result<()> {
         let uploaded = self.upload(name, len, content)?;
         let replaced = self.make_parent(name).and_then(|()| {
             self.connection.retry(WaitKind::ToTheEnd, |session, number| {
@@ -276,6 +275,14 @@ impl SftpStore {
             failed => return failed,
         }
         Ok(())
+    }
+
+    /// Makes it durable that `name` is gone.
+    pub(super) fn sync_deletion(&self, name: &BlobName) -> Result<()> {
+        match self.sync_parent(name) {
+            Err(failure) if !failure.is_missing() => Err(failure.into_error("delete", &self.url(name))),
+            _ => Ok(()),
+        }
     }
 
     /// The error of a write. A full disk is one, although the protocol has no status for it.

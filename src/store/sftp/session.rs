@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{BufReader, IsTerminal, Read, Write};
 use std::os::fd::AsFd;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -21,10 +21,10 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
 use super::super::child::without_secrets;
-use super::super::runtime::is_stopping;
 use super::address::SftpAddress;
 use super::failure::SftpFailure;
 use super::packet::{self, PACKET_BYTES_MAX, Reply, Request};
+use crate::store::{RateLimits, StoreOptions};
 
 /// A server that has not answered a request after this time is taken for dead.
 const REPLY_LIMIT: Duration = Duration::from_secs(300);
@@ -46,8 +46,9 @@ pub(super) enum WaitKind {
 }
 
 impl WaitKind {
-    pub fn is_over(self) -> bool {
-        self == WaitKind::Stoppable && is_stopping()
+    /// Whether the wait ends because of the flag `stop`.
+    pub fn is_over(self, stop: &AtomicBool) -> bool {
+        self == WaitKind::Stoppable && stop.load(Ordering::Relaxed)
     }
 }
 
@@ -86,6 +87,9 @@ pub(super) struct SftpSession {
     stdin: Mutex<Option<ChildStdin>>,
     shared: Arc<SharedSession>,
     next_number: AtomicU32,
+    stop: Arc<AtomicBool>,
+    /// What it sends and receives is no faster than these.
+    limits: RateLimits,
     pub extensions: Extensions,
     /// Bytes of one read request, at most.
     pub read_bytes: usize,
@@ -128,14 +132,14 @@ fn ssh(address: &SftpAddress, command: Option<&OsStr>) -> Command {
 }
 
 impl SftpSession {
-    /// Connects with `command`, or with `ssh`.
+    /// Connects with the command of the options, or with `ssh`.
     pub fn connect(
         address: &SftpAddress,
-        command: Option<&OsStr>,
+        options: &StoreOptions,
         wait_kind: WaitKind,
     ) -> Result<SftpSession, SftpFailure> {
         let cannot_start = |error: std::io::Error| SftpFailure::Lost(format!("cannot start ssh: {error}"));
-        let mut child = ssh(address, command).spawn().map_err(cannot_start)?;
+        let mut child = ssh(address, options.ssh_command.as_deref()).spawn().map_err(cannot_start)?;
         let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(stdin), Some(stdout), Some(stderr)) = streams else {
             return Err(SftpFailure::Lost("ssh has no streams".into()));
@@ -154,6 +158,8 @@ impl SftpSession {
             stdin: Mutex::new(Some(stdin)),
             shared,
             next_number: AtomicU32::new(1),
+            stop: options.stop.clone(),
+            limits: options.limits.clone(),
             extensions: Extensions::default(),
             read_bytes: DATA_BYTES_MIN as usize,
             write_bytes: DATA_BYTES_MIN as usize,
@@ -262,6 +268,33 @@ impl SftpSession {
     }
 }
 
+impl SftpSession {
+    /// Waits until `bytes` that were sent have had their time.
+    pub fn pace_sent(&self, bytes: usize) -> Result<(), SftpFailure> {
+        sleep(self.limits.upload.take(bytes), WaitKind::ToTheEnd, &self.stop)
+    }
+
+    /// Waits until `bytes` that were received have had their time.
+    pub fn pace_received(&self, bytes: usize) -> Result<(), SftpFailure> {
+        sleep(self.limits.download.take(bytes), WaitKind::Stoppable, &self.stop)
+    }
+}
+
+/// Sleeps, but no longer than a wait of this kind lasts.
+pub(super) fn sleep(time: Duration, wait_kind: WaitKind, stop: &AtomicBool) -> Result<(), SftpFailure> {
+    let until = Instant::now() + time;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        if wait_kind.is_over(stop) {
+            return Err(SftpFailure::Interrupted);
+        }
+        thread::sleep(left.min(STOP_INTERVAL));
+    }
+}
+
 impl Drop for SftpSession {
     fn drop(&mut self) {
         lock(&self.stdin).take();
@@ -286,7 +319,9 @@ impl RequestInFlight<'_> {
             match self.receiver.recv_timeout(STOP_INTERVAL) {
                 Ok(reply) => return Ok(reply),
                 Err(RecvTimeoutError::Disconnected) => return Err(self.session.ended()),
-                Err(RecvTimeoutError::Timeout) if wait_kind.is_over() => return Err(SftpFailure::Interrupted),
+                Err(RecvTimeoutError::Timeout) if wait_kind.is_over(&self.session.stop) => {
+                    return Err(SftpFailure::Interrupted);
+                }
                 Err(RecvTimeoutError::Timeout) if Instant::now() > until => {
                     return Err(self.session.end(format!("no reply for {} s", REPLY_LIMIT.as_secs())));
                 }

@@ -1,6 +1,6 @@
 //! The store itself: reads, lists and deletes. `put` has the rest.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io::Read;
 use std::num::NonZeroUsize;
@@ -19,10 +19,11 @@ use super::packet::{Attributes, DirectoryEntry, OPEN_READ, Reply, Request, SftpR
 use super::session::{SftpSession, WaitKind};
 use super::transfer;
 use crate::error::{Error, Result};
-use crate::store::name::{
-    KEY_SLOTS, TEMPORARY_PREFIX, check_len, check_name, check_prefix, check_range, is_component, is_slot_id, missing,
+use crate::store::name::{TEMPORARY_PREFIX, check_len, check_range, is_component, is_slot_id, missing};
+use crate::store::{
+    BlobKind, BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice,
+    Reading, Sealing, Store, StoreOptions, StoreProperties,
 };
-use crate::store::{BlobMetadata, ListedBlob, Store, StoreOptions};
 
 /// Entries of a listing, at most.
 const LISTED_MAX: usize = 8_000_000;
@@ -47,7 +48,7 @@ pub(super) struct DirectorySync {
 pub struct SftpStore {
     pub(super) connection: SftpConnection,
     pub(super) directory_sync: DirectorySync,
-    open_files: Mutex<LruCache<String, Arc<OpenBlob>>>,
+    open_files: Mutex<LruCache<BlobName, Arc<OpenBlob>>>,
     /// Directories that this process has created or found.
     made: Mutex<HashSet<String>>,
 }
@@ -105,7 +106,7 @@ impl SftpStore {
 
     fn connect(rest: &OsStr, options: &StoreOptions) -> Result<Self> {
         let store = SftpStore {
-            connection: SftpConnection::new(SftpAddress::parse(rest)?, options.ssh_command.clone()),
+            connection: SftpConnection::new(SftpAddress::parse(rest)?, options),
             directory_sync: DirectorySync { is_possible: AtomicBool::new(true), has_worked: AtomicBool::new(false) },
             open_files: Mutex::new(LruCache::new(OPEN_FILES_MAX)),
             made: Mutex::default(),
@@ -197,7 +198,7 @@ impl SftpStore {
     fn read_cached(
         &self,
         session: &Arc<SftpSession>,
-        name: &str,
+        name: &BlobName,
         offset: u64,
         len: usize,
     ) -> Result<Option<Vec<u8>>, SftpFailure> {
@@ -281,19 +282,19 @@ impl SftpStore {
                         return Err(SftpFailure::Status(StatusCode::Unsupported, text));
                     }
                     // A name that is too long, or in `tmp`, is nobody's.
-                    if check_name(&name).is_err() {
-                    } else if attributes.is_directory() {
+                    let Ok(blob) = BlobName::parse(&name) else { continue };
+                    if attributes.is_directory() {
                         directories.push(name);
                     } else if let Some(len) = attributes.size.filter(|_| attributes.is_file()) {
-                        listed.push(ListedBlob { name, len });
+                        listed.push(ListedBlob { name: blob, len });
                     } else if attributes.is_link() {
-                        linked.extend(LinkRole::of(&parent, component).map(|role| (name, role)));
+                        linked.extend(LinkRole::of(&parent, component).map(|role| (blob, role)));
                     }
                 }
             }
             for (name, role) in linked.drain(..) {
                 match (self.behind(session, &name)?, role) {
-                    (Some(found), LinkRole::Directory) if found.is_directory() => directories.push(name),
+                    (Some(found), LinkRole::Directory) if found.is_directory() => directories.push(name.into()),
                     (None, LinkRole::Directory) => {
                         return Err(links::unreadable(format!("the directory {name}")).into());
                     }
@@ -336,27 +337,25 @@ impl SftpStore {
     }
 }
 
-/// Whether `name` is that of a key slot in its directory.
-fn is_slot_name(name: &[u8]) -> bool {
-    std::str::from_utf8(name).is_ok_and(is_slot_id)
-}
-
 /// Whether `name` has the form of a temporary file's name: 16 random bytes in hex.
 fn is_temporary_name(name: &[u8]) -> bool {
     crate::store::temporary::is_temporary_name(std::os::unix::ffi::OsStrExt::from_bytes(name))
 }
 
 impl Store for SftpStore {
-    fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
-        let len = parts.iter().map(|part| part.len() as u64).sum();
-        self.put(name, len, &mut BlobParts { parts, at: 0 })
+    fn put(&self, name: NewName<'_>, parts: &[&[u8]], _: PutOptions) -> Result<PutBlob> {
+        let (name, len) = (name.for_parts(parts), parts.iter().map(|part| part.len() as u64).sum());
+        let is_new = self.put_content(&name, len, &mut BlobParts { parts, at: 0 })?;
+        Ok(PutBlob { name, is_new })
     }
 
-    fn put_stream_if_absent(&self, name: &str, len: u64, content: &mut dyn Read) -> Result<bool> {
-        self.put(name, len, content)
+    fn put_stream(&self, name: NewName<'_>, len: u64, content: &mut dyn ReadTwice) -> Result<PutBlob> {
+        let name = name.for_stream(content)?;
+        let is_new = self.put_content(&name, len, content)?;
+        Ok(PutBlob { name, is_new })
     }
 
-    fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
+    fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
         lock(&self.open_files).pop(name);
         let len = parts.iter().map(|part| part.len() as u64).sum();
         let replaced = self.put_over(name, len, &mut BlobParts { parts, at: 0 });
@@ -364,8 +363,7 @@ impl Store for SftpStore {
         replaced
     }
 
-    fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
-        check_name(name)?;
+    fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
         self.read(name, |session| {
             let blob = self.open_blob(session, name)?;
             let len = check_len(name, blob.attributes.size.unwrap_or(0), bytes_max)?;
@@ -373,21 +371,19 @@ impl Store for SftpStore {
         })
     }
 
-    fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
-        check_name(name)?;
+    fn get_range(&self, name: &BlobName, offset: u64, len: usize, _: Reading) -> Result<Vec<u8>> {
         self.read(name, |session| {
             if let Some(bytes) = self.read_cached(session, name, offset, len)? {
                 return Ok(bytes);
             }
             let blob = Arc::new(self.open_blob(session, name)?);
             let bytes = self.read_range(&blob, name, offset, len)?;
-            lock(&self.open_files).put(name.into(), blob);
+            lock(&self.open_files).put(name.clone(), blob);
             Ok(bytes)
         })
     }
 
-    fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
-        check_name(name)?;
+    fn head(&self, name: &BlobName) -> Result<Option<BlobMetadata>> {
         let found = self.connection.retry(WaitKind::Stoppable, |session, _| {
             let found = files::look(session, SftpRequestKind::Stat, &self.path(name), WaitKind::Stoppable);
             match found.map_err(|failure| self.explain_missing(session, name, failure))? {
@@ -402,35 +398,60 @@ impl Store for SftpStore {
         }))
     }
 
-    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
-        check_prefix(prefix)?;
-        let listed = self.connection.retry(WaitKind::Stoppable, |session, _| self.walk(session, prefix));
-        listed.map_err(|failure| failure.into_error("list", &self.url(prefix)))
+    fn len_of(&self, name: &BlobName) -> Result<Option<u64>> {
+        Ok(self.head(name)?.map(|head| head.len))
     }
 
-    fn delete(&self, name: &str) -> Result<()> {
-        check_name(name)?;
+    fn list(&self, prefix: BlobPrefix) -> Result<Vec<ListedBlob>> {
+        let prefix = prefix.directory();
+        let listed = self.connection.retry(WaitKind::Stoppable, |session, _| self.walk(session, &prefix));
+        listed.map_err(|failure| failure.into_error("list", &self.url(&prefix)))
+    }
+
+    fn delete(&self, name: &BlobName, durable: Durable) -> Result<()> {
         lock(&self.open_files).pop(name);
         let removed = self.connection.retry(WaitKind::ToTheEnd, |session, _| files::remove(session, &self.path(name)));
-        let synced = removed.and_then(|()| self.sync_parent(name));
-        let synced = synced.or_else(|failure| if failure.is_missing() { Ok(()) } else { Err(failure) });
-        synced.map_err(|failure| failure.into_error("delete", &self.url(name)))
+        removed.map_err(|failure| failure.into_error("delete", &self.url(name)))?;
+        match durable {
+            Durable::OnReturn => self.sync_deletion(name),
+            Durable::AfterSync => Ok(()),
+        }
     }
 
-    fn location(&self) -> String {
-        self.url("")
+    fn sync_deletions(&self, names: &[BlobName]) -> Result<()> {
+        // One name of each directory.
+        let directories: HashMap<&str, &BlobName> =
+            names.iter().filter_map(|name| Some((name.rsplit_once('/')?.0, name))).collect();
+        directories.into_values().try_for_each(|name| self.sync_deletion(name))
     }
 
-    fn requests_max(&self) -> usize {
-        REQUESTS_MAX
+    fn other_copy(&self, _: &BlobName) -> bool {
+        false
+    }
+
+    fn properties(&self) -> StoreProperties {
+        StoreProperties { location: self.url(""), local_path: None, requests_max: REQUESTS_MAX }
+    }
+
+    fn locks(&self) -> Option<&dyn Locks> {
+        None
+    }
+
+    fn sealing(&self) -> Option<&dyn Sealing> {
+        None
+    }
+
+    fn puts_exclusively(&self, _: &BlobName) -> Result<bool> {
+        Ok(true)
     }
 
     fn is_unused(&self) -> Result<bool> {
         for entry in self.entries("")? {
             // All that a killed `init` leaves.
-            let (directory, is_own): (&str, fn(&[u8]) -> bool) = match entry.name.as_ref() {
-                b"tmp" => (TEMPORARY_PREFIX, is_temporary_name),
-                b"keys" => (KEY_SLOTS, is_slot_name),
+            let is_slot: fn(&[u8]) -> bool = |name| str::from_utf8(name).is_ok_and(is_slot_id);
+            let (directory, is_own) = match str::from_utf8(&entry.name) {
+                Ok(TEMPORARY_PREFIX) => (TEMPORARY_PREFIX, is_temporary_name as _),
+                Ok(name) if name == BlobKind::Key.directory() => (name, is_slot),
                 _ => return Ok(false),
             };
             if !entry.attributes.is_directory() || !self.entries(directory)?.iter().all(|entry| is_own(&entry.name)) {

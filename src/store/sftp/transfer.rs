@@ -30,6 +30,7 @@ pub(super) fn read(file: &RemoteFile, offset: u64, len: usize) -> Result<Vec<u8>
         let Some((at, count, request)) = in_flight.pop_front() else { return Err(BadReply.into()) };
         match request.wait(WaitKind::Stoppable)? {
             Reply::Data(data) if !data.is_empty() && data.len() <= count => {
+                session.pace_received(data.len())?;
                 bytes.extend_from_slice(&data);
                 if data.len() < count {
                     in_flight.push_front(ask(at + data.len() as u64, count - data.len())?);
@@ -60,6 +61,7 @@ pub(super) fn write(file: &RemoteFile, offset: u64, bytes: &[u8]) -> Result<(), 
         let request =
             Request::with_capacity(SftpRequestKind::Write, part.len() + 64).text(&file.handle).u64(at).text(part);
         in_flight.push_back(session.send(request)?);
+        session.pace_sent(part.len())?;
     }
     in_flight.into_iter().try_for_each(written)
 }

@@ -5,11 +5,12 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, SystemTime};
 
 use fhrd::repo::claims::{ClaimKind, ContainerClaim};
-use fhrd::store::{LocalStore, Store};
+use fhrd::store::LocalStore;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::fixture::{Home, code, json, stderr, stdout};
+use crate::double::names_in;
 use crate::input::edit;
 use crate::trees::Random;
 
@@ -18,7 +19,7 @@ const REPOSITORY: &str = "data/fhrd/repository";
 /// Names of the blobs with a prefix.
 fn blobs(home: &Home, prefix: &str) -> Vec<String> {
     let store = LocalStore::open(&home.path(REPOSITORY)).unwrap();
-    store.list(prefix).unwrap().into_iter().map(|blob| blob.name).collect()
+    names_in(&store, prefix)
 }
 
 /// Versions of a text, each little different from the one before.

@@ -12,10 +12,11 @@ use fhrd::repo::index::{IndexRecord, write_segment};
 use fhrd::repo::recipe::ContentReference;
 use fhrd::repo::snapshot::Snapshot;
 use fhrd::repo::tree::Node;
-use fhrd::store::{self, NameOfHash, Store};
-use fhrd::types::{ContainerId, Fingerprint, hex};
+use fhrd::store::{self, BlobKind, Durable, Store, StoreExt};
+use fhrd::types::{ContainerId, Fingerprint};
 use fhrd::wire::{Envelope, checksum, put_varint};
 
+use crate::double::named;
 use crate::program::{Place, finished};
 
 /// Content of the file that every version can read.
@@ -130,9 +131,27 @@ impl Writer {
     }
 
     /// Puts a blob of this type and payload below `prefix`.
-    pub fn put(&self, magic: &[u8; 8], reader_features: u64, payload: &[u8], name_of: NameOfHash) -> String {
+    pub fn put(
+        &self,
+        magic: &[u8; 8],
+        reader_features: u64,
+        payload: &[u8],
+        name_of: fn(&[u8; 32]) -> String,
+    ) -> String {
         let blob = Envelope { reader_features, ..Envelope::new(*magic) }.seal(payload);
-        name_of(&self.repository.store.put_hashed(name_of, &[&blob]).unwrap())
+        // The hash of what is kept is known once it is kept.
+        let store = &self.repository.store;
+        let directory = name_of(&[0; 32]).rsplit_once('/').unwrap().0.to_string();
+        match BlobKind::all().find(|kind| kind.directory() == directory) {
+            Some(kind) if name_of(&[0; 32]).len() > directory.len() + 64 => {
+                store.put_hashed(kind, &[&blob]).unwrap().into()
+            }
+            _ => {
+                let name = name_of(blake3::hash(&blob).as_bytes());
+                store.put_if_absent(&named(&name), &[&blob]).unwrap();
+                name
+            }
+        }
     }
 
     /// Puts the containers and a segment of them.
@@ -151,9 +170,8 @@ impl Writer {
                 (self.edit)(&mut bytes);
                 sign(&mut bytes);
             }
-            let name_of: NameOfHash = |hash| fhrd::repo::container::blob_name(&ContainerId(*hash));
             let container = names.len() as u32;
-            names.push(ContainerId(store.put_hashed(name_of, &[&bytes]).unwrap()));
+            names.push(ContainerId(store.put_hashed(BlobKind::Container, &[&bytes]).unwrap().hash().unwrap()));
             records.extend((0..).zip(prints).map(|(entry, fingerprint)| IndexRecord { fingerprint, container, entry }));
         }
         let name = write_segment(store.as_ref(), &[7; 16], &names, &[], records).unwrap();
@@ -162,8 +180,8 @@ impl Writer {
             bytes[SEGMENT_FEATURES_AT..][..8].copy_from_slice(&FEATURE.to_le_bytes());
             let recorded = checksum::<16>(&[&bytes[..SEGMENT_HEADER_BYTES - 16]]);
             bytes[SEGMENT_HEADER_BYTES - 16..SEGMENT_HEADER_BYTES].copy_from_slice(&recorded);
-            store.delete(&name).unwrap();
-            store.put_hashed(|hash| format!("index/{}", hex(hash)), &[&bytes]).unwrap();
+            store.delete(&name, Durable::OnReturn).unwrap();
+            store.put_hashed(BlobKind::Segment, &[&bytes]).unwrap();
         }
     }
 

@@ -18,7 +18,7 @@ use fhrd::keep::{SkippedRule, prune};
 use fhrd::repo::Repository;
 use fhrd::repo::salts::Salts;
 use fhrd::repo::snapshot;
-use fhrd::store::{FaultyStore, InjectedFault, MemoryStore, Store};
+use fhrd::store::{BlobKind, FaultyStore, InjectedFault, MemoryStore, Store};
 
 use crate::input::edit;
 use crate::trees::Random;
@@ -221,7 +221,7 @@ fn a_finisher_needs_an_entry_of_its_own() {
 
 /// Bytes of the containers.
 fn container_bytes(store: &MemoryStore) -> u64 {
-    store.list("containers").unwrap().iter().map(|blob| blob.len).sum()
+    store.list(BlobKind::Container.into()).unwrap().iter().map(|blob| blob.len).sum()
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn a_prune_killed_at_any_call_loses_nothing_and_the_next_one_finishes() {
             prune(&next, &no_grace(), &Arc::default()).unwrap_or_else(|error| panic!("{what}: {error}"));
         }
         assert_whole(&repository, &what);
-        assert!(store.list("pending").unwrap().is_empty(), "{what}");
+        assert!(store.list(BlobKind::Pending.into()).unwrap().is_empty(), "{what}");
         assert!(container_bytes(&store) <= after + 4096, "{what}: {} bytes, not {after}", container_bytes(&store));
     }
 }

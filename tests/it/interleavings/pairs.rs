@@ -28,12 +28,13 @@ use fhrd::repo::Repository;
 use fhrd::repo::salts::Salts;
 use fhrd::repo::snapshot::{self, NamedSnapshot};
 use fhrd::restore::restore;
-use fhrd::store::{BlobMetadata, ListedBlob, MemoryStore, Store};
+use fhrd::store::{BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, MemoryStore, Reading, Store, StoreExt};
 use fhrd::types::SnapshotId;
 
 type Result<T, E = Error> = std::result::Result<T, E>;
 
 use super::scene::{Scene, back_up, clear_cache, no_grace, open, read_whole, store_with};
+use crate::double::{Double, double_store};
 
 /// Points of a pair that are tried unless all are.
 const POINTS: u64 = 2;
@@ -115,40 +116,46 @@ impl Seen {
     }
 }
 
-impl Store for Seen {
-    fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
+double_store!(Seen);
+
+impl Double for Seen {
+    fn inner(&self) -> &dyn Store {
+        &*self.inner
+    }
+
+    fn put(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
         self.step(true)?;
         self.inner.put_if_absent(name, parts)
     }
 
-    fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
+    fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
         self.step(true)?;
         self.inner.overwrite(name, parts)
     }
 
-    fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
+    fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
         self.step(false)?;
         self.inner.get(name, bytes_max)
     }
 
-    fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
+    fn get_range(&self, name: &BlobName, offset: u64, len: usize) -> Result<Vec<u8>> {
         self.step(false)?;
-        self.inner.get_range(name, offset, len)
+        self.inner.get_range(name, offset, len, Reading::Once)
     }
 
-    fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
+    fn head(&self, name: &BlobName) -> Result<Option<BlobMetadata>> {
         self.step(false)?;
         self.inner.head(name)
     }
 
-    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
+    fn list(&self, prefix: BlobPrefix) -> Result<Vec<ListedBlob>> {
         self.step(false)?;
         self.inner.list(prefix)
     }
 
-    fn delete(&self, name: &str) -> Result<()> {
+    fn delete(&self, name: &BlobName) -> Result<()> {
         self.step(true)?;
-        self.inner.delete(name)
+        self.inner.delete(name, Durable::OnReturn)
     }
 
     fn location(&self) -> String {

@@ -15,10 +15,11 @@ use fhrd::mount::{ROOT, ReadOnlyFiles, SnapshotFiles};
 use fhrd::repo::Repository;
 use fhrd::repo::snapshot::{self, NamedSnapshot};
 use fhrd::restore::restore;
-use fhrd::store::{BlobMetadata, ListedBlob, MemoryStore, Store};
+use fhrd::store::{BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, MemoryStore, Reading, Store, StoreExt};
 use fhrd::types::SnapshotId;
 
 use super::scene::{Scene, clear_cache, no_grace, open, read_whole, store_with};
+use crate::double::{Double, double_store};
 use crate::trees::{assert_same, describe};
 
 /// Calls between two prunes, at most.
@@ -54,33 +55,39 @@ impl Pruned {
     }
 }
 
-impl Store for Pruned {
-    fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
+double_store!(Pruned);
+
+impl Double for Pruned {
+    fn inner(&self) -> &dyn Store {
+        &*self.inner
+    }
+
+    fn put(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
         self.inner.put_if_absent(name, parts)
     }
 
-    fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
+    fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
         self.step();
         self.inner.get(name, bytes_max)
     }
 
-    fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
+    fn get_range(&self, name: &BlobName, offset: u64, len: usize) -> Result<Vec<u8>> {
         self.step();
-        self.inner.get_range(name, offset, len)
+        self.inner.get_range(name, offset, len, Reading::Once)
     }
 
-    fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
+    fn head(&self, name: &BlobName) -> Result<Option<BlobMetadata>> {
         self.step();
         self.inner.head(name)
     }
 
-    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
+    fn list(&self, prefix: BlobPrefix) -> Result<Vec<ListedBlob>> {
         self.step();
         self.inner.list(prefix)
     }
 
-    fn delete(&self, name: &str) -> Result<()> {
-        self.inner.delete(name)
+    fn delete(&self, name: &BlobName) -> Result<()> {
+        self.inner.delete(name, Durable::OnReturn)
     }
 
     fn location(&self) -> String {

@@ -21,10 +21,11 @@ use fhrd::repo::recipe::ContentReference;
 use fhrd::repo::salts::Salts;
 use fhrd::repo::snapshot::{self, Snapshot};
 use fhrd::repo::tree::{NodeKind, TreeCursor};
-use fhrd::store::{FaultyStore, InjectedFault, MemoryStore, Store};
+use fhrd::store::{BlobKind, BlobPrefix, Durable, FaultyStore, InjectedFault, MemoryStore, Store};
 use fhrd::types::SnapshotId;
 
 use super::scheduler::{ActorStore, Broken, Explored, Scheduler, Weather, explore, stable_name};
+use crate::double::named;
 use crate::input::edit;
 use crate::trees::Random;
 
@@ -55,13 +56,13 @@ pub fn no_grace() -> PruneOptions {
 pub type Blobs = BTreeMap<String, Vec<u8>>;
 
 pub fn blobs_of(store: &dyn Store) -> Blobs {
-    let listed = store.list("").unwrap();
-    listed.into_iter().map(|blob| (blob.name.clone(), store.get(&blob.name, 1 << 30).unwrap())).collect()
+    let listed = store.list(BlobPrefix::All).unwrap();
+    listed.into_iter().map(|blob| (blob.name.to_string(), store.get(&blob.name, 1 << 30).unwrap())).collect()
 }
 
 pub fn store_with(blobs: &Blobs) -> Arc<MemoryStore> {
     let store = MemoryStore::new();
-    blobs.iter().for_each(|(name, bytes)| store.replace(name, bytes));
+    blobs.iter().for_each(|(name, bytes)| store.replace(&named(name), bytes));
     Arc::new(store)
 }
 
@@ -286,8 +287,8 @@ fn act(repository: &Repository, act: Act, scene: &Path, start: &[SnapshotId]) ->
             return id.map(Some);
         }
         Act::BreakIntents => {
-            for listed in store.list("intents")? {
-                store.delete(&listed.name)?;
+            for listed in store.list(BlobKind::Intent.into())? {
+                store.delete(&listed.name, Durable::OnReturn)?;
             }
             return Ok(None);
         }
@@ -297,9 +298,9 @@ fn act(repository: &Repository, act: Act, scene: &Path, start: &[SnapshotId]) ->
             let held = ContainerClaim::containers_of(store, ClaimKind::Intent)?;
             if !candidates.is_disjoint(&held) {
                 for id in candidates.difference(&held) {
-                    store.delete(&blob_name(id))?;
+                    store.delete(&blob_name(id), Durable::OnReturn)?;
                 }
-                store.delete(&own.name)?;
+                store.delete(&own.name, Durable::OnReturn)?;
             }
             return Ok(None);
         }

@@ -2,13 +2,15 @@
 //! search over its choices.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::SystemTime;
 
+use crate::double::{Double, double_store, named};
 use fhrd::repo::claims::ContainerClaim;
 use fhrd::repo::snapshot::Snapshot;
-use fhrd::store::{BlobMetadata, ListedBlob, MemoryStore, Store};
+use fhrd::store::{
+    BlobKind, BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, MemoryStore, Reading, Store, StoreExt,
+};
 use fhrd::types::SnapshotId;
 use fhrd::{Error, Result};
 
@@ -156,7 +158,7 @@ impl Scheduler {
 
     /// Lets the late DELETE of `name` take effect.
     fn land(&self, store: &MemoryStore, name: &str) {
-        store.delete(name).unwrap();
+        store.delete(&named(name), Durable::OnReturn).unwrap();
         self.state().late_deletes.remove(name);
     }
 
@@ -168,7 +170,7 @@ impl Scheduler {
 /// What a name stands for in every run: names of snapshots, and the bytes of claims, depend on the time.
 pub fn stable_name(store: &dyn Store, name: &str) -> String {
     if name.starts_with("intents/") || name.starts_with("pending/") {
-        let claimed = ContainerClaim::load(store, name).ok().map(|claim| claim.containers);
+        let claimed = ContainerClaim::load(store, &named(name)).ok().map(|claim| claim.containers);
         return format!("{name} {claimed:?}");
     }
     let id = name.strip_prefix("snapshots/").and_then(SnapshotId::parse);
@@ -291,18 +293,18 @@ impl ActorStore {
             || self.broken == Broken::NoPendingEntry && name.starts_with("pending/")
             || self.broken == Broken::NoEntryOfFinisher
                 && name.starts_with("pending/")
-                && !self.inner.list("pending").unwrap().is_empty()
+                && !self.inner.list(BlobKind::Pending.into()).unwrap().is_empty()
     }
 
     /// One page of a list: the names of which the first byte of a hash is in `bytes`. What the hash is made of is the
     /// same in each run, which names are not: those of snapshots depend on the time.
-    fn page(&self, prefix: &str, bytes: std::ops::RangeInclusive<u8>) -> Result<Vec<ListedBlob>> {
+    fn page(&self, prefix: BlobPrefix, bytes: std::ops::RangeInclusive<u8>) -> Result<Vec<ListedBlob>> {
         let is_in = |blob: &ListedBlob| {
             let stable = stable_name(self.inner.as_ref(), &blob.name);
             bytes.contains(&blake3::hash(stable.as_bytes()).as_bytes()[0])
         };
         let list = || Ok(self.inner.list(prefix)?.into_iter().filter(is_in).collect());
-        self.look(prefix, list, |listed: &Vec<ListedBlob>| {
+        self.look(&prefix.directory(), list, |listed: &Vec<ListedBlob>| {
             let names = listed.iter().map(|blob| stable_name(self.inner.as_ref(), &blob.name));
             let mut names: Vec<String> = names.collect();
             names.sort();
@@ -311,8 +313,14 @@ impl ActorStore {
     }
 }
 
-impl Store for ActorStore {
-    fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
+double_store!(ActorStore);
+
+impl Double for ActorStore {
+    fn inner(&self) -> &dyn Store {
+        &*self.inner
+    }
+
+    fn put(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
         if self.drops(name) {
             return Ok(true);
         }
@@ -327,20 +335,20 @@ impl Store for ActorStore {
             first
                 .iter_mut()
                 .filter(|(prefix, _)| prefix == "containers")
-                .for_each(|(_, listed)| listed.push(ListedBlob { name: name.into(), len }));
+                .for_each(|(_, listed)| listed.push(ListedBlob { name: name.clone(), len }));
         }
         result
     }
 
-    fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
+    fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
         self.read(name, || self.inner.get(name, bytes_max))
     }
 
-    fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
-        self.read(name, || self.inner.get_range(name, offset, len))
+    fn get_range(&self, name: &BlobName, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.read(name, || self.inner.get_range(name, offset, len, Reading::Once))
     }
 
-    fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
+    fn head(&self, name: &BlobName) -> Result<Option<BlobMetadata>> {
         if name.starts_with("containers/") {
             // Every container is old.
             let old = |head| BlobMetadata { modified: SystemTime::UNIX_EPOCH, ..head };
@@ -352,31 +360,31 @@ impl Store for ActorStore {
         self.look(name, || self.inner.head(name), |head| format!("head {}", head.is_some()))
     }
 
-    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
-        let mut listed = Vec::new();
-        let middle = if self.weather == Weather::Pages && is_shared(prefix) { 128 } else { 0 };
+    fn list(&self, prefix: BlobPrefix) -> Result<Vec<ListedBlob>> {
+        let (mut listed, directory) = (Vec::new(), prefix.directory());
+        let middle = if self.weather == Weather::Pages && is_shared(&directory) { 128 } else { 0 };
         if middle > 0 {
             listed.extend(self.page(prefix, 0..=middle - 1)?);
         }
-        listed.extend(if is_shared(prefix) {
+        listed.extend(if is_shared(&directory) {
             self.page(prefix, middle..=u8::MAX)?
         } else {
             self.inner.list(prefix)?
         });
-        match (prefix, self.broken) {
+        match (directory.as_str(), self.broken) {
             ("pending", Broken::NoPendingLook) | ("intents", Broken::NoIntentsRead) => Ok(Vec::new()),
             ("pending", _) if self.looks_no_more() => Ok(Vec::new()),
             ("pending", Broken::NoWithdrawal) => {
                 let own = self.own.lock().unwrap();
-                listed.retain(|blob| own.contains(&blob.name));
+                listed.retain(|blob| own.contains(blob.name.as_str()));
                 Ok(listed)
             }
-            _ => Ok(self.seen_first(prefix, listed)),
+            _ => Ok(self.seen_first(&directory, listed)),
         }
     }
 
-    fn delete(&self, name: &str) -> Result<()> {
-        self.step(name, true, || self.inner.delete(name), |()| "deleted".into())?;
+    fn delete(&self, name: &BlobName) -> Result<()> {
+        self.step(name, true, || self.inner.delete(name, Durable::OnReturn), |()| "deleted".into())?;
         if self.weather == Weather::RepeatedDeletes && name.starts_with("containers/") {
             self.scheduler.delete_late(name);
         }
@@ -387,7 +395,7 @@ impl Store for ActorStore {
         format!("memory-{}-{}", self.run, self.actor)
     }
 
-    fn local_path(&self) -> Option<&Path> {
+    fn local_path(&self) -> Option<std::path::PathBuf> {
         None
     }
 }
@@ -482,7 +490,8 @@ pub fn explore(
 }
 
 fn state_of(store: &MemoryStore, scheduler: &Scheduler) -> blake3::Hash {
-    let mut names: Vec<String> = store.list("").unwrap().iter().map(|blob| stable_name(store, &blob.name)).collect();
+    let mut names: Vec<String> =
+        store.list(BlobPrefix::All).unwrap().iter().map(|blob| stable_name(store, &blob.name)).collect();
     names.sort();
     let mut hasher = blake3::Hasher::new();
     names.iter().for_each(|name| _ = hasher.update(name.as_bytes()).update(b"\n"));

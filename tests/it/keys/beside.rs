@@ -8,9 +8,10 @@ use std::thread::JoinHandle;
 
 use fhrd::Result;
 use fhrd::error::ErrorKind;
-use fhrd::store::{MemoryStore, Store};
+use fhrd::store::{BlobKind, MemoryStore, Store, StoreExt};
 
 use super::scene::{Blobs, Gated, P, Q, USERS, Verb, killed, open, store_with, two_slots};
+use crate::double::named;
 
 /// Changes of P and changes of Q that are tried beside each other.
 const OF_P: [Verb; 4] = [Verb::Rotate, Verb::Add(3), Verb::Passwd(4), Verb::Remove(Q)];
@@ -21,17 +22,17 @@ const OF_Q: [(Verb, u8); 5] =
 fn write_notes(store: &Arc<MemoryStore>, when: &str) {
     for user in USERS {
         if let Ok(repository) = open(store.clone(), user) {
-            repository.store.put_if_absent(&format!("notes/{user}-{when}"), &[b"note"]).unwrap();
+            repository.store.put_if_absent(&named(&format!("notes/{user}-{when}")), &[b"note"]).unwrap();
         }
     }
 }
 
 /// Who opens the repository, and what each of them can read of all notes.
 fn readers(store: &Arc<MemoryStore>) -> BTreeMap<u8, Vec<Result<Vec<u8>>>> {
-    let notes: Vec<String> = store.list("notes").unwrap().into_iter().map(|blob| blob.name).collect();
+    let notes: Vec<String> = crate::double::names_in(store.as_ref(), "notes");
     let opened = USERS.into_iter().filter_map(|user| Some((user, open(store.clone(), user).ok()?)));
     opened
-        .map(|(user, repository)| (user, notes.iter().map(|name| repository.store.get(name, 100)).collect()))
+        .map(|(user, repository)| (user, notes.iter().map(|name| repository.store.get(&named(name), 100)).collect()))
         .collect()
 }
 
@@ -149,7 +150,7 @@ fn each_schedule(kills: bool, judge: impl Fn(&Outcome, &str)) {
 fn two_changes_of_the_keys_at_the_same_time_lose_nothing() {
     each_schedule(false, |outcome, what| {
         assert_nothing_is_lost(&outcome.store, false, what);
-        assert!(outcome.store.list("key-changes").unwrap().is_empty(), "{what}: a claim stays");
+        assert!(outcome.store.list(BlobKind::KeyChange.into()).unwrap().is_empty(), "{what}: a claim stays");
         for error in outcome.results.iter().filter_map(|result| result.as_ref().err()) {
             assert!(matches!(error.kind(), ErrorKind::Failed | ErrorKind::Locked), "{what}: {error}");
         }
@@ -185,7 +186,7 @@ fn after_a_killed_change_everybody_may_try_again_and_nothing_is_lost() {
                     let what = format!("{a:?} killed at {at}, then {b:?}, an hour later: {is_later}: {result:?}");
                     assert_nothing_is_lost(&store, true, &what);
                     // Whoever opens the new slot need not wait.
-                    let claims = store.list("key-changes").unwrap();
+                    let claims = store.list(BlobKind::KeyChange.into()).unwrap();
                     assert!(is_later || claims.len() <= 1, "{what}: {claims:?}");
                     if b == (Verb::Rotate, P) && is_later {
                         assert!(open(store.clone(), P).is_err() || result.is_ok(), "{what}");
@@ -200,7 +201,7 @@ fn after_a_killed_change_everybody_may_try_again_and_nothing_is_lost() {
 fn a_change_of_a_password_removes_every_slot_that_the_old_one_opens() {
     let store = store_with(two_slots());
     Verb::Add(P).run(store.clone(), Q).unwrap();
-    assert_eq!(store.list("keys").unwrap().len(), 3);
+    assert_eq!(store.list(BlobKind::Key.into()).unwrap().len(), 3);
     Verb::Passwd(4).run(store.clone(), P).unwrap();
     assert!(open(store.clone(), P).is_err());
     assert!(open(store.clone(), 4).is_ok() && open(store.clone(), Q).is_ok());
@@ -215,26 +216,26 @@ fn slots_with_different_keys_are_opened_together() {
     let other = store_with(two_slots());
     for store in [&store, &other] {
         Verb::Rotate.run(store.clone(), P).unwrap();
-        open(store.clone(), P).unwrap().store.put_if_absent("notes/a", &[b"note"]).unwrap();
+        open(store.clone(), P).unwrap().store.put_if_absent(&named("notes/a"), &[b"note"]).unwrap();
     }
     for (name, bytes) in super::scene::blobs_of(&other) {
         let name = name.replace("notes/a", "notes/b");
-        store.put_if_absent(&name, &[&bytes]).unwrap();
+        store.put_if_absent(&named(&name), &[&bytes]).unwrap();
     }
-    let slots = store.list("keys").unwrap().len();
+    let slots = store.list(BlobKind::Key.into()).unwrap().len();
     assert_eq!(slots, 2, "one of each");
     let read = |store: &Arc<MemoryStore>| {
         let repository = open(store.clone(), P).unwrap();
-        ["notes/a", "notes/b"].map(|name| repository.store.get(name, 100).unwrap())
+        ["notes/a", "notes/b"].map(|name| repository.store.get(&named(name), 100).unwrap())
     };
     assert_eq!(read(&store), [b"note", b"note"]);
     // An old slot that comes back, or stays, does not hide the new key, and the next rotation keeps all keys.
     for (name, bytes) in old {
-        store.put_if_absent(name, &[bytes]).unwrap();
+        store.put_if_absent(&named(name), &[bytes]).unwrap();
     }
     assert_eq!(open(store.clone(), P).unwrap().encryption.unwrap().keyring.latest().unwrap().generation, 2);
     Verb::Rotate.run(store.clone(), P).unwrap();
-    assert_eq!(store.list("keys").unwrap().len(), 1);
+    assert_eq!(store.list(BlobKind::Key.into()).unwrap().len(), 1);
     assert_eq!(read(&store), [b"note", b"note"]);
     assert_eq!(open(store.clone(), P).unwrap().encryption.unwrap().keyring.latest().unwrap().generation, 3);
     assert!(open(store, Q).is_err());

@@ -12,10 +12,11 @@ use fhrd::repair::index::repair_index;
 use fhrd::repair::quarantine::record;
 use fhrd::repo::keys;
 use fhrd::repo::marks::Marks;
-use fhrd::store::{BlobMetadata, ListedBlob, MemoryStore, Store};
+use fhrd::store::{BlobKind, BlobPrefix, Durable, ListedBlob, MemoryStore, Store};
 
 use super::beside::beside;
 use super::scene::{Blobs, Gated, P, Q, Verb, blobs_of, killed, open, store_with, two_slots};
+use crate::double::{Double, double_store, named, names_in};
 use crate::interleavings::scene::no_grace;
 
 /// What is wrong with a blob.
@@ -30,8 +31,8 @@ fn damages(bytes: &[u8]) -> Vec<Vec<u8>> {
 }
 
 fn ids(store: &MemoryStore, directory: &str) -> BTreeSet<String> {
-    let names = store.list(directory).unwrap().into_iter();
-    names.map(|blob| blob.name.rsplit('/').next().unwrap().to_string()).collect()
+    let names = names_in(store, directory).into_iter();
+    names.map(|name| name.rsplit('/').next().unwrap().to_string()).collect()
 }
 
 fn defects(store: &Arc<MemoryStore>, user: u8) -> (u64, String) {
@@ -58,13 +59,13 @@ fn every_slot_is_stored_twice_and_either_one_is_enough() {
     for (name, bytes) in blobs.iter().filter(|(name, _)| name.starts_with("key")) {
         for damaged in damages(bytes) {
             let store = store_with(blobs);
-            store.replace(name, &damaged);
+            store.replace(&named(name), &damaged);
             for user in [P, Q] {
                 open(store.clone(), user).unwrap_or_else(|error| panic!("{name}: {error}"));
             }
             assert_eq!(defects(&store, P).0, 1, "{name}");
             assert_eq!(heal(&store, Q), 1, "{name}");
-            assert_eq!(store.get(name, 1 << 20).unwrap(), *bytes);
+            assert_eq!(store.get(&named(name), 1 << 20).unwrap(), *bytes);
             assert_eq!((defects(&store, P).0, heal(&store, P)), (0, 0), "{name}");
         }
     }
@@ -73,35 +74,17 @@ fn every_slot_is_stored_twice_and_either_one_is_enough() {
 /// A store whose listings of key slots are empty.
 struct WithoutSlots(Arc<MemoryStore>);
 
-impl Store for WithoutSlots {
-    fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
-        self.0.put_if_absent(name, parts)
+impl Double for WithoutSlots {
+    fn inner(&self) -> &dyn Store {
+        &self.0
     }
 
-    fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
-        self.0.get(name, bytes_max)
-    }
-
-    fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
-        self.0.get_range(name, offset, len)
-    }
-
-    fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
-        self.0.head(name)
-    }
-
-    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
-        if prefix == "keys" { Ok(Vec::new()) } else { self.0.list(prefix) }
-    }
-
-    fn delete(&self, name: &str) -> Result<()> {
-        self.0.delete(name)
-    }
-
-    fn location(&self) -> String {
-        self.0.location()
+    fn list(&self, prefix: BlobPrefix) -> Result<Vec<ListedBlob>> {
+        if prefix == BlobKind::Key.into() { Ok(Vec::new()) } else { self.0.list(prefix) }
     }
 }
+
+double_store!(WithoutSlots);
 
 #[test]
 fn a_copy_whose_slot_a_listing_lacks_stays() {
@@ -112,7 +95,7 @@ fn a_copy_whose_slot_a_listing_lacks_stays() {
     keys::clean(&repository).unwrap();
     assert_eq!(ids(&store, "key-copies"), copies);
     // One whose slot is gone goes.
-    store.delete(&format!("keys/{}", copies.first().unwrap())).unwrap();
+    store.delete(&named(&format!("keys/{}", copies.first().unwrap())), Durable::OnReturn).unwrap();
     keys::clean(&repository).unwrap();
     assert_eq!(ids(&store, "key-copies").len(), copies.len() - 1);
 }
@@ -122,13 +105,13 @@ fn a_check_of_all_data_heals_what_it_has_reported() {
     for directory in ["keys", "key-copies"] {
         let store = store_with(two_slots());
         let name = format!("{directory}/{}", slot_of(two_slots(), Q));
-        store.replace(&name, b"damage");
+        store.replace(&named(&name), b"damage");
         let repository = open(store.clone(), P).unwrap();
         let before = Marks::read(repository.store.as_ref()).unwrap();
         let report = check(&repository, &Config::default(), true, &Progress::default(), &Arc::default()).unwrap();
         assert_eq!(report.defect_count, 1, "{name}");
         record(&repository, &before, &report).unwrap();
-        assert_eq!(store.get(&name, 1 << 20).unwrap(), two_slots()[&name]);
+        assert_eq!(store.get(&named(&name), 1 << 20).unwrap(), two_slots()[&name]);
         assert_eq!(defects(&store, P).0, 0, "{name}");
     }
 }
@@ -138,7 +121,7 @@ fn two_damaged_copies_of_one_slot_cost_that_slot_alone() {
     let store = store_with(two_slots());
     let id = slot_of(two_slots(), P);
     for directory in ["keys", "key-copies"] {
-        store.replace(&format!("{directory}/{id}"), b"damage");
+        store.replace(&named(&format!("{directory}/{id}")), b"damage");
     }
     assert_eq!(open(store.clone(), P).map(drop).unwrap_err().kind(), ErrorKind::Locked);
     assert_eq!(defects(&store, Q).0, 2);
@@ -152,7 +135,7 @@ fn a_copy_without_its_slot_opens_nothing_and_is_garbage() {
     for act in 0..3 {
         let store = store_with(two_slots());
         // As a program does it that knows no copies.
-        store.delete(&format!("keys/{id}")).unwrap();
+        store.delete(&named(&format!("keys/{id}")), Durable::OnReturn).unwrap();
         assert_eq!(open(store.clone(), P).map(drop).unwrap_err().kind(), ErrorKind::Locked);
         let repository = open(store.clone(), Q).unwrap();
         match act {
@@ -188,7 +171,7 @@ fn a_slot_that_is_removed_is_not_healed() {
     let id = slot_of(two_slots(), Q);
     for directory in ["keys", "key-copies"] {
         let store = store_with(two_slots());
-        store.replace(&format!("{directory}/{id}"), b"damage");
+        store.replace(&named(&format!("{directory}/{id}")), b"damage");
         let blobs = blobs_of(&store);
         for (first, second) in [(Verb::Remove(Q), Verb::Heal), (Verb::Heal, Verb::Remove(Q))] {
             for at in 0.. {
@@ -212,7 +195,7 @@ fn a_slot_that_is_removed_is_not_healed() {
 fn check_says_what_is_stored_once_and_that_one_slot_is_few() {
     let store = store_with(two_slots());
     let id = slot_of(two_slots(), Q);
-    store.delete(&format!("key-copies/{id}")).unwrap();
+    store.delete(&named(&format!("key-copies/{id}")), Durable::OnReturn).unwrap();
     let (count, notes) = defects(&store, P);
     assert!(count == 0 && notes.contains(&format!("the key slot {} is stored once", &id[..8])), "{notes}");
     repair_index(&open(store.clone(), P).unwrap(), &Arc::default()).unwrap();

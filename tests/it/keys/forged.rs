@@ -12,10 +12,11 @@ use fhrd::inspect::check::{ReadData, check};
 use fhrd::metrics::Progress;
 use fhrd::repo::{Repository, keys, snapshot};
 use fhrd::restore::restore;
-use fhrd::store::{MemoryStore, Store};
+use fhrd::store::{Durable, MemoryStore, Store};
 
 use super::older::{ACTS, back_up, clear_cache, config};
 use super::scene::{Blobs, P, Q, blobs_of, open, secret, store_with};
+use crate::double::named;
 use crate::trees::{Random, assert_same, describe};
 
 /// A blob that seems to be sealed by a later key.
@@ -90,7 +91,7 @@ fn a_blob_that_names_a_key_nobody_has_costs_only_itself() {
             }
             let what = format!("{act}, {name} is forged");
             let store = store_with(&before);
-            store.replace(&name, &forged());
+            store.replace(&named(&name), &forged());
             let opened = open(store.clone(), P).unwrap();
             clear_cache(&opened);
             let result = run(&opened, &source);
@@ -109,7 +110,7 @@ fn a_blob_that_names_a_key_nobody_has_costs_only_itself() {
             restored(&store, &before, &source, &what).unwrap_or_else(|error| panic!("{what}: {error}"));
         }
         let store = store_with(&before);
-        store.replace(&name, &forged());
+        store.replace(&named(&name), &forged());
         let opened = open(store.clone(), P).unwrap();
         let report = check(&opened, &config(), ReadData::Everything, &Progress::default(), &Arc::default()).unwrap();
         let is_read = ["containers/", "index/", "snapshots/"].iter().any(|prefix| name.starts_with(prefix));
@@ -135,10 +136,10 @@ fn no_new_key_gets_the_number_of_one_that_a_blob_names() {
     let config = RepositoryConfig::default();
     let repository = Repository::init_encrypted(inner.clone(), &config, None, &secret(P), "p").unwrap();
     let name = names().swap_remove(2);
-    inner.replace(&name, &forged());
+    inner.replace(&named(&name), &forged());
     let error = keys::rotate(&repository, &secret(P)).map(drop).unwrap_err();
     assert!(error.kind() == ErrorKind::Locked && error.to_string().contains(&name), "{error}");
-    inner.delete(&name).unwrap();
+    inner.delete(&named(&name), Durable::OnReturn).unwrap();
     keys::rotate(&repository, &secret(P)).unwrap();
     clear_cache(&repository);
 }

@@ -5,16 +5,22 @@ use std::sync::Arc;
 use fhrd::crypto::{CipherSuite, KeySlot, Keyring, SecretKey};
 use fhrd::error::ErrorKind;
 use fhrd::repo::keys;
-use fhrd::store::{MemoryStore, Store};
+use fhrd::store::{BlobKind, MemoryStore, Store};
 
 use super::scene::{Gated, P, Q, Verb, blobs_of, open, secret, store_with, two_slots};
+use crate::double::named;
 
 /// Runs a change of P while a bad disk damages every new slot as soon as it is put.
 fn with_bad_disk(verb: Verb) -> (Arc<MemoryStore>, fhrd::Result<()>) {
     let store = store_with(two_slots());
     let disk = store.clone();
     let damage = move |_| {
-        for slot in disk.list("keys").unwrap().into_iter().filter(|slot| !two_slots().contains_key(&slot.name)) {
+        for slot in disk
+            .list(BlobKind::Key.into())
+            .unwrap()
+            .into_iter()
+            .filter(|slot| !two_slots().contains_key(slot.name.as_str()))
+        {
             disk.replace(&slot.name, b"damage");
         }
         Ok(())
@@ -51,7 +57,7 @@ fn slots_with_very_many_keys_keep_nobody_out() {
     Verb::Rotate.run(store.clone(), P).unwrap();
     let encryption = open(store.clone(), P).unwrap().encryption.unwrap();
     assert!(encryption.keyring.has_all_of(&first.keyring));
-    assert_eq!(store.list("keys").unwrap().len(), 1);
+    assert_eq!(store.list(BlobKind::Key.into()).unwrap().len(), 1);
 }
 
 /// A slot that anybody can make who has none of the secrets: it can be read, and nobody opens it.
@@ -63,7 +69,7 @@ fn forged() -> Vec<u8> {
 fn put_forged(store: &MemoryStore) -> String {
     let bytes = forged();
     let id = blake3::hash(&bytes).to_hex().to_string();
-    store.replace(&format!("keys/{id}"), &bytes);
+    store.replace(&named(&format!("keys/{id}")), &bytes);
     id
 }
 
@@ -93,7 +99,7 @@ fn the_only_slot_with_the_latest_key_stays_beside_an_old_one() {
     let old = open(store.clone(), P).unwrap().encryption.unwrap().slot;
     Verb::Rotate.run(store.clone(), P).unwrap();
     let name = format!("keys/{old}");
-    store.replace(&name, &two_slots()[&name]);
+    store.replace(&named(&name), &two_slots()[&name]);
     let repository = open(store.clone(), P).unwrap();
     let encryption = repository.encryption.as_ref().unwrap();
     assert_eq!((encryption.slots.len(), encryption.whole.len()), (2, 1));
@@ -134,15 +140,15 @@ fn claims_that_do_not_open_stop_changes_for_an_hour_and_nothing_else() {
     for (what, bytes) in rubbish() {
         let store = store_with(two_slots());
         let claim = format!("key-changes/{:032x}", 7);
-        store.replace(&claim, &bytes);
+        store.replace(&named(&claim), &bytes);
         open(store.clone(), P).unwrap_or_else(|error| panic!("{what}: {error}"));
         let error = Verb::Add(3).run(store.clone(), P).unwrap_err();
         assert!(error.kind() == ErrorKind::Failed && error.to_string().contains(&claim), "{what}: {error}");
-        assert_eq!(store.list("key-changes").unwrap().len(), 1, "{what}: the own claim stays");
+        assert_eq!(store.list(BlobKind::KeyChange.into()).unwrap().len(), 1, "{what}: the own claim stays");
         for verb in [Verb::Add(3), Verb::Passwd(3), Verb::Rotate, Verb::Remove(Q)] {
             let store = store_with(&blobs_of(&store));
             verb.run(later(&store), P).unwrap_or_else(|error| panic!("{what}: {verb:?}: {error}"));
-            assert!(store.list("key-changes").unwrap().is_empty(), "{what}: {verb:?}");
+            assert!(store.list(BlobKind::KeyChange.into()).unwrap().is_empty(), "{what}: {verb:?}");
         }
     }
 }
@@ -152,13 +158,13 @@ fn blobs_without_the_name_of_a_claim_or_a_slot_stop_nothing() {
     let store = store_with(two_slots());
     let own = open(store.clone(), Q).unwrap().encryption.unwrap().slot;
     let names = ["key-changes/readme.txt".into(), format!("key-changes/a/{:032x}", 1), format!("keys/a/{own}")];
-    names.iter().for_each(|name| store.replace(name, b"rubbish"));
+    names.iter().for_each(|name| store.replace(&named(name), b"rubbish"));
     for verb in [Verb::Add(3), Verb::Passwd(4)] {
         verb.run(store.clone(), P).unwrap();
     }
     keys::remove_slot(&open(store.clone(), 4).unwrap(), &own).unwrap();
     Verb::Rotate.run(store.clone(), 4).unwrap();
-    names.iter().for_each(|name| assert!(store.head(name).unwrap().is_some(), "{name}"));
+    names.iter().for_each(|name| assert!(store.head(&named(name)).unwrap().is_some(), "{name}"));
 }
 
 #[test]
@@ -168,8 +174,8 @@ fn very_many_claims_cost_bounded_work_and_go_when_they_are_old() {
     Verb::Rotate.run(store.clone(), P).unwrap();
     // Beside an old slot that comes back, the claims that are not read may hold back the later key.
     let name = format!("keys/{old}");
-    store.replace(&name, &two_slots()[&name]);
-    (0..300).for_each(|number| store.replace(&format!("key-changes/{number:032x}"), b"rubbish"));
+    store.replace(&named(&name), &two_slots()[&name]);
+    (0..300).for_each(|number| store.replace(&named(&format!("key-changes/{number:032x}")), b"rubbish"));
     let (gated, before) = (later(&store), blobs_of(&store));
     let keyring = open(gated.clone(), P).unwrap().encryption.unwrap().keyring;
     assert!(gated.calls() < 100, "{} calls", gated.calls());
@@ -180,6 +186,6 @@ fn very_many_claims_cost_bounded_work_and_go_when_they_are_old() {
         refused += 1;
         assert!(refused < 6 && error.to_string().contains("key-changes/"), "{error}");
     }
-    assert!(refused > 2 && store.list("key-changes").unwrap().is_empty());
+    assert!(refused > 2 && store.list(BlobKind::KeyChange.into()).unwrap().is_empty());
     assert_eq!(open(store, P).unwrap().encryption.unwrap().keyring.latest().unwrap().generation, 3);
 }

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +22,10 @@ use fhrd::repo::paths::cache_directory;
 use fhrd::repo::snapshot;
 use fhrd::repo::{Repository, keys};
 use fhrd::restore::restore;
-use fhrd::store::{BlobMetadata, ListedBlob, MemoryStore, NameOfHash, ReadTwice, SealedStore, Store};
+use fhrd::store::{
+    BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Locks, MemoryStore, NewName, PutBlob, PutOptions,
+    ReadTwice, Reading, SealedStore, Sealing, Store, StoreProperties,
+};
 
 use super::scene::{Blobs, P, Q, blobs_of, open, store_with};
 use crate::interleavings::scene::no_grace;
@@ -44,44 +46,56 @@ impl OneNewer {
 }
 
 impl Store for OneNewer {
-    fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
-        self.to_put().put_if_absent(name, parts)
+    fn put(&self, name: NewName<'_>, parts: &[&[u8]], options: PutOptions) -> Result<PutBlob> {
+        self.to_put().put(name, parts, options)
     }
-    fn put_stream_if_absent(&self, name: &str, len: u64, content: &mut dyn Read) -> Result<bool> {
-        self.to_put().put_stream_if_absent(name, len, content)
+    fn put_stream(&self, name: NewName<'_>, len: u64, content: &mut dyn ReadTwice) -> Result<PutBlob> {
+        self.to_put().put_stream(name, len, content)
     }
-    fn put_hashed(&self, name_of: NameOfHash, parts: &[&[u8]]) -> Result<[u8; 32]> {
-        self.to_put().put_hashed(name_of, parts)
+    fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
+        self.to_put().overwrite(name, parts)
     }
-    fn put_stream_hashed(&self, name_of: NameOfHash, len: u64, content: &mut dyn ReadTwice) -> Result<[u8; 32]> {
-        self.to_put().put_stream_hashed(name_of, len, content)
-    }
-    fn put_hashed_cached(&self, name_of: NameOfHash, parts: &[&[u8]], from: u64) -> Result<[u8; 32]> {
-        self.to_put().put_hashed_cached(name_of, parts, from)
-    }
-    fn get_stored(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
-        self.new.get_stored(name, bytes_max)
-    }
-    fn open_stored(&self, name: &str, stored: Vec<u8>) -> Result<Vec<u8>> {
-        self.new.open_stored(name, stored)
-    }
-    fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
+    fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
         self.new.get(name, bytes_max)
     }
-    fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
-        self.new.get_range(name, offset, len)
+    fn get_range(&self, name: &BlobName, offset: u64, len: usize, reading: Reading) -> Result<Vec<u8>> {
+        self.new.get_range(name, offset, len, reading)
     }
-    fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
+    fn head(&self, name: &BlobName) -> Result<Option<BlobMetadata>> {
         self.new.head(name)
     }
-    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
+    fn len_of(&self, name: &BlobName) -> Result<Option<u64>> {
+        self.new.len_of(name)
+    }
+    fn list(&self, prefix: BlobPrefix) -> Result<Vec<ListedBlob>> {
         self.new.list(prefix)
     }
-    fn delete(&self, name: &str) -> Result<()> {
-        self.new.delete(name)
+    fn delete(&self, name: &BlobName, durable: Durable) -> Result<()> {
+        self.new.delete(name, durable)
     }
-    fn location(&self) -> String {
-        "keys".into()
+    fn sync_deletions(&self, names: &[BlobName]) -> Result<()> {
+        self.new.sync_deletions(names)
+    }
+    fn other_copy(&self, name: &BlobName) -> bool {
+        self.new.other_copy(name)
+    }
+    fn properties(&self) -> StoreProperties {
+        StoreProperties { location: "keys".into(), ..self.new.properties() }
+    }
+    fn locks(&self) -> Option<&dyn Locks> {
+        self.new.locks()
+    }
+    fn sealing(&self) -> Option<&dyn Sealing> {
+        self.new.sealing()
+    }
+    fn is_unused(&self) -> Result<bool> {
+        self.new.is_unused()
+    }
+    fn puts_exclusively(&self, name: &BlobName) -> Result<bool> {
+        self.new.puts_exclusively(name)
+    }
+    fn clean_temporaries(&self) -> Result<usize> {
+        self.new.clean_temporaries()
     }
 }
 

@@ -12,23 +12,24 @@ use fhrd::metrics::Progress;
 use fhrd::repair::index::repair_index;
 use fhrd::repo::paths::cache_directory;
 use fhrd::repo::{Repository, keys, snapshot};
-use fhrd::store::{FaultyStore, InjectedFault, MemoryStore, SealedStore, Store};
+use fhrd::store::{BlobKind, FaultyStore, InjectedFault, MemoryStore, SealedStore, Store, StoreExt};
 
 use super::scene::{Gated, P, Verb, blobs_of, open, secret};
+use crate::double::named;
 use crate::interleavings::scene::no_grace;
 
 /// Puts back a slot, and a claim of whoever has its keys on the slot `later`. Returns the name of the claim.
 pub fn bring_back(store: &Arc<dyn Store>, old: (&str, &[u8]), later: &str, unlock: &Unlock) -> String {
     let (old, bytes) = old;
-    store.put_if_absent(&format!("keys/{old}"), &[bytes]).unwrap();
+    store.put_if_absent(&named(&format!("keys/{old}")), &[bytes]).unwrap();
     let slot = |id: &str| {
         let name = format!("keys/{id}");
-        KeySlot::parse(&name, &store.get(&name, 1 << 20).unwrap()).unwrap()
+        KeySlot::parse(&name, &store.get(&named(&name), 1 << 20).unwrap()).unwrap()
     };
     let keyring = slot(old).open("an old slot", unlock).unwrap().unwrap();
     let sealed = SealedStore::new(store.clone(), CipherSuite::Aes256Gcm, Arc::new(keyring));
     std::mem::forget(keys::KeyChange::begin(&sealed, &[old.into()], Some(&slot(later))).unwrap());
-    store.list("key-changes").unwrap().remove(0).name
+    store.list(BlobKind::KeyChange.into()).unwrap().remove(0).name.into()
 }
 
 fn back_up(repository: &Repository, source: &std::path::Path) -> Result<String> {
@@ -62,7 +63,7 @@ fn an_old_slot_and_an_old_claim_do_not_bring_an_old_master_key_into_use() {
     let first = Repository::init_encrypted(gated.clone(), &config, None, &secret(P), "p").unwrap();
     let _ = std::fs::remove_dir_all(cache_directory(&first).unwrap());
     let old = first.encryption.clone().unwrap().slot;
-    let old_bytes = inner.get(&format!("keys/{old}"), 1 << 20).unwrap();
+    let old_bytes = inner.get(&named(&format!("keys/{old}")), 1 << 20).unwrap();
     Verb::Rotate.run(gated, P).unwrap();
     let store: Arc<dyn Store> = inner.clone();
     back_up(&open(store.clone(), P).unwrap(), source.path()).unwrap();
@@ -81,7 +82,7 @@ fn an_old_slot_and_an_old_claim_do_not_bring_an_old_master_key_into_use() {
     Verb::Rotate.run(store.clone(), P).unwrap();
     let repository = open(store.clone(), P).unwrap();
     assert_eq!(repository.encryption.as_ref().unwrap().keyring.latest().unwrap().generation, 3);
-    assert_eq!(inner.list("keys").unwrap().len(), 1);
+    assert_eq!(inner.list(BlobKind::Key.into()).unwrap().len(), 1);
     back_up(&repository, source.path()).unwrap();
     let _ = std::fs::remove_dir_all(cache_directory(&repository).unwrap());
 }
@@ -92,7 +93,7 @@ fn a_store_that_fails_is_no_proof_that_an_old_key_may_seal() {
     let config = RepositoryConfig::default();
     let first = Repository::init_encrypted(inner.clone(), &config, None, &secret(P), "p").unwrap();
     let old = first.encryption.unwrap().slot;
-    let old_bytes = inner.get(&format!("keys/{old}"), 1 << 20).unwrap();
+    let old_bytes = inner.get(&named(&format!("keys/{old}")), 1 << 20).unwrap();
     let gated = Gated::new(&inner, Box::new(|_| Ok(())));
     Verb::Rotate.run(gated, P).unwrap();
     let store: Arc<dyn Store> = inner.clone();

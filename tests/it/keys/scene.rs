@@ -5,10 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
+use crate::double::{Double, double_store, named};
 use fhrd::config::RepositoryConfig;
 use fhrd::crypto::{SecretBytes, Unlock};
 use fhrd::repo::{Repository, keys};
-use fhrd::store::{BlobMetadata, ListedBlob, MemoryStore, Store};
+use fhrd::store::{
+    BlobKind, BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, MemoryStore, Reading, Store, StoreExt,
+};
 use fhrd::{Error, Result};
 
 /// Everything that a store holds.
@@ -24,13 +27,13 @@ pub fn secret(user: u8) -> Unlock {
 }
 
 pub fn blobs_of(store: &MemoryStore) -> Blobs {
-    let names = store.list("").unwrap().into_iter().map(|blob| blob.name);
-    names.map(|name| (name.clone(), store.get(&name, 1 << 30).unwrap())).collect()
+    let names = store.list(BlobPrefix::All).unwrap().into_iter().map(|blob| blob.name);
+    names.map(|name| (name.to_string(), store.get(&name, 1 << 30).unwrap())).collect()
 }
 
 pub fn store_with(blobs: &Blobs) -> Arc<MemoryStore> {
     let store = MemoryStore::new();
-    blobs.iter().for_each(|(name, bytes)| store.replace(name, bytes));
+    blobs.iter().for_each(|(name, bytes)| store.replace(&named(name), bytes));
     Arc::new(store)
 }
 
@@ -42,7 +45,7 @@ pub fn two_slots() -> &'static Blobs {
         let config = RepositoryConfig::default();
         let repository = Repository::init_encrypted(store.clone(), &config, None, &secret(P), "p").unwrap();
         keys::add(&repository, &secret(Q), "q").unwrap();
-        assert_eq!(store.list("keys").unwrap().len(), 2);
+        assert_eq!(store.list(BlobKind::Key.into()).unwrap().len(), 2);
         blobs_of(&store)
     })
 }
@@ -115,44 +118,50 @@ pub fn killed() -> Error {
     Error::Interrupted
 }
 
-impl Store for Gated {
-    fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
+double_store!(Gated);
+
+impl Double for Gated {
+    fn inner(&self) -> &dyn Store {
+        &*self.inner
+    }
+
+    fn put(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
         self.step()?;
         self.inner.put_if_absent(name, parts)
     }
 
-    fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
+    fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
         self.step()?;
         self.inner.get(name, bytes_max)
     }
 
-    fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
+    fn get_range(&self, name: &BlobName, offset: u64, len: usize) -> Result<Vec<u8>> {
         self.step()?;
-        self.inner.get_range(name, offset, len)
+        self.inner.get_range(name, offset, len, Reading::Once)
     }
 
-    fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
+    fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
         self.step()?;
         self.inner.overwrite(name, parts)
     }
 
-    fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
+    fn head(&self, name: &BlobName) -> Result<Option<BlobMetadata>> {
         self.step()?;
         let mut head = self.inner.head(name)?;
-        if let Some(head) = head.as_mut().filter(|_| self.old.contains(name)) {
+        if let Some(head) = head.as_mut().filter(|_| self.old.contains(name.as_str())) {
             head.modified = SystemTime::now() - Duration::from_secs(7200);
         }
         Ok(head)
     }
 
-    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
+    fn list(&self, prefix: BlobPrefix) -> Result<Vec<ListedBlob>> {
         self.step()?;
         self.inner.list(prefix)
     }
 
-    fn delete(&self, name: &str) -> Result<()> {
+    fn delete(&self, name: &BlobName) -> Result<()> {
         self.step()?;
-        self.inner.delete(name)
+        self.inner.delete(name, Durable::OnReturn)
     }
 
     fn location(&self) -> String {

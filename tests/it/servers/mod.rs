@@ -17,4 +17,4 @@ mod writers;
 
 // What the contract uses.
 use fhrd::error::Error;
-use fhrd::store::{ListedBlob, Store};
+use fhrd::store::{BlobKind, BlobName, BlobPrefix, Durable, ListedBlob, NewName, PutOptions, Reading, Store, StoreExt};

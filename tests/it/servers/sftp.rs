@@ -5,13 +5,15 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use fhrd::error::{Error, ErrorKind};
-use fhrd::store::{self, Store, StoreOptions};
+use fhrd::store::{self, BlobKind, BlobPrefix, Durable, RateLimits, Reading, Store, StoreExt, StoreOptions};
 
 use super::contract;
 use super::process::did_run;
 use super::sshd::Sshd;
+use crate::double::named;
 use crate::input::write;
 use crate::program::finished;
 use crate::trees::{Random, assert_same, describe};
@@ -29,10 +31,10 @@ fn an_sftp_store_meets_the_contract() {
     assert_eq!(mode(&sshd.data().join("deep/er")), 0o700);
     contract::check(&store);
     assert_eq!(fs::read_dir(sshd.data().join("deep/er/tmp")).unwrap().count(), 0, "no temporaries are left");
-    assert!(store.put_if_absent("containers/ab/cd", &[b"x"]).unwrap());
+    assert!(store.put_if_absent(&named("containers/ab/cd"), &[b"x"]).unwrap());
     let path = |name: &str| sshd.data().join("deep/er").join(name);
     assert_eq!((mode(&path("containers")), mode(&path("containers/ab/cd"))), (0o700, 0o400));
-    assert_eq!(store::open_with(&url, &sshd.options()).unwrap().get("containers/ab/cd", 9).unwrap(), b"x");
+    assert_eq!(store::open_with(&url, &sshd.options()).unwrap().get(&named("containers/ab/cd"), 9).unwrap(), b"x");
     let (relative, _) = url.split_at(url.find("/tmp").unwrap_or(url.len()));
     assert!(store::open_with(format!("{relative}/~/none-of-that-name"), &sshd.options()).is_err());
     did_run("SFTP store", "sshd");
@@ -50,9 +52,9 @@ fn foreign_files_are_not_listed_and_only_old_temporaries_are_removed() {
     write(root.join(odd), b"foreign");
     write(root.join(std::os::unix::ffi::OsStrExt::from_bytes(b"snapshots/\xff") as &OsStr), b"foreign");
     assert!(!store.is_unused().unwrap());
-    store.put_if_absent("snapshots/a", &[b"x"]).unwrap();
+    store.put_if_absent(&named("snapshots/a"), &[b"x"]).unwrap();
     std::os::unix::fs::symlink("a", root.join("snapshots/link")).unwrap();
-    let names: Vec<_> = store.list("").unwrap().into_iter().map(|listed| listed.name).collect();
+    let names: Vec<_> = store.list(BlobPrefix::All).unwrap().into_iter().map(|listed| listed.name).collect();
     assert_eq!(names, ["snapshots/a"]);
     assert_eq!(store.clean_temporaries().unwrap(), 0, "its writer may live");
     let day_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(25 * 3600);
@@ -150,16 +152,18 @@ fn a_read_only_server_serves_readers_and_tells_writers() {
     let Some(mut sshd) = Sshd::start("read-only SFTP", "") else { return };
     let url = sshd.url("a");
     let store = store::create_with(&url, &sshd.options()).unwrap();
-    store.put_if_absent("a/b", &[b"text"]).unwrap();
+    store.put_if_absent(&named("a/b"), &[b"text"]).unwrap();
     drop(store);
     let config = fs::read_to_string(sshd.path("sshd.conf")).unwrap();
     fs::write(sshd.path("sshd.conf"), config.replace("internal-sftp ", "internal-sftp -R ")).unwrap();
     sshd.restart();
     let options = StoreOptions { unsafe_sftp: true, ..sshd.options() };
     let store = store::open_with(&url, &options).unwrap();
-    assert_eq!(store.get("a/b", 10).unwrap(), b"text");
-    assert!(!store.put_if_absent("a/b", &[b"more"]).unwrap(), "it exists");
-    for failed in [store.put_if_absent("a/c", &[b"more"]).map(drop), store.delete("a/b")] {
+    assert_eq!(store.get(&named("a/b"), 10).unwrap(), b"text");
+    assert!(!store.put_if_absent(&named("a/b"), &[b"more"]).unwrap(), "it exists");
+    for failed in
+        [store.put_if_absent(&named("a/c"), &[b"more"]).map(drop), store.delete(&named("a/b"), Durable::OnReturn)]
+    {
         let error = failed.unwrap_err();
         let Error::Io { source, .. } = &error else { panic!("{error}") };
         assert_eq!(source.kind(), std::io::ErrorKind::PermissionDenied, "{error}");
@@ -173,30 +177,33 @@ fn a_read_only_server_serves_readers_and_tells_writers() {
 fn what_is_behind_a_link_on_a_server_is_there_or_unreadable_but_never_absent() {
     let Some(sshd) = Sshd::start("SFTP links", "") else { return };
     let (root, away) = (sshd.data().join("a"), sshd.data().join("away"));
-    let name = format!("containers/03/{}", "03".repeat(32));
+    let name = named(&format!("containers/03/{}", "03".repeat(32)));
     for moved in ["containers", "containers/03", name.as_str()] {
         let store = store::create_with(sshd.url("a"), &sshd.options()).unwrap();
         store.put_if_absent(&name, &[b"content"]).unwrap();
         fs::rename(root.join(moved), &away).unwrap();
         symlink(&away, root.join(moved)).unwrap();
         let store = store::open_with(sshd.url("a"), &sshd.options()).unwrap();
-        let listed = store.list("containers").unwrap();
+        let listed = store.list(BlobKind::Container.into()).unwrap();
         assert_eq!((listed.len(), listed[0].len), (1, 7), "{moved}");
         assert_eq!(store.get(&name, 100).unwrap(), b"content");
         for target in ["nowhere", moved.rsplit('/').next().unwrap()] {
             fs::remove_file(root.join(moved)).unwrap();
             symlink(target, root.join(moved)).unwrap();
             let store = store::open_with(sshd.url("a"), &sshd.options()).unwrap();
-            let reads =
-                [store.head(&name).map(drop), store.get(&name, 100).map(drop), store.get_range(&name, 0, 3).map(drop)];
+            let reads = [
+                store.head(&name).map(drop),
+                store.get(&name, 100).map(drop),
+                store.get_range(&name, 0, 3, Reading::Once).map(drop),
+            ];
             for error in reads.map(|read| read.expect_err(moved)) {
                 assert!(error.kind() == ErrorKind::Damaged && !error.is_proven_damage(), "{moved}: {error}");
             }
-            match store.list("containers") {
-                Ok(listed) => assert!(moved == name && listed[0].name == name, "{moved}: {listed:?}"),
+            match store.list(BlobKind::Container.into()) {
+                Ok(listed) => assert!(moved == name.as_str() && listed[0].name == name, "{moved}: {listed:?}"),
                 Err(error) => assert!(matches!(error, Error::Unreadable { .. }), "{moved}: {error}"),
             }
-            assert!(store.head("containers/04/absent").is_ok() || moved == "containers", "{moved}");
+            assert!(store.head(&named("containers/04/absent")).is_ok() || moved == "containers", "{moved}");
         }
         fs::remove_dir_all(&root).unwrap();
         let _ = fs::remove_dir_all(&away).or_else(|_| fs::remove_file(&away));
@@ -215,12 +222,38 @@ fn a_deletion_is_synced_on_a_server_that_can() {
         bytes.windows(17).filter(|window| window == b"fsync@openssh.com").count()
     };
     let store = store::create_with(sshd.url("a"), &options).unwrap();
-    store.delete("containers/03/none").unwrap();
-    store.put_if_absent("snapshots/a", &[b"x"]).unwrap();
+    store.delete(&named("containers/03/none"), Durable::OnReturn).unwrap();
+    store.put_if_absent(&named("snapshots/a"), &[b"x"]).unwrap();
     let before = syncs();
-    store.delete("snapshots/a").unwrap();
+    store.delete(&named("snapshots/a"), Durable::OnReturn).unwrap();
     assert_eq!(syncs(), before + 1);
-    store.delete("snapshots/a").unwrap();
+    store.delete(&named("snapshots/a"), Durable::OnReturn).unwrap();
     assert_eq!(syncs(), before + 2, "who deleted it may not have come to that");
+    // Many deletions share the syncs of their directories.
+    let names = ["snapshots/b", "snapshots/c", "snapshots/d", "intents/e"].map(named);
+    names.iter().for_each(|name| _ = store.put_if_absent(name, &[b"x"]).unwrap());
+    let before = syncs();
+    names.iter().for_each(|name| store.delete(name, Durable::AfterSync).unwrap());
+    assert_eq!(syncs(), before);
+    store.sync_deletions(&names).unwrap();
+    assert_eq!(syncs(), before + 2);
     did_run("SFTP deletions", "sshd");
+}
+
+#[test]
+fn limits_of_the_rate_hold_for_a_server_of_sftp() {
+    let Some(sshd) = Sshd::start("SFTP limits", "") else { return };
+    let content = Random(1).bytes(400_000);
+    let name = named("containers/03/a");
+    let limited = |upload, download| StoreOptions { limits: RateLimits::new(upload, download), ..sshd.options() };
+    // Of whatever speed the machine is, so many bytes take a second at least.
+    let started = Instant::now();
+    let store = store::create_with(sshd.url("a"), &limited(Some(400_000), None)).unwrap();
+    store.put_if_absent(&name, &[&content]).unwrap();
+    assert!(started.elapsed() >= Duration::from_millis(950), "{:?}", started.elapsed());
+    let started = Instant::now();
+    let store = store::open_with(sshd.url("a"), &limited(None, Some(400_000))).unwrap();
+    assert!(store.get(&name, 1 << 20).unwrap() == content);
+    assert!(started.elapsed() >= Duration::from_millis(950), "{:?}", started.elapsed());
+    did_run("SFTP limits", "sshd");
 }

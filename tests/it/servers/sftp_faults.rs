@@ -1,6 +1,7 @@
 //! SFTP when something breaks: the connection, the server, the disk, the keys.
 
 use std::fs;
+use std::io::Cursor;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,10 +9,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fhrd::error::Error;
-use fhrd::store::{self, Store, StoreOptions};
+use fhrd::store::{self, BlobPrefix, Durable, NewName, Reading, Store, StoreExt, StoreOptions};
 
 use super::process::{did_run, not_run};
 use super::sshd::Sshd;
+use crate::double::{named, names_in};
 use crate::trees::Random;
 
 #[test]
@@ -35,18 +37,18 @@ fn connections_that_break_again_and_again_lose_nothing_and_duplicate_nothing() {
                 let (store, content) = (&store, &content);
                 scope.spawn(move || {
                     for number in 0..4u64 {
-                        let name = format!("w{worker}/{number}");
+                        let name = named(&format!("w{worker}/{number}"));
                         let len = content.len() / (1 + number as usize);
                         let part = &content[..len];
                         assert!(
-                            store.put_stream_if_absent(&name, len as u64, &mut &part[..]).unwrap(),
+                            store.put_stream(NewName::Given(&name), len as u64, &mut Cursor::new(part)).unwrap().is_new,
                             "{name} is new"
                         );
                         assert!(store.get(&name, len as u64).unwrap() == part, "{name}");
-                        assert_eq!(store.get_range(&name, 5, 1000).unwrap(), &part[5..1005]);
-                        assert_eq!(store.list(&format!("w{worker}")).unwrap().len() as u64, number + 1);
+                        assert_eq!(store.get_range(&name, 5, 1000, Reading::Once).unwrap(), &part[5..1005]);
+                        assert_eq!(names_in(store.as_ref(), &format!("w{worker}")).len() as u64, number + 1);
                     }
-                    store.delete(&format!("w{worker}/0")).unwrap();
+                    store.delete(&named(&format!("w{worker}/0")), Durable::OnReturn).unwrap();
                 })
             })
             .collect();
@@ -54,7 +56,7 @@ fn connections_that_break_again_and_again_lose_nothing_and_duplicate_nothing() {
         done.store(true, Ordering::Relaxed);
         results.into_iter().for_each(|result| result.unwrap());
     });
-    assert_eq!(store.list("").unwrap().len(), 12);
+    assert_eq!(store.list(BlobPrefix::All).unwrap().len(), 12);
     did_run("SFTP connections that break", "sshd");
 }
 
@@ -62,10 +64,10 @@ fn connections_that_break_again_and_again_lose_nothing_and_duplicate_nothing() {
 fn a_server_that_restarts_is_waited_for() {
     let Some(mut sshd) = Sshd::start("SFTP server that restarts", "") else { return };
     let store = store::create_with(sshd.url("a"), &sshd.options()).unwrap();
-    store.put_if_absent("a/b", &[b"text"]).unwrap();
+    store.put_if_absent(&named("a/b"), &[b"text"]).unwrap();
     sshd.stop();
     thread::scope(|scope| {
-        let reading = scope.spawn(|| store.get("a/b", 10));
+        let reading = scope.spawn(|| store.get(&named("a/b"), 10));
         thread::sleep(Duration::from_secs(2));
         sshd.restart();
         assert_eq!(reading.join().unwrap().unwrap(), b"text");
@@ -118,12 +120,12 @@ fn a_full_disk_is_an_error_that_says_so_and_leaves_nothing() {
     let result = std::panic::catch_unwind(|| {
         let store = store::create_with(sshd.url("small/a"), &sshd.options()).unwrap();
         let content = Random(3).bytes(6 << 20);
-        let error = store.put_if_absent("a/b", &[&content]).unwrap_err();
+        let error = store.put_if_absent(&named("a/b"), &[&content]).unwrap_err();
         assert!(error.is_full_disk(), "{error}");
         assert!(error.to_string().contains("/small/a/a/b"), "{error}");
-        assert_eq!(store.list("").unwrap(), []);
+        assert_eq!(store.list(BlobPrefix::All).unwrap(), []);
         assert_eq!(fs::read_dir(mounted.join("a/tmp")).unwrap().count(), 0);
-        assert!(store.put_if_absent("a/b", &[&content[..1 << 20]]).unwrap(), "what fits is stored");
+        assert!(store.put_if_absent(&named("a/b"), &[&content[..1 << 20]]).unwrap(), "what fits is stored");
     });
     unmount(&mounted);
     result.unwrap();
@@ -138,12 +140,12 @@ fn unmount(path: &Path) {
 fn a_directory_that_is_no_longer_there_is_not_created_again() {
     let Some(sshd) = Sshd::start("SFTP and a removed directory", "") else { return };
     let store = store::create_with(sshd.url("a"), &sshd.options()).unwrap();
-    store.put_if_absent("a/b/c", &[b"x"]).unwrap();
+    store.put_if_absent(&named("a/b/c"), &[b"x"]).unwrap();
     fs::remove_dir_all(sshd.data().join("a/a")).unwrap();
     fs::remove_dir_all(sshd.data().join("a/tmp")).unwrap();
-    assert!(store.put_if_absent("a/b/c", &[b"y"]).unwrap(), "only what was below it is");
-    assert!(matches!(store.put_if_absent("a/b", &[b"x"]), Err(Error::AlreadyExists { .. })));
+    assert!(store.put_if_absent(&named("a/b/c"), &[b"y"]).unwrap(), "only what was below it is");
+    assert!(matches!(store.put_if_absent(&named("a/b"), &[b"x"]), Err(Error::AlreadyExists { .. })));
     fs::remove_dir_all(sshd.data().join("a")).unwrap();
-    let error = store.put_if_absent("a/b/c", &[b"y"]).unwrap_err().to_string();
+    let error = store.put_if_absent(&named("a/b/c"), &[b"y"]).unwrap_err().to_string();
     assert!(error.contains("a/b/c") && !sshd.data().join("a").exists(), "{error}");
 }

@@ -21,7 +21,7 @@ use fhrd::metrics::Progress;
 use fhrd::repo::paths::cache_directory;
 use fhrd::repo::{Repository, keys, snapshot};
 use fhrd::restore::restore;
-use fhrd::store::{AccessKey, Patience, Store, StoreOptions, open_with};
+use fhrd::store::{AccessKey, BlobKind, Patience, Store, StoreOptions, open_with};
 
 use crate::interleavings::scene::no_grace;
 use crate::trees::{Looks, Random, assert_same, describe};
@@ -222,7 +222,7 @@ fn any_request_of_a_prune_may_go_wrong() {
         assert!(report.containers_deleted > 0, "{what}: {report:?}");
         let repository = Repository::open(open(&scene.server)).unwrap();
         scene.assert_restores(&repository, &second, 1, what);
-        assert_eq!(repository.store.list("pending").unwrap(), [], "{what}");
+        assert_eq!(repository.store.list(BlobKind::Pending.into()).unwrap(), [], "{what}");
     });
 }
 

@@ -1,10 +1,11 @@
 //! What a bucket has after puts, whatever the server answers.
 
 use fhrd::error::ErrorKind;
-use fhrd::store::{Store, open_with};
+use fhrd::store::{BlobKind, BlobPrefix, Durable, NewName, Reading, Store, StoreExt, open_with};
 
 use super::server::{Behaviour, ConditionalPut, S3Server, WireFault};
 use super::{open, options};
+use crate::double::named;
 
 fn behave(server: &S3Server, fault: Option<(std::ops::Range<usize>, WireFault)>, conditional_put: ConditionalPut) {
     server.behave(Behaviour { fault, conditional_put, ..Behaviour::default() });
@@ -17,22 +18,22 @@ fn a_taken_name_is_looked_at_before_it_is_believed() {
     let once = |fault| behave(&server, Some((0..1, fault)), ConditionalPut::Honoured);
     // Nothing was stored.
     once(WireFault::Conflict);
-    assert!(store.put_if_absent("a/1", &[b"one"]).unwrap());
+    assert!(store.put_if_absent(&named("a/1"), &[b"one"]).unwrap());
     // It was stored by the request whose answer was lost.
     once(WireFault::NoAnswer);
-    assert!(store.put_if_absent("a/2", &[b"two"]).unwrap());
+    assert!(store.put_if_absent(&named("a/2"), &[b"two"]).unwrap());
     once(WireFault::Closed);
-    assert!(store.put_if_absent("a/3", &[&[3; 2_000_000]]).unwrap());
+    assert!(store.put_if_absent(&named("a/3"), &[&[3; 2_000_000]]).unwrap());
     // It was stored by somebody else.
-    assert!(!store.put_if_absent("a/1", &[b"two"]).unwrap());
+    assert!(!store.put_if_absent(&named("a/1"), &[b"two"]).unwrap());
     once(WireFault::SlowDown);
-    assert!(!store.put_if_absent("a/2", &[b"xyz"]).unwrap(), "of the same length");
+    assert!(!store.put_if_absent(&named("a/2"), &[b"xyz"]).unwrap(), "of the same length");
     for (name, content) in [("a/1", &b"one"[..]), ("a/2", b"two"), ("a/3", &[3; 2_000_000])] {
-        assert_eq!(store.get(name, 1 << 22).unwrap(), content, "{name}");
+        assert_eq!(store.get(&named(name), 1 << 22).unwrap(), content, "{name}");
     }
     // Never stored: an error, not "exists".
     behave(&server, Some((0..usize::MAX, WireFault::Conflict)), ConditionalPut::Honoured);
-    let text = store.put_if_absent("a/4", &[b"four"]).unwrap_err().to_string();
+    let text = store.put_if_absent(&named("a/4"), &[b"four"]).unwrap_err().to_string();
     assert!(text.contains("cannot write a/4") && text.contains("nothing is stored"), "{text}");
 }
 
@@ -44,17 +45,17 @@ fn servers_without_conditional_puts_work_and_are_told_apart() {
         let server = S3Server::start();
         behave(&server, None, conditional_put);
         let store = open(&server);
-        assert!(store.put_if_absent("config-copy", &[b"one"]).unwrap());
-        assert_eq!(store.puts_exclusively("config-copy").unwrap(), expected, "{conditional_put:?}");
-        assert_eq!(store.get("config-copy", 10).unwrap(), b"one");
+        assert!(store.put_if_absent(&named("config-copy"), &[b"one"]).unwrap());
+        assert_eq!(store.puts_exclusively(&named("config-copy")).unwrap(), expected, "{conditional_put:?}");
+        assert_eq!(store.get(&named("config-copy"), 10).unwrap(), b"one");
         if conditional_put == ConditionalPut::Unknown {
-            assert!(!store.put_if_absent("config-copy", &[b"two"]).unwrap(), "it looks first");
+            assert!(!store.put_if_absent(&named("config-copy"), &[b"two"]).unwrap(), "it looks first");
             let fault = Some((1..2, WireFault::Closed));
             behave(&server, fault, conditional_put);
-            assert!(store.put_if_absent("b", &[b"two"]).unwrap(), "stored by the request without an answer");
+            assert!(store.put_if_absent(&named("b"), &[b"two"]).unwrap(), "stored by the request without an answer");
         }
-        store.overwrite("config-copy", &[b"new"]).unwrap();
-        assert_eq!(store.get("config-copy", 10).unwrap(), b"new");
+        store.overwrite(&named("config-copy"), &[b"new"]).unwrap();
+        assert_eq!(store.get(&named("config-copy"), 10).unwrap(), b"new");
     }
 }
 
@@ -66,27 +67,28 @@ fn a_long_stream_goes_up_in_parts_and_appears_only_whole() {
     patient.patience.idle = std::time::Duration::from_secs(60);
     let store = open_with(super::LOCATION, &patient).unwrap();
     let whole: Vec<u8> = (0..(66u64 << 20) + 5).map(|at| (at / 7) as u8).collect();
-    let len = whole.len() as u64;
+    let (len, name) = (whole.len() as u64, named("index/a"));
+    let put = |len| store.put_stream(NewName::Given(&name), len, &mut std::io::Cursor::new(&whole));
     // Look, begin, five parts, end.
     for number in 0..8 {
         for fault in [WireFault::Closed, WireFault::SlowDown] {
             server.behave(Behaviour { fault: Some((number..number + 1, fault)), ..Behaviour::default() });
-            assert!(store.put_stream_if_absent("index/a", len, &mut whole.as_slice()).unwrap());
-            assert!(store.get("index/a", len).unwrap() == whole, "{fault:?} at {number}");
-            store.delete("index/a").unwrap();
+            assert!(put(len).unwrap().is_new);
+            assert!(store.get(&named("index/a"), len).unwrap() == whole, "{fault:?} at {number}");
+            store.delete(&named("index/a"), Durable::OnReturn).unwrap();
         }
     }
     let left = server.unfinished_uploads();
     assert!(left <= 1, "one began without an answer: {left}");
     for wrong in [len - 1, len + 1] {
-        store.put_stream_if_absent("index/a", wrong, &mut whole.as_slice()).unwrap_err();
-        assert!(store.head("index/a").unwrap().is_none());
+        put(wrong).unwrap_err();
+        assert!(store.head(&named("index/a")).unwrap().is_none());
     }
     server.behave(Behaviour { fault: Some((4..usize::MAX, WireFault::ServerError)), ..Behaviour::default() });
-    let text = store.put_stream_if_absent("index/a", len, &mut whole.as_slice()).unwrap_err().to_string();
+    let text = put(len).unwrap_err().to_string();
     assert!(text.contains("index/a") && text.contains("500"), "{text}");
     server.behave(Behaviour::default());
-    assert!(store.head("index/a").unwrap().is_none());
+    assert!(store.head(&named("index/a")).unwrap().is_none());
     assert_eq!(server.unfinished_uploads(), left + 1, "the server did not let this one be removed");
 }
 
@@ -96,29 +98,33 @@ fn listings_come_in_pages_and_have_only_blobs_below_the_prefix() {
     let store = open(&server);
     let names: Vec<String> = (0..25).map(|number| format!("containers/{:02}/x", number)).collect();
     for name in &names {
-        store.put_if_absent(name, &[b"12345"]).unwrap();
+        store.put_if_absent(&named(name), &[b"12345"]).unwrap();
     }
     let bytes = server.objects()["some/prefix/containers/00/x"].clone();
     for foreign in ["some/prefix/Photo.JPG", "some/prefix2/containers/00/y", "some/prefix/containers-2/x", "other"] {
         server.objects().insert(foreign.into(), bytes.clone());
     }
-    let listed = |store: &dyn Store, prefix: &str| -> Vec<String> {
-        store.list(prefix).unwrap().into_iter().map(|blob| blob.name).collect()
+    let listed = |store: &dyn Store, prefix: BlobPrefix| -> Vec<String> {
+        store.list(prefix).unwrap().into_iter().map(|blob| blob.name.into()).collect()
     };
     for page in [1, 3, 7, 100] {
         let requests = 25_usize.div_ceil(page).max(1);
         for fault in [WireFault::RepeatedPage, WireFault::CutBody, WireFault::SlowDown, WireFault::ShortBody] {
             for number in 0..requests {
                 server.behave(Behaviour { fault: Some((number..number + 1, fault)), page, ..Behaviour::default() });
-                assert_eq!(listed(store.as_ref(), "containers"), names, "{fault:?} at {number} of {requests}");
+                assert_eq!(
+                    listed(store.as_ref(), BlobKind::Container.into()),
+                    names,
+                    "{fault:?} at {number} of {requests}"
+                );
             }
         }
     }
     server.behave(Behaviour { ignores_prefix: true, ..Behaviour::default() });
-    let error = store.list("containers").unwrap_err().to_string();
+    let error = store.list(BlobKind::Container.into()).unwrap_err().to_string();
     assert!(error.contains("the server lists other for some/prefix/containers"), "{error}");
     server.behave(Behaviour::default());
-    assert_eq!(listed(store.as_ref(), "").len(), 26);
+    assert_eq!(listed(store.as_ref(), BlobPrefix::All).len(), 26);
     let at = |location: &str| open_with(location, &options(&server)).unwrap();
     assert!(!at("s3://bucket/some").is_unused().unwrap());
     assert!(at("s3://bucket/so").is_unused().unwrap());
@@ -130,14 +136,17 @@ fn reads_are_never_silently_short() {
     let server = S3Server::start();
     let store = open(&server);
     let whole: Vec<u8> = (0..100_000).map(|at: u32| (at / 3) as u8).collect();
-    store.put_if_absent("a/b", &[&whole]).unwrap();
+    store.put_if_absent(&named("a/b"), &[&whole]).unwrap();
     for fault in [WireFault::ShortBody, WireFault::CutBody, WireFault::WrongLength, WireFault::NoAnswer] {
         server.behave(Behaviour { fault: Some((0..1, fault)), ..Behaviour::default() });
-        assert!(store.get("a/b", 100_000).unwrap() == whole, "{fault:?}");
+        assert!(store.get(&named("a/b"), 100_000).unwrap() == whole, "{fault:?}");
         server.behave(Behaviour { fault: Some((0..1, fault)), ..Behaviour::default() });
-        assert!(store.get_range("a/b", 1000, 50_000).unwrap() == whole[1000..51_000], "{fault:?}");
+        assert!(
+            store.get_range(&named("a/b"), 1000, 50_000, Reading::Once).unwrap() == whole[1000..51_000],
+            "{fault:?}"
+        );
         server.behave(Behaviour { fault: Some((0..usize::MAX, fault)), ..Behaviour::default() });
-        let text = store.get("a/b", 100_000).unwrap_err().to_string();
+        let text = store.get(&named("a/b"), 100_000).unwrap_err().to_string();
         assert!(text.contains("cannot read a/b") && text.contains("tried 5 times"), "{fault:?}: {text}");
     }
 }
@@ -150,7 +159,7 @@ fn refusals_say_what_is_missing() {
         options.endpoint = Some(endpoint);
         options.access_key.as_mut().unwrap().id = id.into();
         let started = std::time::Instant::now();
-        let error = open_with(location, &options).unwrap().get("config", 10).unwrap_err();
+        let error = open_with(location, &options).unwrap().get(&named("config"), 10).unwrap_err();
         assert!(started.elapsed().as_secs() < 10, "{location}");
         (error.kind(), error.to_string())
     };
@@ -165,7 +174,10 @@ fn refusals_say_what_is_missing() {
     assert!(text.contains("cannot read config in s3://bucket/a"), "{text}");
     let store = open(&server);
     server.behave(Behaviour { may_write: false, ..Behaviour::default() });
-    for error in [store.put_if_absent("a", &[b"x"]).unwrap_err(), store.delete("a").unwrap_err()] {
+    for error in [
+        store.put_if_absent(&named("a"), &[b"x"]).unwrap_err(),
+        store.delete(&named("a"), Durable::OnReturn).unwrap_err(),
+    ] {
         assert!(error.kind() == ErrorKind::ReadOnly && error.to_string().contains("AccessDenied"), "{error}");
     }
     assert_eq!(server.seen().len(), 2, "a refusal is not tried again");

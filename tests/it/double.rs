@@ -1,0 +1,168 @@
+//! Stores of tests that do something else than the store below them in a few methods.
+
+use std::path::PathBuf;
+
+use fhrd::error::Result;
+use fhrd::store::{BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Reading, Store, StoreExt};
+
+/// The name `text`, which must be valid.
+pub fn named(text: &str) -> BlobName {
+    BlobName::parse(text).unwrap()
+}
+
+/// The names in a directory, ascending. The empty directory is the whole store.
+pub fn names_in(store: &dyn Store, directory: &str) -> Vec<String> {
+    let is_below = |name: &BlobName| {
+        directory.is_empty() || name.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'))
+    };
+    let listed = store.list(BlobPrefix::All).unwrap().into_iter().map(|blob| blob.name);
+    listed.filter(is_below).map(String::from).collect()
+}
+
+/// A store that passes on all that it does not replace.
+pub trait Double: Send + Sync {
+    /// The store below.
+    fn inner(&self) -> &dyn Store;
+
+    fn put(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
+        self.inner().put_if_absent(name, parts)
+    }
+
+    fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
+        self.inner().overwrite(name, parts)
+    }
+
+    fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
+        self.inner().get(name, bytes_max)
+    }
+
+    fn get_range(&self, name: &BlobName, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.inner().get_range(name, offset, len, Reading::Once)
+    }
+
+    fn head(&self, name: &BlobName) -> Result<Option<BlobMetadata>> {
+        self.inner().head(name)
+    }
+
+    fn list(&self, prefix: BlobPrefix) -> Result<Vec<ListedBlob>> {
+        self.inner().list(prefix)
+    }
+
+    fn delete(&self, name: &BlobName) -> Result<()> {
+        self.inner().delete(name, Durable::OnReturn)
+    }
+
+    fn location(&self) -> String {
+        self.inner().location()
+    }
+
+    fn local_path(&self) -> Option<PathBuf> {
+        self.inner().local_path()
+    }
+
+    fn requests_max(&self) -> usize {
+        self.inner().requests_max()
+    }
+}
+
+/// Makes a store of a [`Double`].
+macro_rules! double_store {
+    ($name:ty) => {
+        impl fhrd::store::Store for $name {
+            fn put(
+                &self,
+                name: fhrd::store::NewName<'_>,
+                parts: &[&[u8]],
+                _: fhrd::store::PutOptions,
+            ) -> fhrd::Result<fhrd::store::PutBlob> {
+                let name = name.for_parts(parts);
+                let is_new = crate::double::Double::put(self, &name, parts)?;
+                Ok(fhrd::store::PutBlob { name, is_new })
+            }
+
+            fn put_stream(
+                &self,
+                name: fhrd::store::NewName<'_>,
+                len: u64,
+                content: &mut dyn fhrd::store::ReadTwice,
+            ) -> fhrd::Result<fhrd::store::PutBlob> {
+                let mut bytes = Vec::new();
+                let read = std::io::Read::read_to_end(content, &mut bytes);
+                read.map_err(|error| fhrd::Error::io("read", "a stream", error))?;
+                assert_eq!(bytes.len() as u64, len);
+                fhrd::store::Store::put(self, name, &[&bytes], fhrd::store::PutOptions::default())
+            }
+
+            fn overwrite(&self, name: &fhrd::store::BlobName, parts: &[&[u8]]) -> fhrd::Result<()> {
+                crate::double::Double::overwrite(self, name, parts)
+            }
+
+            fn get(&self, name: &fhrd::store::BlobName, bytes_max: u64) -> fhrd::Result<Vec<u8>> {
+                crate::double::Double::get(self, name, bytes_max)
+            }
+
+            fn get_range(
+                &self,
+                name: &fhrd::store::BlobName,
+                offset: u64,
+                len: usize,
+                _: fhrd::store::Reading,
+            ) -> fhrd::Result<Vec<u8>> {
+                crate::double::Double::get_range(self, name, offset, len)
+            }
+
+            fn head(&self, name: &fhrd::store::BlobName) -> fhrd::Result<Option<fhrd::store::BlobMetadata>> {
+                crate::double::Double::head(self, name)
+            }
+
+            fn len_of(&self, name: &fhrd::store::BlobName) -> fhrd::Result<Option<u64>> {
+                Ok(crate::double::Double::head(self, name)?.map(|head| head.len))
+            }
+
+            fn list(&self, prefix: fhrd::store::BlobPrefix) -> fhrd::Result<Vec<fhrd::store::ListedBlob>> {
+                crate::double::Double::list(self, prefix)
+            }
+
+            fn delete(&self, name: &fhrd::store::BlobName, _: fhrd::store::Durable) -> fhrd::Result<()> {
+                crate::double::Double::delete(self, name)
+            }
+
+            fn sync_deletions(&self, names: &[fhrd::store::BlobName]) -> fhrd::Result<()> {
+                crate::double::Double::inner(self).sync_deletions(names)
+            }
+
+            fn other_copy(&self, _: &fhrd::store::BlobName) -> bool {
+                false
+            }
+
+            fn properties(&self) -> fhrd::store::StoreProperties {
+                fhrd::store::StoreProperties {
+                    location: crate::double::Double::location(self),
+                    local_path: crate::double::Double::local_path(self),
+                    requests_max: crate::double::Double::requests_max(self),
+                }
+            }
+
+            fn locks(&self) -> Option<&dyn fhrd::store::Locks> {
+                None
+            }
+
+            fn sealing(&self) -> Option<&dyn fhrd::store::Sealing> {
+                None
+            }
+
+            fn is_unused(&self) -> fhrd::Result<bool> {
+                Ok(crate::double::Double::list(self, fhrd::store::BlobPrefix::All)?.is_empty())
+            }
+
+            fn puts_exclusively(&self, name: &fhrd::store::BlobName) -> fhrd::Result<bool> {
+                crate::double::Double::inner(self).puts_exclusively(name)
+            }
+
+            fn clean_temporaries(&self) -> fhrd::Result<usize> {
+                crate::double::Double::inner(self).clean_temporaries()
+            }
+        }
+    };
+}
+pub(crate) use double_store;
