@@ -2,7 +2,7 @@
 
 use crate::error::ErrorKind;
 use crate::repo::index::ChunkPresence;
-use crate::repo::reader::{ChunkReader, RecipeWalk};
+use crate::repo::read::{ChunkReader, RecipeWalk};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::Snapshot;
 use crate::repo::tree::{HOLES_KEY, Node, NodeKind, Timestamp, TreeCursor};
