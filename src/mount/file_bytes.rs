@@ -37,7 +37,7 @@ struct ReadaheadRequest {
 }
 
 /// Errors are left to the reader that needs the chunk.
-fn read_ahead(requests: &Receiver<ReadaheadRequest>, stops: &AtomicBool) {
+fn serve_requests(requests: &Receiver<ReadaheadRequest>, stops: &AtomicBool) {
     while let Ok(ReadaheadRequest { file, from }) = requests.recv() {
         let range = (from, from.saturating_add(READAHEAD_BYTES));
         if let Err(error) = file.prefetch(range, || stops.load(Ordering::Relaxed)) {
@@ -56,7 +56,7 @@ impl ReadFiles {
         let stops = Arc::new(AtomicBool::new(false));
         let stopping = stops.clone();
         let thread = std::thread::Builder::new().name("read ahead".into());
-        let thread = thread.spawn(move || read_ahead(&requests, &stopping));
+        let thread = thread.spawn(move || serve_requests(&requests, &stopping));
         let thread = thread.map_err(|error| Error::io("start", "a thread", error))?;
         let ends = Mutex::new(LruCache::new(at_least_one(READERS_MAX)));
         Ok(ReadFiles { reader, readahead: Some(queue), thread: Some(thread), stops, ends })

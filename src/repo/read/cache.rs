@@ -1,7 +1,7 @@
 //! What readers have decoded: frames, chunks and recipes, in bounded memory.
 //!
-//! 1. The process has one cache ([`process_cache`]). Its limits bound the memory of all readers, however many there are.
-//!    A reader whose memory belongs to the budget of a run has a cache of its own.
+//! 1. The process has one cache ([`process_cache`]). Its limits bound the memory of all readers, however many there
+//!    are. A reader whose memory belongs to the budget of a run has a cache of its own.
 //! 2. Keys begin with the number of a [`CacheShare`], because numbers of frames mean something only to the readers that
 //!    share it. When the last of these goes, so do its entries.
 //! 3. Bytes that one thread is decoding are not decoded by another one: it waits for them.

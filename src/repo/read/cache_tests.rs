@@ -1,3 +1,5 @@
+//! The cache of readers: its limits, what ends its entries, and who waits for whom.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -33,7 +35,7 @@ fn bytes(len: usize) -> Bytes {
     Bytes::from(vec![7; len])
 }
 
-fn is_kept(share: &Arc<CacheShare>, number: u32) -> bool {
+fn is_cached(share: &Arc<CacheShare>, number: u32) -> bool {
     matches!(share.find(key(number)), Decoded::Found(_))
 }
 
@@ -60,15 +62,15 @@ fn the_limits_hold_for_all_readers_together() {
 }
 
 #[test]
-fn content_does_not_drive_out_metadata_and_a_frame_above_the_limit_is_kept() {
+fn content_does_not_drive_out_metadata_and_a_frame_above_the_limit_is_cached() {
     let cache = limits(10 * KIB, 0, 10 * KIB);
     let share = cache.share();
     decode(&share, 0, ContainerKind::Metadata, || bytes(5 * KIB));
     (1..100).for_each(|number| _ = decode(&share, number, ContainerKind::Data, || bytes(5 * KIB)));
-    assert!(is_kept(&share, 0) && is_kept(&share, 99) && !is_kept(&share, 1));
+    assert!(is_cached(&share, 0) && is_cached(&share, 99) && !is_cached(&share, 1));
     let share = limits(0, 0, 10 * KIB).share();
     decode(&share, 0, ContainerKind::Data, || bytes(20 * KIB));
-    assert!(is_kept(&share, 0));
+    assert!(is_cached(&share, 0));
 }
 
 #[test]
@@ -86,7 +88,7 @@ fn entries_go_when_the_last_reader_of_their_share_goes() {
     assert_eq!(cache.bytes(), all);
     drop(clone);
     assert_eq!(cache.bytes(), all.map(|bytes| bytes / 2));
-    assert!(is_kept(&other, 0) && is_kept(&other, 1));
+    assert!(is_cached(&other, 0) && is_cached(&other, 1));
     drop(other);
     assert_eq!(cache.bytes(), [0; 3]);
 }

@@ -89,8 +89,8 @@ impl ChunkReader {
         }
     }
 
-    /// A reader for another thread. Both share what they decode, their extent maps and the container indexes that either
-    /// has in memory, and number frames alike. It caches container indexes of at most `index_bytes_max` bytes.
+    /// A reader for another thread. Both share what they decode, their extent maps and the container indexes that
+    /// either has in memory, and number frames alike. It caches container indexes of at most `index_bytes_max` bytes.
     #[must_use]
     pub fn sharing(&self, index_bytes_max: usize) -> Self {
         let (store, shared) = (self.store.clone(), self.container_indexes.clone());

@@ -1,7 +1,7 @@
 //! Random access to the bytes of a content through its recipes, with bounded memory for files of any length.
 //!
-//! A look-up descends from the content's reference to the chunk or hole at an offset, by binary search in each recipe on
-//! the way. Decoded recipes are cached.
+//! A look-up descends from the content's reference to the chunk or hole at an offset, by binary search in each recipe
+//! on the way. Decoded recipes are cached.
 
 use std::sync::Arc;
 
@@ -86,13 +86,13 @@ impl ChunkReader {
         Ok(recipe)
     }
 
-    /// Returns the bytes of a chunk of `len` bytes. Keeps them if `is_kept`.
+    /// Returns the bytes of a chunk of `len` bytes. Keeps them if `is_cached`.
     ///
     /// # Errors
     /// As of [`Self::read_exact`].
-    pub(super) fn chunk(&mut self, fingerprint: &Fingerprint, len: u64, is_kept: bool) -> Result<Bytes> {
+    pub(super) fn chunk(&mut self, fingerprint: &Fingerprint, len: u64, is_cached: bool) -> Result<Bytes> {
         let key = DecodedKey::Chunk(*fingerprint);
-        let decoded = if is_kept { self.decoded.find(key) } else { self.decoded.look(key) };
+        let decoded = if is_cached { self.decoded.find(key) } else { self.decoded.look(key) };
         match decoded {
             Decoded::Found(bytes) if bytes.len() as u64 == len => Ok(bytes),
             // A reference with another length: the error says so.

@@ -1,7 +1,7 @@
 //! A stored file, read at any offset.
 //!
-//! A read looks up one chunk or hole after the other ([`ChunkReader::locate`]) and passes on its bytes. A chunk of which
-//! only a part is read is kept, because the next read often wants the rest.
+//! A read looks up one chunk or hole after the other ([`ChunkReader::locate`]) and passes on its bytes. A chunk of
+//! which only a part is read is cached, because the next read often wants the rest.
 
 use std::collections::HashSet;
 use std::io;
@@ -192,9 +192,9 @@ impl StoredFile {
         Ok(bytes)
     }
 
-    /// The bytes of one of its chunks. Keeps them if `is_kept`.
-    fn chunk(&self, reader: &mut ChunkReader, fingerprint: &Fingerprint, len: u64, is_kept: bool) -> Result<Bytes> {
-        let bytes = reader.chunk(fingerprint, len, is_kept)?;
+    /// The bytes of one of its chunks. Keeps them if `is_cached`.
+    fn chunk(&self, reader: &mut ChunkReader, fingerprint: &Fingerprint, len: u64, is_cached: bool) -> Result<Bytes> {
+        let bytes = reader.chunk(fingerprint, len, is_cached)?;
         if let Some(read) = &self.read {
             read.lock().unwrap_or_else(PoisonError::into_inner).insert(*fingerprint);
         }
