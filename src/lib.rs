@@ -6,6 +6,7 @@ pub mod cache;
 pub mod config;
 pub mod error;
 pub mod metrics;
+pub mod read_at;
 pub mod types;
 pub mod wire;
 

@@ -25,12 +25,24 @@ pub struct Call {
     pub progress: Progress,
     /// Stops the run.
     pub stop: Arc<AtomicBool>,
+    /// Whether this call set `stop`, which others may share.
+    stopped: AtomicBool,
 }
 
 impl Call {
     /// A call that `report` is told about.
     pub fn new(report: Option<Py<PyAny>>) -> Self {
         Call { report, ..Call::default() }
+    }
+
+    /// A call that sets `stop`, which others may obey, too.
+    pub fn stopping(stop: &Arc<AtomicBool>) -> Self {
+        Call { stop: stop.clone(), ..Call::default() }
+    }
+
+    /// Whether a signal handler or `report` raised.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
     }
 
     fn show(&self, py: Python<'_>) -> PyResult<()> {
@@ -65,6 +77,7 @@ impl Call {
                         Err(RecvTimeoutError::Timeout) if raised.is_none() => {
                             let looked = Python::attach(|py| py.check_signals().and_then(|()| self.show(py)));
                             if let Err(error) = looked {
+                                self.stopped.store(true, Ordering::Relaxed);
                                 self.stop.store(true, Ordering::Relaxed);
                                 raised = Some(error);
                             }

@@ -1,16 +1,14 @@
 //! Reads files of snapshots at any offset.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use fhrd::Result;
 use fhrd::error::{Error, ErrorKind};
 use fhrd::repo::Repository;
-use fhrd::repo::content::ContentMap;
-use fhrd::repo::index::ContainerListing;
-use fhrd::repo::reader::ChunkReader;
+use fhrd::repo::read::{Reader, StoredFile};
 use fhrd::repo::recipe::ContentReference;
-use fhrd::store::Reading;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -18,25 +16,19 @@ use crate::call::Call;
 use crate::errors::ArgumentError;
 use crate::source::address;
 
-/// Decoded frames that a reader caches, bytes.
-const CACHE_BYTES: usize = 32 << 20;
-/// Decoded recipes that a reader caches, bytes.
-const RECIPE_BYTES: usize = 4 << 20;
+/// Time between two looks whether another read has been stopped.
+const LOOK: Duration = Duration::from_millis(1);
 
-/// What reads: one caller at a time.
-struct Reading {
-    reader: ChunkReader,
-    map: ContentMap,
-}
-
-/// A file of a snapshot.
+/// A file of a snapshot. Several threads may read it at once.
 #[pyclass(frozen, module = "fhrd._engine")]
 pub struct StoredBytes {
     repository: Repository,
     content: Option<ContentReference>,
     len: u64,
-    reading: Mutex<Reading>,
-    call: Call,
+    /// Replaced after a prune.
+    file: Mutex<StoredFile>,
+    /// Stops all reads of the file.
+    stop: Arc<AtomicBool>,
     process: u32,
 }
 
@@ -49,37 +41,42 @@ struct Space {
 impl StoredBytes {
     /// The file with this content.
     pub fn new(repository: &Repository, content: Option<ContentReference>, len: u64) -> Result<Self> {
-        let call = Call::default();
-        let repository = repository.stopped_by(&call.stop);
-        let reading = Mutex::new(Reading::new(&repository)?);
-        Ok(StoredBytes { repository, content, len, reading, call, process: std::process::id() })
+        let stop = Arc::<AtomicBool>::default();
+        let repository = repository.stopped_by(&stop);
+        let file = Mutex::new(open(&repository, content)?);
+        Ok(StoredBytes { repository, content, len, file, stop, process: std::process::id() })
+    }
+
+    fn file(&self) -> MutexGuard<'_, StoredFile> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn read(&self, offset: u64, space: &mut [u8]) -> Result<()> {
-        let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
-        match self.copy(&mut reading, offset, space) {
+        if self.content.is_none() {
+            return Ok(());
+        }
+        let file = self.file().clone();
+        match copy(&file, offset, space) {
             // A prune may have moved what is read into another container.
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                *reading = Reading::new(&self.repository)?;
-                self.copy(&mut reading, offset, space)
+                let file = open(&self.repository, self.content)?;
+                *self.file() = file.clone();
+                copy(&file, offset, space)
             }
             read => read,
         }
     }
 
-    fn copy(&self, reading: &mut Reading, offset: u64, space: &mut [u8]) -> Result<()> {
-        let (end, mut filled) = (offset + space.len() as u64, 0);
-        let Some(content) = self.content else { return Ok(()) };
-        reading.map.copy_range(&mut reading.reader, content, (offset, end), &mut |bytes| {
-            let too_long = || Error::internal("a read returned too many bytes");
-            space.get_mut(filled..filled + bytes.len()).ok_or_else(too_long)?.copy_from_slice(bytes);
-            filled += bytes.len();
-            Ok(())
-        })?;
-        match filled == space.len() {
-            true => Ok(()),
-            false => {
-                Err(Error::corrupt("content of a file", offset, format!("{} bytes", space.len()), filled.to_string()))
+    /// Reads to the end, although a signal that another thread received stops its read, and with it this one.
+    fn read_unless_stopped(&self, offset: u64, space: &mut [u8], call: &Call) -> Result<()> {
+        loop {
+            match self.read(offset, space) {
+                Err(Error::Interrupted) if !call.is_stopped() => {
+                    while self.stop.load(Ordering::Relaxed) && !call.is_stopped() {
+                        std::thread::sleep(LOOK);
+                    }
+                }
+                read => return read,
             }
         }
     }
@@ -97,11 +94,23 @@ impl StoredBytes {
     }
 }
 
-impl Reading {
-    fn new(repository: &Repository) -> Result<Self> {
-        let listing = Arc::new(ContainerListing::take(&repository.store)?);
-        let reader = ChunkReader::new(repository, listing, CACHE_BYTES);
-        Ok(Reading { reader, map: ContentMap::new(RECIPE_BYTES) })
+/// The file with this content, among the containers that the repository has now.
+fn open(repository: &Repository, content: Option<ContentReference>) -> Result<StoredFile> {
+    Reader::open(repository)?.file(content, content.map_or(0, |content| content.content_len()))
+}
+
+/// Fills `space` from byte `offset` on.
+fn copy(file: &StoredFile, offset: u64, space: &mut [u8]) -> Result<()> {
+    let (end, mut filled) = (offset + space.len() as u64, 0);
+    file.copy((offset, end), &mut |bytes| {
+        let too_long = || Error::internal("a read returned too many bytes");
+        space.get_mut(filled..filled + bytes.len()).ok_or_else(too_long)?.copy_from_slice(bytes);
+        filled += bytes.len();
+        Ok(())
+    })?;
+    match filled == space.len() {
+        true => Ok(()),
+        false => Err(Error::corrupt("content of a file", offset, format!("{} bytes", space.len()), filled.to_string())),
     }
 }
 
@@ -134,8 +143,12 @@ impl StoredBytes {
 
 impl StoredBytes {
     fn read_into_slice(&self, py: Python<'_>, offset: u64, space: &mut [u8]) -> PyResult<()> {
-        let read = self.call.run(py, |_| self.read(offset, space));
-        self.call.stop.store(false, Ordering::Relaxed);
+        let call = Call::stopping(&self.stop);
+        let read = call.run(py, |_| self.read_unless_stopped(offset, space, &call));
+        // Others read on.
+        if call.is_stopped() {
+            self.stop.store(false, Ordering::Relaxed);
+        }
         read
     }
 }

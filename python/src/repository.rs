@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use fhrd::backup::{BackupReport, BackupRequest, backup};
@@ -17,12 +17,11 @@ use fhrd::keep::{PruneOptions, SkippedRule, forget, prune};
 use fhrd::metrics::Progress;
 use fhrd::repair::quarantine;
 use fhrd::repo::checkpoint::Checkpoint;
-use fhrd::repo::index::ContainerListing;
 use fhrd::repo::marks::Marks;
 use fhrd::repo::naming::{SnapshotFilter, find_snapshot};
 use fhrd::repo::open::{self, Access, FirstSlot};
 use fhrd::repo::paths::create_private;
-use fhrd::repo::reader::ChunkReader;
+use fhrd::repo::read::Reader;
 use fhrd::repo::snapshot::NamedSnapshot;
 use fhrd::repo::tree::NodeKind;
 use fhrd::repo::{BlobCache, Repository, bundle, snapshot_cache};
@@ -37,8 +36,6 @@ use crate::reader::StoredBytes;
 use crate::rows::{EntryRow, SnapshotRow};
 use crate::source::Files;
 
-/// Cache of decoded frames that hold listings, bytes.
-const LISTING_CACHE_BYTES: usize = 8 << 20;
 /// Bytes of a key file, at most.
 const KEY_FILE_BYTES_MAX: u64 = 1 << 20;
 /// How long a prune waits for another one, or for a backup, that is in the way.
@@ -339,9 +336,8 @@ impl Engine {
     fn open_file(&self, py: Python<'_>, snapshot: &str, path: PathBuf) -> PyResult<StoredBytes> {
         let opened = self.run(py, None, |_, _| {
             let named = self.find(snapshot)?;
-            let listing = Arc::new(ContainerListing::take(&self.repository.store)?);
-            let mut reader = ChunkReader::new(&self.repository, listing, LISTING_CACHE_BYTES);
-            let (_, node) = list::find(&mut reader, &named, &path)?;
+            let reader = Reader::open(&self.repository)?;
+            let (_, node) = reader.lend(|reader| list::find(reader, &named, &path))?;
             match node.filter(|node| node.kind == NodeKind::File) {
                 Some(node) => StoredBytes::new(&self.repository, node.content, node.size).map(Some),
                 None => Ok(None),

@@ -18,10 +18,8 @@ use crate::config::Config;
 use crate::filesystem::observe;
 use crate::metrics::Progress;
 use crate::repo::Repository;
-use crate::repo::index::ContainerListing;
-use crate::repo::reader::ChunkReader;
+use crate::repo::read::Reader;
 use crate::repo::snapshot;
-use crate::repo::stored_file::head;
 use crate::repo::tree::{Node, NodeKind, TreeCursor};
 use crate::store::MemoryStore;
 
@@ -150,17 +148,16 @@ fn stop() -> Arc<AtomicBool> {
 /// What the latest snapshot holds: files by path.
 fn stored(repository: &Repository) -> BTreeMap<PathBuf, (Node, Vec<u8>)> {
     let named = snapshot::list(repository.store.as_ref()).unwrap().0.pop().unwrap();
-    let listing = Arc::new(ContainerListing::take(&repository.store).unwrap());
-    let mut reader = ChunkReader::new(repository, listing, 1 << 20);
+    let reader = Reader::open(repository).unwrap();
     let (mut open, mut files) = (vec![(PathBuf::new(), named.snapshot.root)], BTreeMap::new());
     while let Some((path, content)) = open.pop() {
         let mut cursor = TreeCursor::open(content);
-        while let Some(node) = cursor.next(&mut reader).unwrap() {
+        while let Some(node) = reader.lend(|reader| cursor.next(reader)).unwrap() {
             let path = path.join(str::from_utf8(&node.name).unwrap());
             match node.kind {
                 NodeKind::Directory => open.push((path, node.content)),
                 _ => {
-                    let bytes = head(&mut reader, node.content, 1 << 20).unwrap();
+                    let bytes = reader.file(node.content, node.size).unwrap().head(1 << 20).unwrap();
                     assert_eq!(bytes.len() as u64, node.size, "{}", path.display());
                     files.insert(path, (node, bytes));
                 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use lru::LruCache;
 
 use crate::error::{Error, Result};
-use crate::repo::reader::at_least_one;
+use crate::repo::read::at_least_one;
 use crate::repo::recipe::ContentReference;
 use crate::repo::tree::{Node, NodeKind};
 

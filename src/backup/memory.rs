@@ -28,10 +28,10 @@ use super::reading::announced;
 use super::walk::ITEMS_MAX;
 use crate::config::{Config, ModelConfig};
 use crate::error::{Error, Result};
-use crate::format::ReadAt;
 use crate::metrics::Progress;
 use crate::model::{CARD_BYTES_MAX, DefectReporting, ModelContent, ModelFile, model_content, names};
 use crate::pipeline::{Emit, Source};
+use crate::read_at::{ReadAt, fill};
 use crate::repo::recipe::ContentReference;
 use crate::repo::tree::{HoleMap, Node, NodeKind, Timestamp, name_defect};
 use crate::types::Fingerprint;
@@ -294,7 +294,7 @@ impl<'a> MemoryStage<'a> {
             let beside = self.files.iter().find(|file| Path::new(&file.path) == card)?;
             let content = OpenContent::open(&beside.content).ok()?;
             let mut text = vec![0; content.len().min(CARD_BYTES_MAX) as usize];
-            crate::repo::stored_file::fill(&content, 0, &mut text).ok().map(|()| text)
+            fill(&content, 0, &mut text).ok().map(|()| text)
         };
         let names = || {
             let mut found = names(path, &card);
@@ -357,7 +357,7 @@ impl<'a> MemoryStage<'a> {
     ) -> Result<u64> {
         let want = (end - start).min(self.pool.buffer_bytes() as u64) as usize;
         let mut buffer = if want < self.pool.buffer_bytes() / 8 { self.pool.small(want) } else { self.pool.take() };
-        crate::repo::stored_file::fill(content, start, buffer.space(want)).map_err(|error| match &file.content {
+        fill(content, start, buffer.space(want)).map_err(|error| match &file.content {
             MemoryContent::Disk(path) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 Error::io("read consistently", path, io::Error::other("it became shorter while it was read"))
             }

@@ -8,7 +8,7 @@ use super::input::ReadCounts;
 use super::roots::RecordedRoots;
 use crate::error::{ErrorKind, Result};
 use crate::repo::index::ChunkPresence;
-use crate::repo::reader::{ChunkReader, RecipeWalk};
+use crate::repo::read::{ChunkReader, RecipeWalk};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::Snapshot;
 use crate::repo::tree::{HOLES_KEY, Node, NodeKind, Timestamp, TreeCursor};

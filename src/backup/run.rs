@@ -42,7 +42,7 @@ use crate::repo::marks::Marks;
 use crate::repo::naming::{SnapshotFilter, find_snapshot};
 use crate::repo::paths::{cache_directory, create_private};
 use crate::repo::pause::{jittered, pause};
-use crate::repo::reader::ChunkReader;
+use crate::repo::read::{ChunkReader, Reader};
 use crate::repo::snapshot::{NamedSnapshot, Snapshot};
 use crate::repo::tree::{FileIdentity, Node};
 use crate::store::StoreExt;
@@ -54,10 +54,6 @@ const RUNS_MAX: u32 = 10;
 /// The pause before the second run. Each one after that is twice as long, up to the maximum.
 const PAUSE: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// Bytes of decoded frames cached while the parent snapshot is walked.
-const PARENT_CACHE_BYTES: usize = 8 << 20;
-/// Bytes of decoded frames cached while a snapshot of another repository is read.
-const SOURCE_CACHE_BYTES: usize = 64 << 20;
 
 /// What a run finds before its stages start.
 struct Prepared {
@@ -266,10 +262,7 @@ fn stored<'a>(
 ) -> Result<InputStage<'a>> {
     let source = copied.repository.stopped_by(stop);
     let source_listing = Arc::new(ContainerListing::take(&source.store)?);
-    let new_reader = {
-        let (source, listing) = (source.clone(), source_listing.clone());
-        move || ChunkReader::new(&source, listing.clone(), SOURCE_CACHE_BYTES)
-    };
+    let reader = Reader::new(&source, source_listing.clone());
     let (before, copy) = match &copied.previous {
         Some((before, copy)) => (before.snapshot.clone(), copy.snapshot.clone()),
         None => (Snapshot::default(), Snapshot::default()),
@@ -285,7 +278,7 @@ fn stored<'a>(
     let stored = StoredTree {
         root: copied.original.snapshot.root,
         exclude: copied.exclude.clone(),
-        new_reader: Box::new(new_reader),
+        reader,
         new_known: Box::new(new_known),
     };
     let stage = StoredStage::new(stored, config, progress, counts.clone());
@@ -365,7 +358,7 @@ fn cursor(
     snapshot: &Snapshot,
     recheck_seconds: u64,
 ) -> ParentCursor {
-    let reader = ChunkReader::new(repository, listing.clone(), PARENT_CACHE_BYTES);
+    let reader = ChunkReader::new(repository, listing.clone());
     let presence = ChunkPresence::new(repository.store.clone(), listing.clone(), shared.clone());
     ParentCursor::new(reader, presence, snapshot, recheck_seconds)
 }

@@ -7,12 +7,10 @@
 //! - Models are recognised and hoisted as Read does it.
 //! - A file whose content is lost in the source is reported, counted and left out.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -39,9 +37,8 @@ use crate::model::{
 };
 use crate::pipeline::{Emit, Source};
 use crate::repo::naming::shown_path;
-use crate::repo::reader::{ChunkReader, RecipeWalk, at_least_one};
+use crate::repo::read::{ChunkReader, Reader, RecipeWalk, at_least_one};
 use crate::repo::recipe::ContentReference;
-use crate::repo::stored_file::{self, StoredFile};
 use crate::repo::tree::{FileIdentity, HoleMap, Node, NodeKind, TreeCursor};
 use crate::types::Fingerprint;
 
@@ -63,10 +60,17 @@ pub struct StoredTree {
     pub root: Option<ContentReference>,
     /// Entries to leave out.
     pub exclude: Patterns,
-    /// Makes a reader of the repository that has the tree.
-    pub new_reader: Box<dyn Fn() -> ChunkReader + Send>,
+    /// Reads the repository that has the tree.
+    pub reader: Reader,
     /// What the target has, at the root of the tree.
     pub new_known: Box<dyn Fn() -> KnownFiles + Send>,
+}
+
+impl StoredTree {
+    /// The first `count` bytes of a file.
+    fn head(&self, file: &Node, count: usize) -> Result<Vec<u8>> {
+        file.content.map_or(Ok(Vec::new()), |content| self.reader.content(content).head(count))
+    }
 }
 
 /// The stage.
@@ -90,7 +94,7 @@ impl<'a> StoredStage<'a> {
     /// Reads `stored`.
     pub fn new(stored: StoredTree, config: &Config, progress: &'a Progress, counts: Arc<ReadCounts>) -> Self {
         StoredStage {
-            reader: (stored.new_reader)(),
+            reader: stored.reader.chunks(),
             equal: EqualDirectories::new(stored.exclude.is_by_name()),
             stored,
             batch_bytes: config.pipeline.batch_bytes.0,
@@ -384,13 +388,13 @@ impl<'a> StoredStage<'a> {
         if node.size < MODEL_BYTES_MIN {
             return None;
         }
-        let head = stored_file::head(&mut self.reader, node.content, HEAD_BYTES).ok()?;
+        let file = self.stored.reader.file(node.content, node.size).ok()?;
+        let head = file.head(HEAD_BYTES).ok()?;
         if !may_be_model(&self.model, node.size, &head) {
             return None;
         }
         let cards = self.cards(listing);
-        let reader = Rc::new(RefCell::new(std::mem::replace(&mut self.reader, (self.stored.new_reader)())));
-        let file = StoredFile::open(reader.clone(), node.content, node.size).ok()?;
+        let has_holes = file.has_holes().ok()?;
         let card = |card: &Path| {
             let is_beside = card.parent() == path.parent();
             card.file_name().filter(|_| is_beside).and_then(|name| cards.get(name.as_bytes()).cloned())
@@ -399,16 +403,11 @@ impl<'a> StoredStage<'a> {
             bytes: &file,
             len: node.size,
             path,
-            has_holes: &|| file.has_holes(),
+            has_holes: &|| has_holes,
             names: &|| names(path, &card),
         };
         let previous_version = previous_version.and_then(ContentReference::fingerprint);
-        let model = model_content(&content, &self.model, previous_version, reporting);
-        drop(file);
-        if let Ok(reader) = Rc::try_unwrap(reader) {
-            self.reader = reader.into_inner();
-        }
-        model.ok().flatten()
+        model_content(&content, &self.model, previous_version, reporting).ok().flatten()
     }
 
     /// The cards and configurations of models in a directory, by name.
@@ -418,7 +417,7 @@ impl<'a> StoredStage<'a> {
             let is_card = |name: &str| name.as_bytes() == node.name;
             if node.kind == NodeKind::File
                 && (is_card(CARD) || CONFIGURATIONS.into_iter().any(is_card))
-                && let Ok(bytes) = stored_file::head(&mut self.reader, node.content, CARD_BYTES_MAX as usize)
+                && let Ok(bytes) = self.stored.head(&node, CARD_BYTES_MAX as usize)
             {
                 cards.insert(node.name, bytes);
             }

@@ -32,7 +32,7 @@ use crate::filesystem::{Capturer, Event, Exclusion, FileRange, SourceFile, Walke
 use crate::metrics::Progress;
 use crate::model::{DefectReporting, HoistCandidate, ModelFile, ModelRecord, model_file, storing_order};
 use crate::pipeline::{Emit, Source};
-use crate::repo::reader::at_least_one;
+use crate::repo::read::at_least_one;
 use crate::repo::recipe::ContentReference;
 use crate::repo::tree::{FileIdentity, FileState, HoleMap, Node, NodeKind};
 

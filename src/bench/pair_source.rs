@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::format::Tensor;
 use crate::inspect::distance::OpenModel;
 use crate::kernel::elements;
-use crate::repo::stored_file::{fill, unwrapped};
+use crate::read_at::{fill, unwrapped};
 
 /// A pair of models, as a configuration describes it: a set and the other keys below.
 #[derive(Debug, Clone, Deserialize)]

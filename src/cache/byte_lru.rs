@@ -52,6 +52,20 @@ impl<K: Hash + Eq, V> ByteLru<K, V> {
         }
     }
 
+    /// Removes all values whose keys `keep` refuses.
+    pub fn retain(&mut self, mut keep: impl FnMut(&K) -> bool)
+    where
+        K: Clone,
+    {
+        let refused: Vec<K> = self.values.iter().map(|(key, _)| key).filter(|key| !keep(key)).cloned().collect();
+        refused.iter().for_each(|key| self.remove(key));
+    }
+
+    /// The limit, bytes.
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
     /// Sets the limit to `bytes_max` bytes, and evicts what exceeds it.
     pub fn limit(&mut self, bytes_max: usize) {
         self.bytes_max = bytes_max;

@@ -18,7 +18,7 @@ use crate::repo::tree::NodeKind;
 pub fn run(session: &Session, arguments: &CatArguments) -> Result<Exit> {
     let repository = location::open(session)?;
     let (named, path) = choice::entry(&repository, &arguments.file, &arguments.filter)?;
-    let mut dump = Dump::new(&repository, &session.stop)?;
+    let dump = Dump::new(&repository, &session.stop)?;
     let file = dump.entry(&named, path.as_deref())?.filter(|node| node.kind == NodeKind::File);
     let Some(file) = file else {
         let name = arguments.file.display();

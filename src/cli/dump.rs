@@ -26,13 +26,13 @@ use crate::store::sync_name;
 pub fn run(session: &Session, arguments: &DumpArguments) -> Result<Exit> {
     let repository = location::open(session)?;
     let (named, path) = choice::entry(&repository, &arguments.entry, &arguments.filter)?;
-    let mut dump = Dump::new(&repository, &session.stop)?;
+    let dump = Dump::new(&repository, &session.stop)?;
     let dumped = match &arguments.output {
-        Some(output) => to_file(&mut dump, &named, path.as_deref(), output),
+        Some(output) => to_file(&dump, &named, path.as_deref(), output),
         None => {
             let mut report = DumpReport::default();
             let printed = print(|out| {
-                report = write(&mut dump, &named, path.as_deref(), out, failed, is_terminal())?;
+                report = write(&dump, &named, path.as_deref(), out, failed, is_terminal())?;
                 Ok(())
             });
             printed.map(|()| report)
@@ -53,7 +53,7 @@ pub fn run(session: &Session, arguments: &DumpArguments) -> Result<Exit> {
     Ok(Exit::of_unreadable(report.damaged + report.newer, report.newer))
 }
 
-fn to_file(dump: &mut Dump<'_>, named: &NamedSnapshot, path: Option<&Path>, output: &Path) -> Result<DumpReport> {
+fn to_file(dump: &Dump<'_>, named: &NamedSnapshot, path: Option<&Path>, output: &Path) -> Result<DumpReport> {
     // The system takes away what the user's umask says.
     let mode = dump.entry(named, path)?.map_or(ARCHIVE_MODE, |node| dumped_mode(&node));
     let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(output);
@@ -71,7 +71,7 @@ fn to_file(dump: &mut Dump<'_>, named: &NamedSnapshot, path: Option<&Path>, outp
 }
 
 fn write(
-    dump: &mut Dump<'_>,
+    dump: &Dump<'_>,
     named: &NamedSnapshot,
     path: Option<&Path>,
     out: &mut dyn Write,

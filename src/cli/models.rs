@@ -23,11 +23,8 @@ use crate::model::BaseModel;
 use crate::repo::Repository;
 use crate::repo::index::ContainerListing;
 use crate::repo::naming::{LATEST, SnapshotFilter};
-use crate::repo::reader::ChunkReader;
+use crate::repo::read::ChunkReader;
 use crate::repo::snapshot::NamedSnapshot;
-
-/// Cache of decoded frames that hold listings, bytes.
-const CACHE_BYTES: usize = 4 << 20;
 
 /// A model as JSON. Path bytes that are not UTF-8 are replaced, and the original bytes follow in hex.
 #[derive(Debug, Serialize)]
@@ -121,7 +118,7 @@ pub fn chosen(repository: &Repository, choice: &SnapshotChoice) -> Result<Chosen
 /// The path as the snapshot has it.
 fn existing(repository: &Repository, named: &NamedSnapshot, path: &Path) -> Result<PathBuf> {
     let listing = Arc::new(ContainerListing::take(&repository.store)?);
-    let mut reader = ChunkReader::new(repository, listing, CACHE_BYTES);
+    let mut reader = ChunkReader::new(repository, listing);
     find(&mut reader, named, path).map(|(path, _)| path)
 }
 

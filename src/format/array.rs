@@ -5,10 +5,11 @@
 
 use std::io;
 
-use super::read::{FormatError, ReadAt, Window};
+use super::read::{FormatError, Window};
 use super::tensor::value_count;
 use super::value_type::ValueType;
 use super::{FORMATS, Format, HEAD_BYTES};
+use crate::read_at::ReadAt;
 
 /// An array of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::samples_tests::*;
 use super::*;
+use crate::read_at::ReadAt;
 
 /// Why the bytes are defective.
 fn reason(bytes: &[u8]) -> String {

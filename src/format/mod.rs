@@ -32,7 +32,7 @@ mod samples_tests;
 
 pub use array::{Array, ArrayListing, ListedArray, list_arrays};
 pub use dtype::Dtype;
-pub use read::{FormatError, ReadAt, Window};
+pub use read::{FormatError, Window};
 pub use recognise::{has_model_extension, may_be_model, recognise, unsupported};
 pub use tensor::{Recognised, Recognition, Tensor};
 pub use value_type::ValueType;

@@ -1,45 +1,12 @@
-//! Reading at offsets. [`ReadAt`] is the source, [`Window`] bounds every read, and [`WindowReader`] reads in order
-//! through a buffer.
+//! Reading at offsets. [`Window`] bounds every read of a [`ReadAt`], and [`WindowReader`] reads in order through a
+//! buffer.
 
-use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::FileExt;
+
+use crate::read_at::ReadAt;
 
 /// Bytes that a [`WindowReader`] reads at once.
 const BUFFER_BYTES: u64 = 64 << 10;
-
-/// Random access to the bytes of a file.
-pub trait ReadAt {
-    /// Reads into `space` from byte `offset`. Returns the number of bytes read, 0 only at the end.
-    fn read_at(&self, offset: u64, space: &mut [u8]) -> io::Result<usize>;
-}
-
-impl ReadAt for File {
-    fn read_at(&self, offset: u64, space: &mut [u8]) -> io::Result<usize> {
-        FileExt::read_at(self, space, offset)
-    }
-}
-
-impl ReadAt for [u8] {
-    fn read_at(&self, offset: u64, space: &mut [u8]) -> io::Result<usize> {
-        let rest = usize::try_from(offset).ok().and_then(|offset| self.get(offset..)).unwrap_or_default();
-        let count = rest.len().min(space.len());
-        space[..count].copy_from_slice(&rest[..count]);
-        Ok(count)
-    }
-}
-
-impl ReadAt for Vec<u8> {
-    fn read_at(&self, offset: u64, space: &mut [u8]) -> io::Result<usize> {
-        self.as_slice().read_at(offset, space)
-    }
-}
-
-impl<T: ReadAt + ?Sized> ReadAt for &T {
-    fn read_at(&self, offset: u64, space: &mut [u8]) -> io::Result<usize> {
-        (**self).read_at(offset, space)
-    }
-}
 
 /// Why the tensors of a file cannot be found.
 #[derive(Debug)]

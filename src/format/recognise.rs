@@ -2,9 +2,10 @@
 
 use std::io;
 
-use super::read::{FormatError, ReadAt, Window};
+use super::read::{FormatError, Window};
 use super::tensor::Recognition;
 use super::{FORMATS, Format, HEAD_BYTES};
+use crate::read_at::ReadAt;
 
 /// A test of the first bytes of a file.
 type HeadTest = fn(&[u8]) -> bool;

@@ -17,14 +17,12 @@ use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::index::ContainerListing;
 use crate::repo::naming::shown_path;
-use crate::repo::reader::ChunkReader;
+use crate::repo::read::ChunkReader;
 use crate::repo::recipe::{ContentReference, decode_recipe};
 use crate::repo::snapshot::{NamedSnapshot, explain_loss};
 use crate::repo::tree::{Node, NodeKind};
 use crate::types::Fingerprint;
 
-/// Cache of decoded frames that hold listings and recipes, bytes.
-const CACHE_BYTES: usize = 16 << 20;
 /// References of a changed file that are compared. The bytes of the others count as changed.
 const REFERENCES_MAX: usize = 1 << 20;
 
@@ -110,9 +108,9 @@ pub fn diff(
     visit: &mut dyn FnMut(ChangedEntry<'_>) -> Result<()>,
 ) -> Result<DiffSummary> {
     let listing = Arc::new(ContainerListing::take(&repository.store)?);
-    let mut reader = ChunkReader::new(repository, listing.clone(), CACHE_BYTES);
+    let mut reader = ChunkReader::new(repository, listing.clone());
     // Recipes of changed files are read while the walk is in progress.
-    let recipes = ChunkReader::new(repository, listing, CACHE_BYTES);
+    let recipes = ChunkReader::new(repository, listing);
     let ids = sides.map(|side| &side.snapshot.id);
     let [first, second] = [side(&mut reader, sides[0])?, side(&mut reader, sides[1])?];
     let mut visitor = DiffVisitor { recipes, stop, visit, summary: DiffSummary::default() };

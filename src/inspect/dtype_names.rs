@@ -7,7 +7,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io;
 
-use crate::format::{Dtype, ListedArray, ReadAt, Tensor, list_arrays};
+use crate::format::{Dtype, ListedArray, Tensor, list_arrays};
+use crate::read_at::ReadAt;
 
 /// Type names of the tensors of a file.
 #[derive(Debug, Default)]

@@ -16,7 +16,6 @@ use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::list::{find, walk};
@@ -24,19 +23,11 @@ use super::tar_header::{BLOCK_BYTES, TarEntry, TarKind, write_header, write_padd
 use crate::error::{Error, Result};
 use crate::filesystem::damaged_name;
 use crate::repo::Repository;
-use crate::repo::content::{ContentMap, LocatedRange, write_zeros};
-use crate::repo::index::ContainerListing;
-use crate::repo::reader::ChunkReader;
+use crate::repo::read::{Reader, write_zeros};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::NamedSnapshot;
 use crate::repo::tree::{Node, NodeKind, TreeCursor};
 
-/// Cache of decoded frames that hold listings, bytes.
-const LISTING_BYTES: usize = 16 << 20;
-/// Cache of decoded frames that hold file content and recipes, bytes.
-const CACHE_BYTES: usize = 64 << 20;
-/// Cache of decoded recipes, bytes.
-const RECIPE_BYTES: usize = 8 << 20;
 /// Bytes of paths of files with several names that are remembered.
 const LINK_BYTES_MAX: usize = 32 << 20;
 /// Ranges of data of a sparse file. A file with more is written with its zeros.
@@ -81,14 +72,7 @@ pub struct DumpReport {
 
 /// Reads files and trees out of one repository.
 pub struct Dump<'a> {
-    listings: ChunkReader,
-    files: FileBytes<'a>,
-}
-
-/// Reads files.
-struct FileBytes<'a> {
-    reader: ChunkReader,
-    map: ContentMap,
+    reader: Reader,
     stop: &'a AtomicBool,
 }
 
@@ -98,32 +82,31 @@ impl<'a> Dump<'a> {
     /// # Errors
     /// Fails if the repository cannot be listed.
     pub fn new(repository: &Repository, stop: &'a AtomicBool) -> Result<Self> {
-        let listing = Arc::new(ContainerListing::take(&repository.store)?);
-        let listings = ChunkReader::new(repository, listing.clone(), LISTING_BYTES);
-        let reader = ChunkReader::new(repository, listing, CACHE_BYTES);
-        Ok(Dump { listings, files: FileBytes { reader, map: ContentMap::new(RECIPE_BYTES), stop } })
+        Ok(Dump { reader: Reader::open(repository)?, stop })
     }
 
     /// The entry at `path`; `None` for the root of the snapshot.
     ///
     /// # Errors
     /// [`Error::NoSuchPath`], or if a listing cannot be read.
-    pub fn entry(&mut self, snapshot: &NamedSnapshot, path: Option<&Path>) -> Result<Option<Node>> {
-        path.map_or(Ok(None), |path| Ok(find(&mut self.listings, snapshot, path)?.1))
+    pub fn entry(&self, snapshot: &NamedSnapshot, path: Option<&Path>) -> Result<Option<Node>> {
+        path.map_or(Ok(None), |path| self.reader.lend(|reader| Ok(find(reader, snapshot, path)?.1)))
     }
 
     /// Passes the bytes `from` to `to` (exclusive) of a file to `write`.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if the content has another length than the file. Those of reading and of `write`.
-    pub fn file(&mut self, file: &Node, range: (u64, u64), write: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    pub fn file(&self, file: &Node, range: (u64, u64), write: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let len = file.content.map_or(0, |content| content.content_len());
         if len != file.size {
             let name = String::from_utf8_lossy(&file.name).into_owned();
             return Err(Error::corrupt(name, 0, format!("{} bytes", file.size), format!("content of {len} bytes")));
         }
-        let Some(content) = file.content else { return Ok(()) };
-        self.files.copy(content, range, write)
+        self.reader.file(file.content, len)?.copy(range, &mut |bytes| {
+            check_stop(self.stop)?;
+            write(bytes)
+        })
     }
 
     /// Writes the tree at `path` of a snapshot as an archive. Names in it start with the last component of `path`.
@@ -131,7 +114,7 @@ impl<'a> Dump<'a> {
     /// # Errors
     /// [`Error::NoSuchPath`], or if a listing above `path` cannot be read; `failed` of an error of `out`.
     pub fn archive(
-        &mut self,
+        &self,
         snapshot: &NamedSnapshot,
         path: Option<&Path>,
         out: &mut dyn Write,
@@ -140,14 +123,16 @@ impl<'a> Dump<'a> {
         let prefix = match path {
             None => PathBuf::new(),
             Some(path) => {
-                find(&mut self.listings, snapshot, path)?.0.parent().map(Path::to_path_buf).unwrap_or_default()
+                let full = self.reader.lend(|reader| Ok(find(reader, snapshot, path)?.0))?;
+                full.parent().map(Path::to_path_buf).unwrap_or_default()
             }
         };
-        let (files, report) = (&mut self.files, DumpReport::default());
-        let (links, damaged) = (HashMap::new(), DamagedNames::default());
-        let mut archive = Archive { files, out, failed, snapshot, prefix, links, link_bytes: 0, damaged, report };
+        let Dump { reader, stop } = self;
+        let (report, links, damaged) = (DumpReport::default(), HashMap::new(), DamagedNames::default());
+        let mut archive =
+            Archive { reader, stop, out, failed, snapshot, prefix, links, link_bytes: 0, damaged, report };
         let unread =
-            walk(&mut self.listings, snapshot, path, &mut |path, node| archive.entry(path, node).map(|()| true))?;
+            walk(&mut reader.chunks(), snapshot, path, &mut |path, node| archive.entry(path, node).map(|()| true))?;
         archive.report.damaged += unread.count - unread.newer;
         archive.report.newer += unread.newer;
         archive.write(&[0; END_BYTES])?;
@@ -155,61 +140,14 @@ impl<'a> Dump<'a> {
     }
 }
 
-impl FileBytes<'_> {
-    fn check_stop(&self) -> Result<()> {
-        if self.stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
-    }
-
-    fn copy(
-        &mut self,
-        content: ContentReference,
-        range: (u64, u64),
-        write: &mut dyn FnMut(&[u8]) -> Result<()>,
-    ) -> Result<()> {
-        let stop = self.stop;
-        self.map.copy_range(&mut self.reader, content, range, &mut |bytes| {
-            if stop.load(Ordering::Relaxed) {
-                return Err(Error::Interrupted);
-            }
-            write(bytes)
-        })
-    }
-
-    fn locate(&mut self, content: ContentReference, offset: u64) -> Result<Option<LocatedRange>> {
-        self.map.locate(&mut self.reader, content, offset)
-    }
-
-    /// The ranges of a content that are no holes. `None` if there are too many, or if a recipe cannot be read.
-    fn data_ranges(&mut self, content: ContentReference) -> Result<Option<Vec<(u64, u64)>>> {
-        let mut ranges: Vec<(u64, u64)> = Vec::new();
-        let mut offset = 0;
-        loop {
-            let range = match self.locate(content, offset) {
-                Ok(Some(range)) => range,
-                Ok(None) => return Ok(Some(ranges)),
-                Err(error) if error.is_unreadable() => return Ok(None),
-                Err(error) => return Err(error),
-            };
-            self.check_stop()?;
-            offset = range.end();
-            if range.chunk.is_none() {
-                continue;
-            }
-            if let Some((_, end)) = ranges.last_mut().filter(|(_, end)| *end == range.start) {
-                *end = offset;
-                continue;
-            }
-            if ranges.len() == DATA_RANGES_MAX {
-                return Ok(None);
-            }
-            ranges.push((range.start, offset));
-        }
-    }
+fn check_stop(stop: &AtomicBool) -> Result<()> {
+    if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
 }
 
 /// An archive that is being written.
-struct Archive<'a, 'b> {
-    files: &'a mut FileBytes<'b>,
+struct Archive<'a> {
+    reader: &'a Reader,
+    stop: &'a AtomicBool,
     out: &'a mut dyn Write,
     failed: fn(io::Error) -> Error,
     snapshot: &'a NamedSnapshot,
@@ -239,13 +177,13 @@ struct DamagedNames {
     taken: HashSet<Vec<u8>>,
 }
 
-impl Archive<'_, '_> {
+impl Archive<'_> {
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.out.write_all(bytes).map_err(self.failed)
     }
 
     fn entry(&mut self, path: &Path, node: &Node) -> Result<()> {
-        self.files.check_stop()?;
+        check_stop(self.stop)?;
         let full = path;
         let path = path.strip_prefix(&self.prefix).unwrap_or(path).as_os_str().as_bytes();
         if let Some(error) = node.unsupported() {
@@ -291,7 +229,7 @@ impl Archive<'_, '_> {
     fn damaged_path(&mut self, full: &Path) -> Result<Vec<u8>> {
         let (directory, name) = (full.parent().unwrap_or(Path::new("")), full.file_name().unwrap_or_default());
         if self.damaged.directory.as_deref() != Some(directory) {
-            let reader = &mut self.files.reader;
+            let reader = &mut self.reader.chunks();
             let node = find(reader, self.snapshot, directory)?.1;
             let mut cursor = TreeCursor::open(node.map_or(self.snapshot.snapshot.root, |node| node.content));
             self.damaged = DamagedNames { directory: Some(directory.into()), taken: HashSet::new() };
@@ -314,11 +252,33 @@ impl Archive<'_, '_> {
         Ok(path.strip_prefix(&self.prefix).unwrap_or(&path).as_os_str().as_bytes().to_vec())
     }
 
+    /// The ranges of a content that are no holes. `None` if there are too many, or if a recipe cannot be read.
+    fn data_ranges(&self, content: ContentReference) -> Result<Option<Vec<(u64, u64)>>> {
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        let mut are_too_many = false;
+        let visited = self.reader.content(content).visit_ranges(|range| {
+            check_stop(self.stop)?;
+            let count = ranges.len();
+            match ranges.last_mut() {
+                _ if range.chunk.is_none() => {}
+                Some((_, end)) if *end == range.start => *end = range.end(),
+                _ if count == DATA_RANGES_MAX => are_too_many = true,
+                _ => ranges.push((range.start, range.end())),
+            }
+            Ok(!are_too_many)
+        });
+        match visited {
+            Ok(()) => Ok(Some(ranges).filter(|_| !are_too_many)),
+            Err(error) if error.is_unreadable() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Why a content cannot be read now, if it cannot. Damage says more than what a newer version wrote.
     fn defect(&mut self, content: ContentReference, ranges: &[(u64, u64)]) -> Result<Option<Error>> {
-        let mut newer = None;
+        let (mut newer, file) = (None, self.reader.content(content));
         for range in ranges {
-            match self.files.copy(content, *range, &mut |_| Ok(())) {
+            match file.copy(*range, &mut |_| check_stop(self.stop)) {
                 Err(error) if error.is_newer() => newer = Some(error),
                 Err(error) if error.is_unreadable() => return Ok(Some(error)),
                 read => read?,
@@ -330,7 +290,7 @@ impl Archive<'_, '_> {
     /// Writes a file, which has this path in the archive if it is whole.
     fn content(&mut self, full: &Path, path: &[u8], node: &Node, content: ContentReference) -> Result<FirstName> {
         let size = content.content_len();
-        let ranges = if node.sparse { self.files.data_ranges(content)? } else { None };
+        let ranges = if node.sparse { self.data_ranges(content)? } else { None };
         let dense = [(0, size)];
         let (ranges, map) = match &ranges {
             // The map ends with an empty range at the end of the file, as GNU tar writes it.
@@ -375,10 +335,11 @@ impl Archive<'_, '_> {
         (start, end): (u64, u64),
         is_damaged: bool,
     ) -> Result<()> {
-        let mut offset = start;
+        let (mut offset, file) = (start, self.reader.content(content));
         while offset < end {
             let (out, failed) = (&mut *self.out, self.failed);
-            let copied = self.files.copy(content, (offset, end), &mut |bytes| {
+            let copied = file.copy((offset, end), &mut |bytes| {
+                check_stop(self.stop)?;
                 out.write_all(bytes).map_err(failed)?;
                 offset += bytes.len() as u64;
                 Ok(())
@@ -389,7 +350,7 @@ impl Archive<'_, '_> {
                 Err(error) if is_damaged && error.is_unreadable() => {
                     tracing::error!("{} at byte {offset}: {error}", path.escape_ascii());
                     // Without its recipe, the length of a chunk is unknown.
-                    let lost = self.files.locate(content, offset).ok().flatten().map_or(end, |range| range.end());
+                    let lost = file.locate(offset).ok().flatten().map_or(end, |range| range.end());
                     let lost = lost.clamp(offset + 1, end);
                     write_zeros(lost - offset, &mut |zeros| out_write(&mut *self.out, zeros, failed))?;
                     offset = lost;

@@ -20,14 +20,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::repo::Repository;
 use crate::repo::container::ContainerIndex;
 use crate::repo::index::{ContainerListing, read_container_index};
-use crate::repo::reader::ChunkReader;
+use crate::repo::read::ChunkReader;
 use crate::repo::recipe::{ContentReference, decode_recipe};
 use crate::repo::snapshot::{NamedSnapshot, forgotten, is_forgotten};
 use crate::repo::tree::{NodeKind, TreeCursor};
 use crate::types::{ContainerId, Fingerprint};
 
-/// Cache of decoded frames that hold listings and recipes, bytes.
-const CACHE_BYTES: usize = 32 << 20;
 /// Chunks whose owner is known.
 const CHUNKS_MAX: usize = 1 << 23;
 /// Listings and recipes whose owner is known. Others are walked again.
@@ -86,7 +84,7 @@ impl Owner {
 pub fn exclusive(repository: &Repository, snapshots: &[NamedSnapshot], stop: &AtomicBool) -> Result<ExclusiveReport> {
     let listing = Arc::new(ContainerListing::take(&repository.store)?);
     let mut marking = Marking {
-        reader: ChunkReader::new(repository, listing.clone(), CACHE_BYTES),
+        reader: ChunkReader::new(repository, listing.clone()),
         owners: ChunkSample::new(CHUNKS_MAX),
         visited: LruCache::new(VISITED_MAX),
         stop,

@@ -20,13 +20,11 @@ use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::index::ContainerListing;
 use crate::repo::naming::shown_path;
-use crate::repo::reader::{ChunkReader, at_least_one};
+use crate::repo::read::{ChunkReader, at_least_one};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::{NamedSnapshot, forgotten, is_forgotten};
 use crate::repo::tree::{Node, NodeKind, Timestamp};
 
-/// Cache of decoded frames that hold listings, bytes.
-const CACHE_BYTES: usize = 32 << 20;
 /// Directories without a match that are remembered.
 const BARREN_MAX: usize = 1 << 18;
 /// Entries that one series may look at. A few listings can describe a tree of any size.
@@ -129,7 +127,7 @@ pub fn find_entries(
     visit: &mut dyn FnMut(FoundEntry) -> Result<()>,
 ) -> Result<(u64, u64)> {
     let listing = Arc::new(ContainerListing::take(&repository.store)?);
-    let mut reader = ChunkReader::new(repository, listing, CACHE_BYTES);
+    let mut reader = ChunkReader::new(repository, listing);
     let mut series: BTreeMap<(&str, Vec<&[u8]>), Vec<usize>> = BTreeMap::new();
     for (at, named) in snapshots.iter().enumerate() {
         let paths = named.snapshot.paths.iter().map(|path| path.as_slice()).collect();

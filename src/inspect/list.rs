@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::index::ContainerListing;
 use crate::repo::naming::shown_path;
-use crate::repo::reader::{ChunkReader, at_least_one};
+use crate::repo::read::{ChunkReader, at_least_one};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::{NamedSnapshot, explain_loss, forgotten, is_forgotten};
 use crate::repo::tree::{Node, NodeKind, TreeCursor};
@@ -24,8 +24,6 @@ use crate::repo::tree::{Node, NodeKind, TreeCursor};
 /// Names that a snapshot begins with and that an error shows, at most.
 const ROOTS_SHOWN: usize = 4;
 
-/// Cache of decoded frames that hold listings, bytes.
-const CACHE_BYTES: usize = 16 << 20;
 /// Entries that one walk may find.
 const FOUND_MAX: usize = 1 << 20;
 /// Directories without what is looked for that are remembered.
@@ -77,7 +75,7 @@ pub fn list(
     visit: &mut dyn FnMut(&Path, &Node) -> Result<()>,
 ) -> Result<UnreadListings> {
     let listing = Arc::new(ContainerListing::take(&repository.store)?);
-    let mut reader = ChunkReader::new(repository, listing, CACHE_BYTES);
+    let mut reader = ChunkReader::new(repository, listing);
     let mut is_top = path.is_some();
     walk(&mut reader, snapshot, path, &mut |path, node| {
         visit(path, node)?;

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use crate::error::Result;
 use crate::format::card::hub_name;
 use crate::model::{BaseModel, CatalogueBlob, CatalogueEntry, ModelRecord};
-use crate::repo::reader::ChunkReader;
+use crate::repo::read::ChunkReader;
 use crate::store::Store;
 use crate::types::Fingerprint;
 

@@ -5,12 +5,9 @@
 //! 3. If several models have the same content, the first by path is the model, and the others are its copies.
 //! 4. Look up the names of bases and of family roots.
 
-use std::cell::RefCell;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
-use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::labels::{NamedModel, labels};
@@ -20,15 +17,12 @@ use super::shards::{ModelReaders, ModelShard, ShardGroup, pattern};
 use crate::error::{Error, Result};
 use crate::model::BaseModel;
 use crate::repo::Repository;
-use crate::repo::index::ContainerListing;
-use crate::repo::reader::ChunkReader;
+use crate::repo::read::{ChunkReader, Reader};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::NamedSnapshot;
 use crate::repo::tree::{Node, NodeKind};
 use crate::types::{Fingerprint, SnapshotId};
 
-/// Cache of decoded frames of each reader, bytes.
-const CACHE_BYTES: usize = 16 << 20;
 /// Maximum number of models from a model to the root of its family.
 pub const DEPTH_MAX: usize = 1 << 16;
 
@@ -82,11 +76,8 @@ pub struct FoundModels {
 /// # Errors
 /// Fails if a tree cannot be read, and with [`Error::Interrupted`] once `stop` is set.
 pub fn models(repository: &Repository, snapshots: &[NamedSnapshot], stop: &AtomicBool) -> Result<FoundModels> {
-    let listing = Arc::new(ContainerListing::take(&repository.store)?);
-    let mut readers = ModelReaders {
-        metadata: ChunkReader::new(repository, listing.clone(), CACHE_BYTES),
-        files: Rc::new(RefCell::new(ChunkReader::new(repository, listing, CACHE_BYTES))),
-    };
+    let files = Reader::open(repository)?;
+    let mut readers = ModelReaders { metadata: files.chunks(), files };
     let mut summaries = ModelSummaries::load(repository.store.as_ref())?;
     let mut groups: BTreeMap<(PathBuf, usize), ShardGroup> = BTreeMap::new();
     let mut seen = HashSet::new();

@@ -7,11 +7,8 @@
 //! 3. The rate counts tensors that both steps have under the same path and name. New tensors, such as the trees that a
 //!    boosted model adds, do not lower it.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
@@ -19,19 +16,13 @@ use serde::Serialize;
 use super::list::{Visit, walk_finding};
 use crate::error::{Error, Result};
 use crate::format::{HEAD_BYTES, Recognition, Tensor, may_be_model, recognise};
+use crate::read_at::unwrapped;
 use crate::repo::Repository;
-use crate::repo::content::ContentMap;
-use crate::repo::index::ContainerListing;
-use crate::repo::reader::ChunkReader;
+use crate::repo::read::{Reader, StoredFile};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::NamedSnapshot;
-use crate::repo::stored_file::{SharedReader, StoredFile, head, unwrapped};
 use crate::repo::tree::NodeKind;
 
-/// Cache of decoded frames, bytes.
-const CACHE_BYTES: usize = 64 << 20;
-/// Cache of decoded recipes, bytes.
-const RECIPE_BYTES: usize = 16 << 20;
 /// Tensors of one step that are compared.
 const TENSORS_MAX: usize = 1 << 20;
 /// Files of one step that are examined.
@@ -69,9 +60,7 @@ pub type TensorKey = (Vec<u8>, String);
 
 /// Compares the steps of one run, one after another.
 pub struct NoopSteps<'a> {
-    files: SharedReader,
-    listings: ChunkReader,
-    map: ContentMap,
+    reader: Reader,
     stop: &'a AtomicBool,
     previous: Option<StepTensors>,
     /// By tensor, over all steps so far.
@@ -97,11 +86,7 @@ impl<'a> NoopSteps<'a> {
     /// # Errors
     /// Fails if the repository cannot be listed.
     pub fn new(repository: &Repository, stop: &'a AtomicBool) -> Result<Self> {
-        let listing = Arc::new(ContainerListing::take(&repository.store)?);
-        let files = Rc::new(RefCell::new(ChunkReader::new(repository, listing.clone(), CACHE_BYTES)));
-        let listings = ChunkReader::new(repository, listing, CACHE_BYTES);
-        let map = ContentMap::new(RECIPE_BYTES);
-        Ok(NoopSteps { files, listings, map, stop, previous: None, tensors: BTreeMap::new() })
+        Ok(NoopSteps { reader: Reader::open(repository)?, stop, previous: None, tensors: BTreeMap::new() })
     }
 
     /// Compares `snapshot` with the one of the previous call. The first has nothing to compare with.
@@ -133,7 +118,7 @@ impl<'a> NoopSteps<'a> {
     /// The tensors of a snapshot.
     fn step(&mut self, snapshot: &NamedSnapshot, previous: Option<&StepTensors>) -> Result<StepTensors> {
         let mut files = Vec::new();
-        walk_finding(&mut self.listings, snapshot, None, &mut |path, node| {
+        walk_finding(&mut self.reader.chunks(), snapshot, None, &mut |path, node| {
             if node.kind == NodeKind::File
                 && let Some(content) = node.content
                 && files.len() < FILES_MAX
@@ -164,11 +149,11 @@ impl<'a> NoopSteps<'a> {
     }
 
     /// Adds the tensors of a file, if it is a model.
-    fn file(&mut self, path: &Path, content: ContentReference, size: u64, tensors: &mut StepTensors) -> Result<()> {
-        if !may_be_model(&head(&mut self.files.borrow_mut(), Some(content), HEAD_BYTES)?) {
+    fn file(&self, path: &Path, content: ContentReference, size: u64, tensors: &mut StepTensors) -> Result<()> {
+        if !may_be_model(&self.reader.content(content).head(HEAD_BYTES)?) {
             return Ok(());
         }
-        let file = StoredFile::open(self.files.clone(), Some(content), size)?;
+        let file = self.reader.file(Some(content), size)?;
         let Recognition::Model(model) = recognise(&file, size).map_err(|error| unwrapped(error, path))? else {
             return Ok(());
         };
@@ -178,28 +163,11 @@ impl<'a> NoopSteps<'a> {
                 break;
             }
             let key = (path.as_os_str().as_encoded_bytes().to_vec(), tensor.name.clone());
-            let chunks = self.chunks(content, tensor)?;
+            let chunks = tensor_chunks(&file, tensor)?;
             let Tensor { offset, len, .. } = *tensor;
             tensors.insert(key, StoredTensor { content, offset, len, chunks });
         }
         Ok(())
-    }
-
-    /// Hashes of the lengths and of the fingerprints of a tensor's chunks. `None` unless it consists of whole chunks.
-    fn chunks(&mut self, content: ContentReference, tensor: &Tensor) -> Result<Option<(blake3::Hash, blake3::Hash)>> {
-        let (mut lengths, mut fingerprints) = (blake3::Hasher::new(), blake3::Hasher::new());
-        let (mut offset, end) = (tensor.offset, tensor.offset.saturating_add(tensor.len));
-        while offset < end {
-            let found = self.map.locate(&mut self.files.borrow_mut(), content, offset)?;
-            let Some(range) = found.filter(|range| range.start == offset && range.end() <= end) else {
-                return Ok(None);
-            };
-            let Some(fingerprint) = range.chunk else { return Ok(None) };
-            lengths.update(&range.len.to_le_bytes());
-            fingerprints.update(&fingerprint.0);
-            offset = range.end();
-        }
-        Ok(Some((lengths.finalize(), fingerprints.finalize())))
     }
 
     fn is_identical(&mut self, before: &StoredTensor, after: &StoredTensor) -> Result<bool> {
@@ -217,7 +185,7 @@ impl<'a> NoopSteps<'a> {
     fn hash(&mut self, tensor: &StoredTensor) -> Result<blake3::Hash> {
         let mut hasher = blake3::Hasher::new();
         let (range, stop) = ((tensor.offset, tensor.offset.saturating_add(tensor.len)), self.stop);
-        self.map.copy_range(&mut self.files.borrow_mut(), tensor.content, range, &mut |bytes| {
+        self.reader.content(tensor.content).copy(range, &mut |bytes| {
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::Interrupted);
             }
@@ -226,4 +194,21 @@ impl<'a> NoopSteps<'a> {
         })?;
         Ok(hasher.finalize())
     }
+}
+
+/// Hashes of the lengths and of the fingerprints of a tensor's chunks. `None` unless it consists of whole chunks.
+fn tensor_chunks(file: &StoredFile, tensor: &Tensor) -> Result<Option<(blake3::Hash, blake3::Hash)>> {
+    let (mut lengths, mut fingerprints) = (blake3::Hasher::new(), blake3::Hasher::new());
+    let (mut offset, end) = (tensor.offset, tensor.offset.saturating_add(tensor.len));
+    while offset < end {
+        let found = file.locate(offset)?;
+        let Some(range) = found.filter(|range| range.start == offset && range.end() <= end) else {
+            return Ok(None);
+        };
+        let Some(fingerprint) = range.chunk else { return Ok(None) };
+        lengths.update(&range.len.to_le_bytes());
+        fingerprints.update(&fingerprint.0);
+        offset = range.end();
+    }
+    Ok(Some((lengths.finalize(), fingerprints.finalize())))
 }

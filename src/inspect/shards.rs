@@ -17,10 +17,10 @@ use super::models::{DEPTH_MAX, ModelReport};
 use crate::error::{Error, Result};
 use crate::format::{Dtype, ListedArray, list_arrays};
 use crate::model::BaseModel;
+use crate::read_at::unwrapped;
 use crate::repo::container::blob_name;
-use crate::repo::reader::{ChunkReader, RecipeWalk};
+use crate::repo::read::{ChunkReader, Reader, RecipeWalk};
 use crate::repo::recipe::ContentReference;
-use crate::repo::stored_file::{SharedReader, StoredFile, unwrapped};
 use crate::types::{Fingerprint, SnapshotId};
 
 /// What a report of models reads through.
@@ -28,7 +28,7 @@ pub(super) struct ModelReaders {
     /// Listings, recipes and records.
     pub metadata: ChunkReader,
     /// Model files.
-    pub files: SharedReader,
+    pub files: Reader,
 }
 
 /// A model file of a snapshot.
@@ -109,7 +109,7 @@ impl ShardGroup {
     }
 
     /// The name that the files give to `dtype`; of several names, the one of most bytes. Damaged files are skipped.
-    fn dtype_name(&self, dtype: Dtype, reader: &SharedReader) -> Result<Cow<'static, str>> {
+    fn dtype_name(&self, dtype: Dtype, reader: &Reader) -> Result<Cow<'static, str>> {
         let is_ambiguous = matches!(dtype, Dtype::Int64 | Dtype::Int32 | Dtype::Int16 | Dtype::Int8 | Dtype::Float8);
         let mut totals: BTreeMap<Cow<'static, str>, u64> = BTreeMap::new();
         let mut add = |name, bytes| {
@@ -132,8 +132,8 @@ impl ShardGroup {
 
 impl ModelShard {
     /// The names that the file gives to `dtype`, each with the bytes of its tensors.
-    fn dtype_names(&self, dtype: Dtype, reader: &SharedReader) -> Result<BTreeMap<Cow<'static, str>, u64>> {
-        let file = StoredFile::open(reader.clone(), Some(self.content), self.size)?;
+    fn dtype_names(&self, dtype: Dtype, reader: &Reader) -> Result<BTreeMap<Cow<'static, str>, u64>> {
+        let file = reader.file(Some(self.content), self.size)?;
         let mut names: BTreeMap<Cow<'static, str>, u64> = BTreeMap::new();
         let listed = list_arrays(&file, self.size, &mut |listed| {
             if let ListedArray::Array(array) = listed

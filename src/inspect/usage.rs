@@ -22,13 +22,11 @@ use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::index::ContainerListing;
 use crate::repo::naming::shown_path;
-use crate::repo::reader::{ChunkReader, RecipeWalk};
+use crate::repo::read::{ChunkReader, RecipeWalk};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::{NamedSnapshot, forgotten, is_forgotten};
 use crate::repo::tree::{Node, NodeKind, TreeCursor};
 
-/// Cache of decoded frames that hold listings and recipes, bytes.
-const CACHE_BYTES: usize = 16 << 20;
 /// Cache of what directories add, bytes.
 const KNOWN_BYTES: usize = 32 << 20;
 /// Distinct chunks that are known; beyond that the result is an estimate from a sample.
@@ -183,8 +181,8 @@ struct UsageWalk<'a> {
 impl<'a> UsageWalk<'a> {
     fn new(repository: &Repository, stop: &'a AtomicBool) -> Result<Self> {
         let listing = Arc::new(ContainerListing::take(&repository.store)?);
-        let listings = ChunkReader::new(repository, listing.clone(), CACHE_BYTES);
-        let reader = ChunkReader::new(repository, listing, CACHE_BYTES);
+        let listings = ChunkReader::new(repository, listing.clone());
+        let reader = ChunkReader::new(repository, listing);
         let chunks = ChunkSample::new(CHUNKS_MAX);
         let count = UsageCount { reader, stop, chunks, kinds: Vec::new(), numbers: BTreeMap::new(), host: 0 };
         Ok(UsageWalk { listings, known: ByteLru::new(KNOWN_BYTES), count })

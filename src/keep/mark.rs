@@ -21,7 +21,7 @@ use crate::model::CatalogueBlob;
 use crate::repo::Repository;
 use crate::repo::container::{Base, Operation, blob_name};
 use crate::repo::index::{ContainerListing, LocatedEntry};
-use crate::repo::reader::ChunkReader;
+use crate::repo::read::ChunkReader;
 use crate::repo::recipe::{ContentReference, decode_recipe};
 use crate::repo::snapshot::NamedSnapshot;
 use crate::repo::tree::{Node, NodeReader};
@@ -68,7 +68,7 @@ impl<'a> Marker<'a> {
         all: Arc<ContainerListing>,
         stop: &'a AtomicBool,
     ) -> Self {
-        let reader = |listing| ChunkReader::new(repository, listing, FRAME_BYTES_MAX);
+        let reader = |listing| ChunkReader::with_cache(repository, listing, FRAME_BYTES_MAX);
         // A quarantined copy does not count.
         let has_candidates = all.containers.len() != retained.containers.len();
         Marker {

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use crate::config::ModelConfig;
 use crate::error::{Error, Result};
 use crate::filesystem::{FileRange, SourceFile};
-use crate::format::{self, ReadAt, Recognised, Recognition, Tensor, card};
+use crate::format::{self, Recognised, Recognition, Tensor, card};
 use crate::model::{ModelRecord, TensorRecord, sample};
+use crate::read_at::ReadAt;
 use crate::types::Fingerprint;
 
 /// Files below this size are not models.

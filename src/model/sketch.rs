@@ -9,8 +9,9 @@
 
 use std::io;
 
-use crate::format::{Dtype, ReadAt, Tensor};
+use crate::format::{Dtype, Tensor};
 use crate::kernel::elements::{bf16, fp16};
+use crate::read_at::ReadAt;
 
 /// Values of a group. A group of a quantised tensor is one block.
 const GROUP_VALUES: u64 = 16;

@@ -2,7 +2,7 @@
 //!
 //! 1. An inode is found by the names from the root to it. The nodes on the way are cached.
 //! 2. A look-up goes on where the last one in that directory ended, because drivers look up in the order of a listing.
-//! 3. Listings and look-ups share one reader, file bytes have another, so neither waits for the other.
+//! 3. Listings and look-ups share one chunk reader. Each read of file bytes has its own, so none waits for another.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -18,16 +18,11 @@ use super::{FileEntry, ListedEntry, ROOT, ReadOnlyFiles};
 use crate::cache::ByteLru;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
-use crate::repo::index::ContainerListing;
-use crate::repo::reader::{ChunkReader, at_least_one};
+use crate::repo::read::{ChunkReader, Reader, at_least_one};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::NamedSnapshot;
 use crate::repo::tree::{Node, NodeKind, TreeCursor};
 
-/// Cache of decoded frames that hold listings, bytes.
-const LISTING_BYTES: usize = 32 << 20;
-/// Cache of decoded frames that hold file bytes and recipes, bytes.
-const CACHE_BYTES: usize = 64 << 20;
 /// Memory for nodes.
 const NODE_BYTES_MAX: usize = 32 << 20;
 /// Directories in which look-ups go on where they ended.
@@ -84,16 +79,16 @@ impl SnapshotFiles {
     /// # Errors
     /// Fails if the repository cannot be listed, or if no thread can be started.
     pub fn new(repository: &Repository, snapshots: Vec<NamedSnapshot>) -> Result<Self> {
-        let listing = Arc::new(ContainerListing::take(&repository.store)?);
-        let bytes = ReadFiles::new(ChunkReader::new(repository, listing.clone(), CACHE_BYTES))?;
+        let reader = Reader::open(repository)?;
         let tree = TreeState {
-            reader: ChunkReader::new(repository, listing, LISTING_BYTES),
+            reader: reader.chunks(),
             inodes: HeldInodes::default(),
             nodes: ByteLru::new(NODE_BYTES_MAX),
             scans: LruCache::new(at_least_one(SCANS_MAX)),
             listings: HashMap::new(),
             next_handle: 1,
         };
+        let bytes = ReadFiles::new(reader)?;
         Ok(SnapshotFiles { top: top(&snapshots, repository.clock.now_ns()), snapshots, tree: Mutex::new(tree), bytes })
     }
 

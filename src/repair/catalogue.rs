@@ -9,11 +9,8 @@ use crate::model::{BLOB_ENTRIES_MAX, CatalogueBlob, CatalogueEntry, ModelRecord}
 use crate::repo::Repository;
 use crate::repo::container::{ContainerKind, EntryNumber, HEADER_BYTES, blob_name, parse_header};
 use crate::repo::index::{ContainerListing, read_container_index};
-use crate::repo::reader::ChunkReader;
+use crate::repo::read::ChunkReader;
 use crate::store::{BlobKind, Durable, Reading};
-
-/// Cache of decoded frames, bytes.
-const CACHE_BYTES: usize = 8 << 20;
 
 /// Replaces the damaged catalogues. Returns their number.
 ///
@@ -53,7 +50,7 @@ pub(super) fn replace_damaged(repository: &Repository) -> Result<u64> {
 /// The catalogue entries of all readable model records.
 fn entries(repository: &Repository) -> Result<Vec<CatalogueEntry>> {
     let listing = Arc::new(ContainerListing::take(&repository.store)?);
-    let mut reader = ChunkReader::new(repository, listing.clone(), CACHE_BYTES);
+    let mut reader = ChunkReader::new(repository, listing.clone());
     let mut containers: Vec<_> = listing.containers.iter().copied().collect();
     containers.sort();
     let mut entries = Vec::new();

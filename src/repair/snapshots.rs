@@ -25,15 +25,13 @@ use crate::repo::Repository;
 use crate::repo::bundle;
 use crate::repo::index::{ChunkIndex, ContainerListing, Soundness, name_all_containers};
 use crate::repo::marks::check_writable;
-use crate::repo::reader::{ChunkReader, RecipeWalk, at_least_one};
+use crate::repo::read::{ChunkReader, RecipeWalk, at_least_one};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::{self, NamedSnapshot, PROBLEMS, Snapshot};
 use crate::repo::tree::{Node, NodeKind, TreeCursor};
 use crate::store::{BlobName, Durable, Store};
 use crate::types::SnapshotId;
 
-/// Cache of decoded frames, bytes.
-const CACHE_BYTES: usize = 16 << 20;
 /// Directories that are remembered.
 const KNOWN_MAX: usize = 1 << 18;
 /// Lost entries that are listed for a snapshot, at most.
@@ -111,7 +109,7 @@ pub fn repair_snapshots(
     listing.forget_orphans();
     let listing = Arc::new(listing);
     let mut repair = TreeRepair {
-        reader: ChunkReader::new(repository, readers, CACHE_BYTES),
+        reader: ChunkReader::new(repository, readers),
         stop: stop.clone(),
         found: DamagedSnapshot::default(),
         tally: EntryTally::default(),
@@ -239,7 +237,7 @@ impl TreeRepair {
         if snapshot::is_forgotten(self.reader.store(), &named.id)? {
             return Ok(false);
         }
-        self.reader = ChunkReader::new(repository, readers(repository, listing)?, CACHE_BYTES);
+        self.reader = ChunkReader::new(repository, readers(repository, listing)?);
         self.look(named)?;
         Ok(true)
     }

@@ -1,7 +1,7 @@
 //! The repository: its configuration, and every object that it stores.
 //!
 //! Containers hold encoded chunks, and the index locates them. Recipes describe files as lists of chunks, trees hold
-//! the metadata of directories, and snapshots name the roots. The reader reassembles all of these.
+//! the metadata of directories, and snapshots name the roots. [`read`] reassembles all of these.
 
 mod blob_cache;
 pub mod bundle;
@@ -9,7 +9,6 @@ pub mod checkpoint;
 pub mod claims;
 pub mod clock;
 pub mod container;
-pub mod content;
 mod encryption;
 pub mod features;
 pub mod index;
@@ -22,7 +21,7 @@ pub mod naming;
 pub mod open;
 pub mod paths;
 pub mod pause;
-pub mod reader;
+pub mod read;
 pub mod recipe;
 mod record;
 mod repository;
@@ -31,7 +30,6 @@ pub mod seen;
 pub mod snapshot;
 pub mod snapshot_cache;
 pub mod snapshot_groups;
-pub mod stored_file;
 pub mod tags;
 pub mod tree;
 pub mod unknown_keys;

@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::repo::reader::ChunkReader;
+use crate::repo::read::ChunkReader;
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::Snapshot;
 use crate::repo::tree::{Node, NodeKind, TreeCursor};

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::base::{RestoreRoot, with_known_flags};
 use crate::error::{Error, Result};
 use crate::filesystem::Patterns;
-use crate::repo::reader::ChunkReader;
+use crate::repo::read::ChunkReader;
 use crate::repo::recipe::ContentReference;
 use crate::repo::tree::{Node, NodeKind, TreeCursor};
 

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use crate::error::{Error, Result};
 use crate::filesystem::next_data;
 use crate::kernel::compare::is_zero;
-use crate::repo::reader::{ChunkReader, RecipeWalk};
+use crate::repo::read::{ChunkReader, RecipeWalk};
 use crate::repo::recipe::ContentReference;
 use crate::types::{Fingerprint, RepositoryKey};
 

@@ -21,7 +21,7 @@ use super::message::RestoreCounts;
 use super::request::RestoreRequest;
 use crate::error::{Error, Result};
 use crate::filesystem::{Descent, Remover, Target, TargetNotes, TargetOptions};
-use crate::repo::reader::ChunkReader;
+use crate::repo::read::ChunkReader;
 use crate::repo::recipe::ContentReference;
 use crate::repo::tree::{FileIdentity, Node, NodeKind, TreeCursor};
 

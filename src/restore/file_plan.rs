@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::filesystem::{FileToken, SourceFile};
 use crate::metrics::Progress;
 use crate::pipeline::Emit;
-use crate::repo::reader::{ChunkReader, RecipeWalk};
+use crate::repo::read::{ChunkReader, RecipeWalk};
 use crate::repo::recipe::ContentReference;
 use crate::repo::tree::Node;
 use crate::types::{Fingerprint, RepositoryKey};

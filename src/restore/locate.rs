@@ -9,7 +9,7 @@ use super::message::{PlannedBatch, PlannedItem, RestoreCounts, WriteChunk};
 use super::restore_file::RestoreFile;
 use crate::error::{Error, Result};
 use crate::pipeline::Map;
-use crate::repo::reader::ChunkReader;
+use crate::repo::read::ChunkReader;
 use crate::types::Fingerprint;
 
 /// One worker of the stage.

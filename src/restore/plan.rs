@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::filesystem::{Descent, SourceFile, Target};
 use crate::metrics::Progress;
 use crate::pipeline::{Emit, Source};
-use crate::repo::reader::ChunkReader;
+use crate::repo::read::ChunkReader;
 use crate::repo::tree::{FileFlags, Node, NodeKind};
 use crate::types::RepositoryKey;
 

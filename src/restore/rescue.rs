@@ -6,7 +6,7 @@ use super::assembled::AssembledChunk;
 use super::message::{RestoreCounts, WriteChunk};
 use crate::error::{Error, Result};
 use crate::metrics::Progress;
-use crate::repo::reader::ChunkReader;
+use crate::repo::read::ChunkReader;
 
 /// Writes checked chunks, and reads those again that cannot be assembled.
 pub struct Rescue<'a> {

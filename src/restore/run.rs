@@ -29,7 +29,7 @@ use crate::pipeline::Pipeline;
 use crate::repo::Repository;
 use crate::repo::index::ContainerListing;
 use crate::repo::paths::cache_directory;
-use crate::repo::reader::ChunkReader;
+use crate::repo::read::ChunkReader;
 use crate::repo::snapshot::{NamedSnapshot, explain_loss, forgotten, is_forgotten};
 use crate::store::StoreExt;
 
@@ -119,7 +119,7 @@ pub fn restore(
     repository.store.local_path().into_iter().for_each(|path| options.protect(&path));
     cache_directory(repository).iter().for_each(|path| options.protect(path));
     let listing = Arc::new(ContainerListing::take(&repository.store)?);
-    let reader = || ChunkReader::new(repository, listing.clone(), METADATA_CACHE_BYTES);
+    let reader = || ChunkReader::with_cache(repository, listing.clone(), METADATA_CACHE_BYTES);
     let base = RestoreRoot::find(&snapshot.snapshot, request.base.as_deref(), &mut reader());
     let base = base.map_err(|error| explain_loss(repository.store.as_ref(), [&snapshot.id], error))?;
     match &base.only {

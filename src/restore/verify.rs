@@ -16,7 +16,7 @@ use super::existing::differences;
 use super::message::RestoreCounts;
 use crate::error::{Error, Result};
 use crate::filesystem::{Descent, Target};
-use crate::repo::reader::ChunkReader;
+use crate::repo::read::ChunkReader;
 use crate::repo::tree::{Node, NodeKind};
 use crate::types::RepositoryKey;
 

@@ -24,7 +24,7 @@ use crate::config::SubdedupConfig;
 use crate::error::Result;
 use crate::repo::container::{ContainerNumber, EntryAddress, EntryNumber, SessionEntryNumber};
 use crate::repo::index::Locator;
-use crate::repo::reader::at_least_one;
+use crate::repo::read::at_least_one;
 
 /// Most candidates per feature.
 const CANDIDATES_PER_FEATURE: usize = 8;

@@ -19,7 +19,7 @@ use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
 use fhrd::repo::container::Operation;
 use fhrd::repo::index::{ContainerListing, read_container_index};
-use fhrd::repo::reader::{ChunkReader, RecipeWalk};
+use fhrd::repo::read::{ChunkReader, RecipeWalk};
 use fhrd::repo::recipe::ContentReference;
 use fhrd::repo::snapshot::{self, Snapshot};
 use fhrd::repo::tree::TreeCursor;
@@ -310,7 +310,7 @@ fn cover(path: &Path) -> Covered {
     assert!(listing.damaged.is_empty() && listing.orphans().is_empty() && listing.segments().len() == 2);
     let mut covered = Covered::default();
     cover_containers(&repository, &listing, &mut covered);
-    let mut reader = ChunkReader::new(&repository, listing, 1 << 20);
+    let mut reader = ChunkReader::new(&repository, listing);
     for (_, snapshot) in snapshots(&repository).into_values() {
         cover_tree(&mut reader, snapshot.root, &mut covered);
     }

@@ -27,7 +27,7 @@ use fhrd::repo::container::{
 use fhrd::repo::index::{ContainerListing, IndexSegment, read_container_index};
 use fhrd::repo::marks::Marks;
 use fhrd::repo::paths::cache_directory;
-use fhrd::repo::reader::{ChunkReader, RecipeWalk};
+use fhrd::repo::read::{ChunkReader, RecipeWalk};
 use fhrd::repo::recipe::ContentReference;
 use fhrd::repo::snapshot;
 use fhrd::repo::tree::{NodeKind, TreeCursor};
@@ -160,7 +160,7 @@ impl Scene {
 
     fn needs(repository: &Repository, snapshot: &str) -> BTreeMap<PathBuf, Needs> {
         let listing = Arc::new(ContainerListing::take(&repository.store).unwrap());
-        let mut reader = ChunkReader::new(repository, listing, 1 << 20);
+        let mut reader = ChunkReader::new(repository, listing);
         let root = snapshot::find(repository.store.as_ref(), snapshot).unwrap().snapshot.root;
         let (mut found, mut path) = (BTreeMap::new(), PathBuf::new());
         let mut levels = vec![TreeCursor::open(root)];

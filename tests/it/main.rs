@@ -44,6 +44,7 @@ mod mount;
 mod normal;
 mod pairs;
 mod program;
+mod readers;
 mod repair;
 mod repeated;
 mod said_sizes;

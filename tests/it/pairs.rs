@@ -24,7 +24,7 @@ use fhrd::repair::snapshots::{SnapshotRepair, repair_snapshots};
 use fhrd::repo::Repository;
 use fhrd::repo::index::ContainerListing;
 use fhrd::repo::paths::cache_directory;
-use fhrd::repo::reader::{ChunkReader, RecipeWalk};
+use fhrd::repo::read::{ChunkReader, RecipeWalk};
 use fhrd::repo::recipe::ContentReference;
 use fhrd::repo::snapshot;
 use fhrd::repo::tree::{NodeKind, TreeCursor};
@@ -111,7 +111,7 @@ impl Double for Moody {
 fn is_whole(repository: &Repository, id: &str) -> bool {
     let Ok(named) = snapshot::find(repository.store.as_ref(), id) else { return false };
     let listing = Arc::new(ContainerListing::take(&repository.store).unwrap());
-    let mut reader = ChunkReader::new(repository, listing, 1 << 20);
+    let mut reader = ChunkReader::new(repository, listing);
     let mut levels = vec![TreeCursor::open(named.snapshot.root)];
     while let Some(cursor) = levels.last_mut() {
         let node = match cursor.next(&mut reader) {

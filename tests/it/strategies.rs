@@ -11,7 +11,7 @@ use bytesize::ByteSize;
 use fhrd::config::{Config, RepositoryConfig, StrategyKind};
 use fhrd::repo::container::{ContainerNumber, EntryAddress, EntryNumber, ExtentCache, Operation, OperationSource};
 use fhrd::repo::index::ContainerListing;
-use fhrd::repo::reader::ChunkReader;
+use fhrd::repo::read::ChunkReader;
 use fhrd::types::{ContainerId, Fingerprint};
 use proptest::prelude::*;
 
@@ -146,7 +146,7 @@ impl Inspection {
 fn inspect(place: &TestRepository, contents: &[Vec<u8>], depth_max: u8) -> Seen {
     let repository = place.open();
     let listing = Arc::new(ContainerListing::take(&repository.store).unwrap());
-    let reader = ChunkReader::new(&repository, listing.clone(), 8 << 20);
+    let reader = ChunkReader::new(&repository, listing.clone());
     let extent_cache = ExtentCache::new(4 << 10);
     let mut inspection = Inspection { reader, extent_cache, depth_max, depths: HashMap::new(), seen: Seen::default() };
     let expected: HashMap<Fingerprint, &Vec<u8>> =

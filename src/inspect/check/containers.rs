@@ -22,7 +22,7 @@ use crate::repo::container::{
     parse_name,
 };
 use crate::repo::marks::{BadParts, PositionSet};
-use crate::repo::reader::ChunkReader;
+use crate::repo::read::ChunkReader;
 use crate::store::{BlobKind, BlobName, ListedBlob, Reading, StoreExt};
 use crate::types::ContainerId;
 
@@ -61,7 +61,7 @@ pub(super) fn check(
     let link = line.source(ListStage(jobs));
     let link = line.parallel(link, workers, || CheckWorker {
         run,
-        reader: ChunkReader::new(run.repository, run.listing.clone(), cache_bytes),
+        reader: ChunkReader::with_cache(run.repository, run.listing.clone(), cache_bytes),
         incomplete: incomplete.clone(),
         read: &read,
     });

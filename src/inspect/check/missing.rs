@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::repo::container::{EntryNumber, blob_name};
 use crate::repo::index::ContainerListing;
 use crate::repo::marks::{BadParts, PositionSet};
-use crate::repo::reader::ChunkReader;
+use crate::repo::read::ChunkReader;
 use crate::types::ContainerId;
 
 /// Decoded bytes that the second look caches.
@@ -54,7 +54,7 @@ impl MissingParts {
             }
         }
         let listing = Arc::new(listing);
-        let mut reader = ChunkReader::new(run.repository, listing.clone(), CACHE_BYTES);
+        let mut reader = ChunkReader::with_cache(run.repository, listing.clone(), CACHE_BYTES);
         for (id, positions) in self.entries {
             if !listing.containers.contains(&id) {
                 damaged.miss(id, "a segment");

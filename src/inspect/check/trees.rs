@@ -15,7 +15,7 @@ use super::defect_log::{DefectLog, damage};
 use super::run::CheckRun;
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::index::{LocatedEntry, Soundness};
-use crate::repo::reader::ChunkReader;
+use crate::repo::read::ChunkReader;
 use crate::repo::recipe::{ContentReference, decode_recipe};
 use crate::repo::snapshot::{NamedSnapshot, is_forgotten};
 use crate::repo::tree::{Node, NodeKind, TreeCursor};
@@ -62,7 +62,7 @@ pub(super) fn check(
     log: &mut DefectLog,
 ) -> Result<TreeWalk> {
     let cache_bytes = run.config.restore.cache_bytes.0 as usize;
-    let reader = ChunkReader::new(run.repository, run.listing.clone(), cache_bytes);
+    let reader = ChunkReader::with_cache(run.repository, run.listing.clone(), cache_bytes);
     let (found, lost) = (DefectLog::default(), LostChunks::default());
     let mut check = TreeCheck { run, reader, depth, seen: LruCache::new(SEEN_MAX), log: found, lost };
     let (mut lost, mut forgotten) = (LostChunks::default(), Vec::new());

@@ -9,7 +9,7 @@ use super::open_model::OpenModel;
 use super::pairs::{Pairing, pair};
 use crate::error::{Error, Result};
 use crate::format::{Dtype, Tensor};
-use crate::repo::stored_file::{fill, unwrapped};
+use crate::read_at::{fill, unwrapped};
 
 /// ZipLLM's threshold: models at a smaller distance are one family.
 pub const THRESHOLD: f64 = 4.0;

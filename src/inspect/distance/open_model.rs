@@ -1,25 +1,18 @@
 //! A model open for reading: a file on disk, or a file of a snapshot.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
 use std::fs::File;
 use std::path::Path;
-use std::rc::Rc;
-use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::format::{FORMATS, HEAD_BYTES, ReadAt, Recognised, Recognition, Tensor, recognise, unsupported};
+use crate::format::{FORMATS, HEAD_BYTES, Recognised, Recognition, Tensor, recognise, unsupported};
 use crate::inspect::dtype_names::DtypeNames;
 use crate::inspect::list::find;
+use crate::read_at::{ReadAt, fill, unwrapped};
 use crate::repo::Repository;
-use crate::repo::index::ContainerListing;
-use crate::repo::reader::ChunkReader;
+use crate::repo::read::Reader;
 use crate::repo::snapshot::{NamedSnapshot, explain_loss};
-use crate::repo::stored_file::{SharedReader, StoredFile, fill, unwrapped};
 use crate::repo::tree::NodeKind;
-
-/// Cache of decoded frames, bytes.
-const CACHE_BYTES: usize = 64 << 20;
 
 /// A model open for reading.
 pub struct OpenModel {
@@ -33,7 +26,7 @@ pub struct OpenModel {
 
 /// Opens models of snapshots. All share one reader.
 pub struct SnapshotModels {
-    reader: SharedReader,
+    reader: Reader,
 }
 
 impl SnapshotModels {
@@ -42,9 +35,7 @@ impl SnapshotModels {
     /// # Errors
     /// Fails if the repository cannot be listed.
     pub fn new(repository: &Repository) -> Result<Self> {
-        let listing = Arc::new(ContainerListing::take(&repository.store)?);
-        let reader = ChunkReader::new(repository, listing, CACHE_BYTES);
-        Ok(SnapshotModels { reader: Rc::new(RefCell::new(reader)) })
+        Ok(SnapshotModels { reader: Reader::open(repository)? })
     }
 
     /// Opens the model at `path` of a snapshot; `label` names it in reports and errors.
@@ -53,14 +44,14 @@ impl SnapshotModels {
     /// Fails with [`Error::NoSuchPath`], with [`Error::Usage`] if the path is not a model file, or if it cannot be
     /// read.
     pub fn open(&self, snapshot: &NamedSnapshot, path: &Path, label: &str) -> Result<OpenModel> {
-        let (_, node) = find(&mut self.reader.borrow_mut(), snapshot, path)?;
+        let (_, node) = self.reader.lend(|reader| find(reader, snapshot, path))?;
         let file = node.filter(|node| node.kind == NodeKind::File);
         let Some(node) = file else { return Err(no_model(label, "something that is not a regular file".into())) };
-        let opened = StoredFile::open(self.reader.clone(), node.content, node.size).and_then(|file| {
+        let opened = self.reader.file(node.content, node.size).and_then(|file| {
             let len = file.len();
             OpenModel::of(label, Box::new(file), len)
         });
-        opened.map_err(|error| explain_loss(self.reader.borrow().store(), [&snapshot.id], error))
+        opened.map_err(|error| explain_loss(self.reader.store(), [&snapshot.id], error))
     }
 }
 

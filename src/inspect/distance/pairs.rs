@@ -14,7 +14,7 @@ use super::open_model::OpenModel;
 use crate::error::Result;
 use crate::format::{Dtype, Tensor};
 use crate::model::{Sketched, compare, sample};
-use crate::repo::stored_file::unwrapped;
+use crate::read_at::unwrapped;
 
 /// Tensors of the same shape that are tried on either side of a rank.
 const NEIGHBOURS: usize = 4;

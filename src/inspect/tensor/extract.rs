@@ -1,9 +1,6 @@
 //! Finds one tensor of a snapshot and writes it to a file.
 
-use std::cell::RefCell;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use serde::Serialize;
@@ -15,12 +12,9 @@ use crate::format::ListedArray;
 use crate::inspect::model_summaries::ModelSummaries;
 use crate::inspect::models::is_model;
 use crate::repo::Repository;
-use crate::repo::index::ContainerListing;
-use crate::repo::reader::ChunkReader;
+use crate::repo::read::Reader;
 use crate::repo::snapshot::{NamedSnapshot, explain_loss};
 
-/// Cache of decoded frames, bytes.
-const CACHE_BYTES: usize = 32 << 20;
 /// Longest file name made of a tensor's name, without the extension.
 const NAME_BYTES_MAX: usize = 200;
 
@@ -76,8 +70,7 @@ pub fn tensor(
 ) -> Result<TensorReport> {
     let format = FileFormat::of(request.output)?;
     file::check_free(request.output)?;
-    let listing = Arc::new(ContainerListing::take(&repository.store)?);
-    let reader = Rc::new(RefCell::new(ChunkReader::new(repository, listing, CACHE_BYTES)));
+    let reader = Reader::open(repository)?;
     let summaries = ModelSummaries::load(repository.store.as_ref())?;
     let mut search = TensorSearch::new(reader, snapshot, request, stop);
     let run = || {
@@ -99,6 +92,7 @@ fn write(owner: &TensorOwner, output: &Path, format: FileFormat, stop: &AtomicBo
         }
     };
     let header = file::header(format, array)?;
+    let chunks = owner.file.chunks()?;
     let source = TensorSource { file: &owner.file, path: &owner.path, mode: owner.mode, array };
     file::write(output, &header, &source, stop)?;
     Ok(TensorReport {
@@ -112,7 +106,7 @@ fn write(owner: &TensorOwner, output: &Path, format: FileFormat, stop: &AtomicBo
         written_as: header.written_as,
         remark: array.value_type.remark,
         chunks_read: owner.file.chunks_read(),
-        chunks: owner.file.chunks(),
+        chunks,
     })
 }
 

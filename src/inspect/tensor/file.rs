@@ -18,8 +18,8 @@ use ::safetensors::tensor::{Metadata, TensorInfo};
 
 use super::gather::{copy, gather};
 use crate::error::{Error, Result};
-use crate::format::{Array, ReadAt};
-use crate::repo::stored_file::unwrapped;
+use crate::format::Array;
+use crate::read_at::{ReadAt, unwrapped};
 use crate::store::sync_name;
 use crate::types::hex;
 

@@ -9,8 +9,8 @@
 
 use std::io;
 
-use crate::format::{Array, ReadAt};
-use crate::repo::stored_file::fill;
+use crate::format::Array;
+use crate::read_at::{ReadAt, fill};
 
 /// Bytes copied at a time.
 const COPY_BYTES: u64 = 1 << 20;

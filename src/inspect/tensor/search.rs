@@ -9,9 +9,10 @@ use crate::error::{Error, Result};
 use crate::format::{ArrayListing, HEAD_BYTES, ListedArray, list_arrays, may_be_model, unsupported};
 use crate::inspect::dump::dumped_mode;
 use crate::inspect::list::{Visit, walk_finding};
+use crate::read_at::unwrapped;
+use crate::repo::read::{Reader, StoredFile};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::NamedSnapshot;
-use crate::repo::stored_file::{SharedReader, StoredFile, head, unwrapped};
 use crate::repo::tree::{Node, NodeKind};
 
 /// Files below this size have no tensors.
@@ -21,7 +22,7 @@ const LISTED_MAX: usize = 10;
 
 /// A search for a tensor.
 pub(super) struct TensorSearch<'a> {
-    reader: SharedReader,
+    reader: Reader,
     snapshot: &'a NamedSnapshot,
     request: &'a TensorRequest<'a>,
     stop: &'a AtomicBool,
@@ -59,7 +60,7 @@ struct SearchedFile {
 
 impl<'a> TensorSearch<'a> {
     pub(super) fn new(
-        reader: SharedReader,
+        reader: Reader,
         snapshot: &'a NamedSnapshot,
         request: &'a TensorRequest<'a>,
         stop: &'a AtomicBool,
@@ -95,7 +96,8 @@ impl<'a> TensorSearch<'a> {
     pub(super) fn search_unknown(&mut self, wanted: &dyn Fn(&Node) -> bool) -> Result<()> {
         for file in self.files(wanted)? {
             self.check_stop()?;
-            let head = head(&mut self.reader.borrow_mut(), file.content, HEAD_BYTES)?;
+            let content = file.content.map(|content| self.reader.content(content));
+            let head = content.map_or(Ok(Vec::new()), |content| content.head(HEAD_BYTES))?;
             if let Some(what) = unsupported(&head) {
                 self.add_reason(format!("{} is {what}", file.path.display()));
             }
@@ -113,7 +115,7 @@ impl<'a> TensorSearch<'a> {
     /// The requested files of the snapshot that are `wanted`.
     fn files(&self, wanted: &dyn Fn(&Node) -> bool) -> Result<Vec<SearchedFile>> {
         let mut files = Vec::new();
-        walk_finding(&mut self.reader.borrow_mut(), self.snapshot, self.request.path, &mut |path, node| {
+        walk_finding(&mut self.reader.chunks(), self.snapshot, self.request.path, &mut |path, node| {
             self.check_stop()?;
             if node.kind == NodeKind::File && node.size >= FILE_BYTES_MIN && wanted(node) {
                 let (path, mode) = (path.to_path_buf(), dumped_mode(node));
@@ -126,7 +128,7 @@ impl<'a> TensorSearch<'a> {
     }
 
     fn search(&mut self, SearchedFile { path, mode, content, size }: SearchedFile) -> Result<()> {
-        let file = StoredFile::open(self.reader.clone(), content, size)?;
+        let file = self.reader.file(content, size)?.counting_chunks();
         let mut found = None;
         let names_before = self.names.clone();
         let listing = list_arrays(&file, file.len(), &mut |listed| {

@@ -6,7 +6,7 @@
 use super::listing::NodeReader;
 use super::node::Node;
 use crate::error::{Error, Result};
-use crate::repo::reader::{ChunkReader, RecipeWalk};
+use crate::repo::read::{ChunkReader, RecipeWalk};
 use crate::repo::recipe::ContentReference;
 
 /// Iterates over the nodes of one directory.

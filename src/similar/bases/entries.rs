@@ -17,7 +17,7 @@ use crate::repo::container::{
     Operation, OperationSlice, OperationSource, OperationView, blob_name,
 };
 use crate::repo::index::{ChunkIndex, Locator, Resolver};
-use crate::repo::reader::at_least_one;
+use crate::repo::read::at_least_one;
 use crate::similar::BaseRange;
 use crate::similar::ring::SharedRing;
 use crate::types::Fingerprint;

@@ -16,7 +16,7 @@ use fhrd::repo::claims::{ClaimKind, ContainerClaim};
 use fhrd::repo::container::blob_name;
 use fhrd::repo::index::ContainerListing;
 use fhrd::repo::paths::cache_directory;
-use fhrd::repo::reader::{ChunkReader, RecipeWalk};
+use fhrd::repo::read::{ChunkReader, RecipeWalk};
 use fhrd::repo::recipe::ContentReference;
 use fhrd::repo::salts::Salts;
 use fhrd::repo::snapshot::{self, Snapshot};
@@ -92,7 +92,7 @@ pub fn clear_cache(repository: &Repository) {
 pub fn read_whole(repository: &Repository, id: &SnapshotId) -> fhrd::Result<()> {
     let snapshot = Snapshot::load(repository.store.as_ref(), id)?;
     let listing = Arc::new(ContainerListing::take(&repository.store)?);
-    let mut reader = ChunkReader::new(repository, listing, 8 << 20);
+    let mut reader = ChunkReader::new(repository, listing);
     let mut contents = vec![(snapshot.root, true)];
     while let Some((content, is_directory)) = contents.pop() {
         if is_directory {

@@ -11,6 +11,7 @@ const LAYERS: &[&[&str]] = &[
     &["error"],
     &["types"],
     &["wire"],
+    &["read_at"],
     &["config"],
     &["metrics"],
     &["cache"],
@@ -146,7 +147,7 @@ fn a_lower_module_that_names_a_higher_one_is_found_however_it_is_written() {
     assert_eq!(faults("error.rs", "use crate::types::hex;"), 1);
     assert_eq!(faults("store/mod.rs", "use super::repo::Node;"), 1);
     assert_eq!(faults("store/local.rs", "use super::repo::Node;"), 0);
-    assert_eq!(faults("inspect/list.rs", "use crate::{error::Error, repo::reader};"), 0);
+    assert_eq!(faults("inspect/list.rs", "use crate::{error::Error, repo::read};"), 0);
     assert_eq!(faults("wire.rs", "// crate::cli\nconst A: &str = \"crate::cli\";"), 0);
     assert_eq!(faults("wire.rs", "#[cfg(test)]\nmod tests {\n    use crate::cli;\n}"), 0);
     assert_eq!(faults("novel.rs", ""), 1);

@@ -1,14 +1,16 @@
 //! Random access to the bytes of a content through its recipes, with bounded memory for files of any length.
 //!
-//! 1. A look-up descends from the content's reference to the chunk or hole at an offset, by binary search in each
-//!    recipe on the way. Decoded recipes are cached.
-//! 2. A copy of a range looks up one chunk or hole after the other and passes on its bytes.
+//! A look-up descends from the content's reference to the chunk or hole at an offset, by binary search in each recipe
+//! on the way. Decoded recipes are cached.
 
 use std::sync::Arc;
 
-use crate::cache::ByteLru;
+use bytes::Bytes;
+
+use super::cache::{Decoded, DecodedKey, OffsetRecipe};
+use super::chunks::ChunkReader;
 use crate::error::{Error, Result};
-use crate::repo::reader::ChunkReader;
+use crate::repo::container::ContainerKind;
 use crate::repo::recipe::{ContentReference, decode_recipe};
 use crate::types::Fingerprint;
 
@@ -35,30 +37,12 @@ impl LocatedRange {
     }
 }
 
-/// A decoded recipe: its references, each with its offset in the recipe's content.
-type OffsetRecipe = Arc<Vec<(u64, ContentReference)>>;
-
-/// Finds chunks of contents by offset. Caches recipes.
-pub struct ContentMap {
-    recipes: ByteLru<(Fingerprint, u8, u64), OffsetRecipe>,
-}
-
-impl ContentMap {
-    /// A map that caches recipes of `bytes_max` bytes.
-    pub fn new(bytes_max: usize) -> Self {
-        ContentMap { recipes: ByteLru::new(bytes_max) }
-    }
-
+impl ChunkReader {
     /// The chunk or hole that holds byte `offset` of `content`. `None` at and behind its end.
     ///
     /// # Errors
     /// Those of reading recipes. [`Error::Corrupt`] if recipes are nested too deeply.
-    pub fn locate(
-        &mut self,
-        reader: &mut ChunkReader,
-        content: ContentReference,
-        offset: u64,
-    ) -> Result<Option<LocatedRange>> {
+    pub fn locate(&mut self, content: ContentReference, offset: u64) -> Result<Option<LocatedRange>> {
         if offset >= content.content_len() {
             return Ok(None);
         }
@@ -70,7 +54,7 @@ impl ContentMap {
                 }
                 ContentReference::Hole { len } => return Ok(Some(LocatedRange { start, len, chunk: None })),
                 ContentReference::Recipe { level, fingerprint, len } => {
-                    let recipe = self.recipe(reader, &fingerprint, level, len)?;
+                    let recipe = self.offset_recipe(&fingerprint, level, len)?;
                     let after = recipe.partition_point(|(at, _)| *at <= offset - start);
                     let Some((at, inner)) = after.checked_sub(1).and_then(|at| recipe.get(at)) else {
                         return Err(Error::internal("a recipe without references passed its check"));
@@ -82,21 +66,15 @@ impl ContentMap {
     }
 
     /// Levels strictly descend, because [`decode_recipe`] checks that, so a look-up ends.
-    fn recipe(
-        &mut self,
-        reader: &mut ChunkReader,
-        fingerprint: &Fingerprint,
-        level: u8,
-        len: u64,
-    ) -> Result<OffsetRecipe> {
+    fn offset_recipe(&mut self, fingerprint: &Fingerprint, level: u8, len: u64) -> Result<OffsetRecipe> {
         if level > LEVELS_MAX {
             return Err(Error::corrupt("recipe", 0, format!("at most {LEVELS_MAX} levels"), level.to_string()));
         }
         let key = (*fingerprint, level, len);
-        if let Some(recipe) = self.recipes.get(&key) {
+        if let Some(recipe) = self.decoded.recipe(key) {
             return Ok(recipe);
         }
-        let references = decode_recipe(fingerprint, level, len, &reader.read(fingerprint)?)?;
+        let references = decode_recipe(fingerprint, level, len, &self.read(fingerprint)?)?;
         let mut at = 0u64;
         let with_offset = |reference: ContentReference| {
             let start = at;
@@ -104,39 +82,29 @@ impl ContentMap {
             (start, reference)
         };
         let recipe: OffsetRecipe = Arc::new(references.into_iter().map(with_offset).collect());
-        let bytes = recipe.len() * size_of::<(u64, ContentReference)>();
-        self.recipes.put(key, recipe.clone(), bytes);
+        self.decoded.keep_recipe(key, recipe.clone());
         Ok(recipe)
     }
 
-    /// Passes the bytes `from` to `to` (exclusive) of `content` to `write`, in order. Bytes behind the content's end
-    /// are left out.
+    /// Returns the bytes of a chunk of `len` bytes. Keeps them if `is_cached`.
     ///
     /// # Errors
-    /// Those of reading and of `write`.
-    pub fn copy_range(
-        &mut self,
-        reader: &mut ChunkReader,
-        content: ContentReference,
-        (from, to): (u64, u64),
-        write: &mut dyn FnMut(&[u8]) -> Result<()>,
-    ) -> Result<()> {
-        let mut offset = from;
-        while offset < to
-            && let Some(range) = self.locate(reader, content, offset)?
-        {
-            let end = range.end().min(to);
-            match &range.chunk {
-                Some(fingerprint) => {
-                    let bytes = reader.read_exact(fingerprint, range.len)?;
-                    let within = |at: u64| usize::try_from(at - range.start).unwrap_or(usize::MAX);
-                    write(bytes.get(within(offset)..within(end)).unwrap_or_default())?;
+    /// As of [`Self::read_exact`].
+    pub(super) fn chunk(&mut self, fingerprint: &Fingerprint, len: u64, is_cached: bool) -> Result<Bytes> {
+        let key = DecodedKey::Chunk(*fingerprint);
+        let decoded = if is_cached { self.decoded.find(key) } else { self.decoded.look(key) };
+        match decoded {
+            Decoded::Found(bytes) if bytes.len() as u64 == len => Ok(bytes),
+            // A reference with another length: the error says so.
+            Decoded::Found(_) => self.read_exact(fingerprint, len).map(Bytes::from),
+            Decoded::Missing(task) => {
+                let bytes = Bytes::from(self.read_exact(fingerprint, len)?);
+                if let Some(task) = task {
+                    task.finish(ContainerKind::Data, bytes.clone());
                 }
-                None => write_zeros(end - offset, write)?,
+                Ok(bytes)
             }
-            offset = end;
         }
-        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Random access to chunks, recipes and trees.
 //!
 //! 1. The index locates the chunk, and its operations are resolved to ranges of frames.
-//! 2. The frames are decoded through a bounded cache.
+//! 2. The frames are decoded through a bounded cache ([`super::cache`]).
 //! 3. The chunk is assembled from the ranges and checked against its fingerprint.
 //! 4. A frame or an entry that proves bad is remembered, and the chunk is read from another entry, if there is one.
 //! 5. If a container is gone, the repository is listed again: a prune may have moved its chunks.
@@ -11,8 +11,8 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lru::LruCache;
 
+use super::cache::{CacheLimits, CacheShare, Decoded, DecodedKey, ReadCache, process_cache};
 use crate::codec::Scratch;
 use crate::config::{CHUNK_BYTES_LIMIT, FRAME_BYTES_LIMIT};
 use crate::error::{Error, Result};
@@ -30,7 +30,7 @@ use crate::types::{Fingerprint, RepositoryKey};
 
 /// Container indexes that a reader caches.
 const CONTAINER_INDEXES_MAX: usize = 32;
-const CONTAINER_INDEX_BYTES_MAX: usize = 32 << 20;
+pub(super) const CONTAINER_INDEX_BYTES_MAX: usize = 32 << 20;
 /// Memory for the extent maps of entries.
 const EXTENT_CACHE_BYTES_MAX: usize = 16 << 20;
 /// Decoded bytes of the frames of one chunk, at most.
@@ -52,17 +52,27 @@ pub struct ChunkReader {
     /// Finds chunks and resolves ranges.
     pub resolver: Resolver,
     extent_cache: ExtentCache,
-    frames: LruCache<FrameNumber, Bytes>,
-    frame_bytes: usize,
-    frame_bytes_max: usize,
+    /// What was decoded.
+    pub(super) decoded: Arc<CacheShare>,
     scratch: Scratch,
     /// Frames that proved bad.
     bad_frames: usize,
 }
 
 impl ChunkReader {
-    /// A reader of the containers in `listing`, with a cache of `frame_bytes_max` decoded bytes.
-    pub fn new(repository: &Repository, listing: Arc<ContainerListing>, frame_bytes_max: usize) -> Self {
+    /// A reader of the containers in `listing`. What it decodes is kept in the cache of the process.
+    pub fn new(repository: &Repository, listing: Arc<ContainerListing>) -> Self {
+        Self::caching_in(&process_cache(), repository, listing)
+    }
+
+    /// A reader with a cache of `bytes_max` decoded bytes of its own, for a run with a budget of its own.
+    pub fn with_cache(repository: &Repository, listing: Arc<ContainerListing>, bytes_max: usize) -> Self {
+        let limits = CacheLimits { metadata: None, recipes: 0, content: bytes_max };
+        Self::caching_in(&ReadCache::new(limits), repository, listing)
+    }
+
+    /// A reader that keeps what it decodes in `cache`.
+    pub(super) fn caching_in(cache: &Arc<ReadCache>, repository: &Repository, listing: Arc<ContainerListing>) -> Self {
         let store = repository.store.clone();
         let shared = Arc::<SharedContainerIndexes>::default();
         let (count_max, bytes_max) = (CONTAINER_INDEXES_MAX, CONTAINER_INDEX_BYTES_MAX);
@@ -73,16 +83,14 @@ impl ChunkReader {
             container_indexes: shared,
             resolver: Resolver::new(Locator::new(listing, container_indexes)),
             extent_cache: ExtentCache::new(EXTENT_CACHE_BYTES_MAX),
-            frames: LruCache::unbounded(),
-            frame_bytes: 0,
-            frame_bytes_max,
+            decoded: cache.share(),
             scratch: Scratch::default(),
             bad_frames: 0,
         }
     }
 
-    /// A reader for another thread. Both share their extent maps and the container indexes that either has in memory,
-    /// and number frames alike. It caches container indexes of at most `index_bytes_max` bytes.
+    /// A reader for another thread. Both share what they decode, their extent maps and the container indexes that
+    /// either has in memory, and number frames alike. It caches container indexes of at most `index_bytes_max` bytes.
     #[must_use]
     pub fn sharing(&self, index_bytes_max: usize) -> Self {
         let (store, shared) = (self.store.clone(), self.container_indexes.clone());
@@ -94,9 +102,7 @@ impl ChunkReader {
             container_indexes: shared,
             resolver: self.resolver.sharing(locator).remembering_all(),
             extent_cache: self.extent_cache.sharing(),
-            frames: LruCache::unbounded(),
-            frame_bytes: 0,
-            frame_bytes_max: self.frame_bytes_max,
+            decoded: self.decoded.clone(),
             scratch: Scratch::default(),
             bad_frames: 0,
         }
@@ -170,9 +176,10 @@ impl ChunkReader {
 
     /// Returns frame `number`, decoded.
     pub fn frame(&mut self, number: FrameNumber) -> Result<Bytes> {
-        if let Some(frame) = self.frames.get(&number) {
-            return Ok(frame.clone());
-        }
+        let task = match self.decoded.find(DecodedKey::Frame(number)) {
+            Decoded::Found(frame) => return Ok(frame),
+            Decoded::Missing(task) => task,
+        };
         let (container, info) = self.resolver.frame_info(number)?;
         let name = blob_name(&container);
         // Trees are read again by the next run.
@@ -199,12 +206,8 @@ impl ChunkReader {
                 return Err(error);
             }
         };
-        self.frame_bytes += frame.len();
-        self.frames.put(number, frame.clone());
-        while self.frame_bytes > self.frame_bytes_max && self.frames.len() > 1 {
-            if let Some((_, old)) = self.frames.pop_lru() {
-                self.frame_bytes -= old.len();
-            }
+        if let Some(task) = task {
+            task.finish(kind, frame.clone());
         }
         Ok(frame)
     }
