@@ -31,7 +31,7 @@ pub struct ReadCounts {
     pub files_unchanged: AtomicU64,
     /// Large tensors of models.
     pub tensors: AtomicU64,
-    /// Those with a block that the repository did not have.
+    /// Tensors with a block that the repository did not have.
     pub tensors_new: AtomicU64,
     /// Bytes read from files.
     pub bytes_read: AtomicU64,

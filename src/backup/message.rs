@@ -134,7 +134,7 @@ pub enum CopySearch {
     Features(Vec<u64>),
     /// The bases to compare with, best first.
     Bases {
-        /// As in [`CopySearch::Features`].
+        /// The features by which later chunks find this one.
         features: Vec<u64>,
         /// The content and its anchors.
         chunk: Arc<BaseChunk>,

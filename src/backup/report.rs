@@ -147,7 +147,7 @@ pub struct BackupReport {
     pub chunks_new: u64,
     /// Tensors of models, without those below 64 KiB.
     pub tensors: u64,
-    /// Those of them that have a block which the repository did not have.
+    /// Tensors with a block that the repository did not have.
     pub tensors_new: u64,
     /// Bytes of new chunks.
     pub bytes_new: u64,

@@ -23,7 +23,7 @@ pub struct RecordedRoots {
 }
 
 impl RecordedRoots {
-    /// Those of a snapshot.
+    /// The paths of the snapshot `parent`.
     pub fn new(parent: &Snapshot) -> Self {
         let paths = parent.paths.iter().map(|path| PathBuf::from(OsStr::from_bytes(path))).collect();
         RecordedRoots { root: parent.root, has_root: parent.root_node.is_some(), paths, looks_left: LOOKS_MAX }

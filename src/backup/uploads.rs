@@ -52,7 +52,7 @@ struct UploadState {
     waiting: VecDeque<Upload>,
     /// Containers handed over so far.
     begun: u64,
-    /// Those of them that are published.
+    /// Containers published so far.
     published: u64,
     is_closed: bool,
     failure: Option<Error>,

@@ -68,7 +68,7 @@ impl Restored {
 /// Whether the repository is in the page cache during a restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageCache {
-    /// As the previous operation left it.
+    /// The page cache is as the previous operation left it.
     Warm,
     /// The repository's files are dropped from it.
     Cold,

@@ -83,7 +83,7 @@ pub struct DiffSummary {
     pub bytes_removed: u64,
     /// Directories and files that could not be compared because of damage. Each one was logged.
     pub unreadable: u64,
-    /// Those of them that only a newer version can read.
+    /// Unreadable ones that only a newer version can read.
     #[serde(skip)]
     pub newer: u64,
 }

@@ -66,7 +66,7 @@ pub struct DumpReport {
     /// Files with bytes that could not be read, which the archive has as `NAME.damaged`, and directories that could not
     /// be read to their ends. Each one was logged.
     pub damaged: u64,
-    /// Those of them, and entries left out, that only a newer version can read.
+    /// Damaged ones, and entries left out, that only a newer version can read.
     pub newer: u64,
 }
 

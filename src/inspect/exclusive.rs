@@ -57,7 +57,7 @@ pub struct ExclusiveReport {
     pub sampled_one_in: u64,
     /// Listings, recipes and container indexes that could not be read. What they need counts as unreferenced.
     pub unreadable: u64,
-    /// Those of them that only a newer version can read.
+    /// Unreadable ones that only a newer version can read.
     pub newer: u64,
 }
 

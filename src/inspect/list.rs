@@ -44,7 +44,7 @@ pub enum Depth {
 pub struct UnreadListings {
     /// Their number.
     pub count: u64,
-    /// Those of them that only a newer version can read.
+    /// Listings that only a newer version can read.
     pub newer: u64,
     /// Why the first one cannot be read.
     pub first: Option<Error>,

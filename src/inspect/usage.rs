@@ -73,7 +73,7 @@ pub struct TreeUsage {
     /// Files whose chunks could not be found, and directories that could not be read to their ends. Each one was
     /// logged, but for those in a directory that is equal to one before.
     pub unreadable: u64,
-    /// Those of them that only a newer version can read.
+    /// Unreadable ones that only a newer version can read.
     #[serde(skip)]
     pub newer: u64,
 }

@@ -128,7 +128,7 @@ struct PeriodRule {
     name: &'static str,
     count: usize,
     period: fn(&Zoned) -> (i16, i16, i16),
-    /// Those that have a snapshot. A clock that is set back may return to one.
+    /// Periods that have a snapshot. A clock that is set back may return to one.
     seen: BTreeSet<(i16, i16, i16)>,
 }
 

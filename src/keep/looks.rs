@@ -14,7 +14,7 @@ const LOOKS_MAX: u32 = 3;
 pub struct Looks {
     started: Instant,
     patience: Duration,
-    /// Those that count.
+    /// Looks that count.
     count: u32,
     /// What was there after each.
     seen: HashSet<blake3::Hash>,

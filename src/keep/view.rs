@@ -21,7 +21,7 @@ pub struct View {
     pub snapshots: Vec<NamedSnapshot>,
     /// Notes that snapshots are withdrawn.
     pub notes: WithdrawnNotes,
-    /// Those that are, and that are not whole.
+    /// Snapshots that a note withdraws and that are not whole.
     pub withdrawn: Vec<NamedSnapshot>,
     /// All containers.
     pub all: Arc<ContainerListing>,

@@ -173,7 +173,7 @@ impl Scene {
         self.try_altered(|entry| Some(entry.clone()))
     }
 
-    /// As if the changes had been others.
+    /// Cuts the record as if the changes had been others.
     fn try_altered(&self, alter: impl Fn(&Entry) -> Option<Entry>) -> usize {
         self.journal.end();
         let (entries, is_encrypted) = (self.journal.entries(), self.repository.encryption.is_some());

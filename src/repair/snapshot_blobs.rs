@@ -12,11 +12,11 @@ use crate::types::SnapshotId;
 /// What became of snapshots that could not be read.
 #[derive(Default)]
 pub(super) struct ReadAgain {
-    /// Those that can be read now.
+    /// Snapshots that can be read now.
     pub(super) snapshots: Vec<NamedSnapshot>,
-    /// Those of them whose blobs were written again from a copy, or would be in a dry run.
+    /// Snapshots whose blobs were written again from a copy, or would be in a dry run.
     pub(super) healed: Vec<SnapshotId>,
-    /// Those that cannot be read for the second time, and that nothing has a copy of.
+    /// Snapshots that cannot be read for the second time, and that nothing has a copy of.
     pub(super) unreadable: Vec<Unreadable>,
 }
 

@@ -90,7 +90,7 @@ pub struct UpgradeReport {
     pub dry_run: bool,
     /// The features that were enabled.
     pub enabled: Vec<FeatureReport>,
-    /// Those that the repository had before.
+    /// The features that the repository had before.
     pub present: Vec<FeatureReport>,
     /// Name of the mark that says so to writers, put now or before. None if there is none.
     pub mark: Option<String>,

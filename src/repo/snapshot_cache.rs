@@ -34,11 +34,11 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 /// The snapshots of a repository, oldest first.
 #[derive(Debug, Default)]
 pub struct SnapshotListing {
-    /// Those that their backup has reported.
+    /// Snapshots that their backup has reported.
     pub snapshots: Vec<NamedSnapshot>,
-    /// Those that their backup has not reported. It still runs, or was killed before it could.
+    /// Snapshots that their backup has not reported. It still runs, or was killed before it could.
     pub unreported: Vec<NamedSnapshot>,
-    /// Those that could not be read.
+    /// Snapshots that could not be read.
     pub damaged: Vec<Unreadable>,
 }
 
@@ -185,7 +185,7 @@ fn list_with(store: &dyn Store, path: Option<PathBuf>) -> Result<(Vec<NamedSnaps
 /// What the file has.
 #[derive(Default)]
 struct KnownSnapshots {
-    /// Those that no listing has asked for yet.
+    /// Snapshots that no listing has asked for yet.
     snapshots: HashMap<SnapshotId, Snapshot>,
     /// Number of snapshots in the file.
     count: usize,

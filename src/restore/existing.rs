@@ -13,7 +13,7 @@ pub enum Overwrite {
     Never,
     /// All that differ. A file of the same size and time is the same.
     IfChanged,
-    /// Those that are older than in the snapshot.
+    /// Entries that are older than in the snapshot.
     IfNewer,
     /// All that differ. The content of every file is compared.
     Always,

@@ -22,7 +22,7 @@ impl Fixture {
         Fixture { directory, counted: Arc::new(CountingStore::new(memory.clone())), memory }
     }
 
-    /// As another process would open it.
+    /// Opens the store as another process would.
     fn open(&self) -> CachedStore<Counted> {
         CachedStore::new(self.counted.clone(), self.directory.path().join("blobs"), 1 << 30)
     }

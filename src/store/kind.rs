@@ -297,7 +297,7 @@ impl PartialEq<&str> for BlobName {
 pub enum BlobPrefix {
     /// Every blob, also those of kinds that this version does not know.
     All,
-    /// Those in the directory of a kind.
+    /// The blobs in the directory of a kind.
     Kind(BlobKind),
     /// The containers whose names begin with this byte.
     Containers(u8),

@@ -121,7 +121,7 @@ struct Defects {
     entries: PositionSet,
     /// Entries with a base that is not found. They are looked at again.
     suspected: PositionSet,
-    /// Those of them in a container that a backup writes or a prune deletes.
+    /// Suspected entries in a container that a backup writes or a prune deletes.
     doubtful: PositionSet,
     /// The container was deleted meanwhile.
     is_gone: bool,

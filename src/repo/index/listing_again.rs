@@ -80,7 +80,7 @@ impl ContainerListing {
         Ok(())
     }
 
-    /// Those of `ids` that are there. What cannot be looked at is not absent: it is noted as unread.
+    /// The containers of `ids` that are there. What cannot be looked at is not absent: it is noted as unread.
     fn find_by_name(&self, ids: &[ContainerId]) -> Result<Vec<ContainerId>> {
         let mut found = Vec::new();
         let store = self.store();

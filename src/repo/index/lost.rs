@@ -16,9 +16,9 @@ use crate::types::ContainerId;
 /// Containers that segments name and the listing lacks.
 #[derive(Debug, Default)]
 pub struct MissingContainers {
-    /// Those that are gone.
+    /// Containers that are gone.
     pub lost: BTreeSet<ContainerId>,
-    /// Those that can be found by name, or not be looked at: a listing of their directory was not complete.
+    /// Containers that can be found by name, or not be looked at: a listing of their directory was not complete.
     pub unlisted: BTreeSet<ContainerId>,
 }
 
@@ -42,8 +42,8 @@ pub fn missing_containers(listing: &ContainerListing) -> Result<MissingContainer
     Ok(MissingContainers { lost, unlisted })
 }
 
-/// Those of the containers `gone` that segments still name and that no prune deletes; `None` if a pending entry cannot
-/// be read, so that nobody can tell.
+/// The containers of `gone` that segments still name and that no prune deletes; `None` if a pending entry cannot be
+/// read, so that nobody can tell.
 ///
 /// # Errors
 /// Those of the store.

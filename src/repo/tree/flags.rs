@@ -27,9 +27,9 @@ impl FileFlags {
     pub const IMMUTABLE: u32 = 0x10;
     /// `a`: it may only grow.
     pub const APPEND_ONLY: u32 = 0x20;
-    /// Those with which nothing more can be done.
+    /// The flags with which nothing more can be done.
     pub const LOCKS: u32 = Self::IMMUTABLE | Self::APPEND_ONLY;
-    /// Those that only root may set, with `j`.
+    /// The flags that only root may set, with `j`.
     pub const ONLY_ROOT: u32 = Self::LOCKS | 0x4000;
     /// `c`, `m` and `C`: they count only for what is written later.
     pub const BEFORE_CONTENT: u32 = 0x4 | 0x400 | 0x80_0000;
