@@ -192,6 +192,12 @@ impl CompressConfig {
         let text_level = (self.level + self.text_levels).min(TEXT_LEVEL_MAX);
         if self.level < 1 { self.level } else { self.level.max(text_level) }
     }
+
+    /// zstd level of plain blocks of tensors: one more than that of new text, unless text has no level of its own.
+    pub fn plain_level(&self) -> i32 {
+        let text_level = self.text_level();
+        if text_level == self.level { text_level } else { (text_level + 1).min(TEXT_LEVEL_MAX) }
+    }
 }
 
 /// `[container]`: container size.
@@ -281,7 +287,7 @@ impl Default for ModelConfig {
             block_bytes: ByteSize::kib(512),
             codec: FloatCodec::Floats,
             delta: ModelDelta::Context,
-            delta_depth_max: 4,
+            delta_depth_max: 8,
             verify: true,
             planes_zstd_level: 1,
         }

@@ -1,7 +1,8 @@
 //! Choose: picks the stored chunks that each new chunk is compared with, in stream order.
 //!
 //! The stage numbers the session entries as SubDedup will, because SubDedup makes one entry of each new chunk. A chunk
-//! that may be stored as a delta to the previous version of its file is no base: nothing is copied from a delta.
+//! that may be stored as a delta to the previous version of its file is no base: nothing is copied from a delta. A
+//! plain block of a tensor is a base; SubDedup drops what was found in it if it became a delta.
 
 use std::sync::Arc;
 

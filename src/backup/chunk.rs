@@ -65,7 +65,12 @@ pub(super) fn region(record: &ModelRecord, offset: u64) -> Region {
             let end = (start + record.block_bytes).min(tensor.len) + tensor.offset;
             Region {
                 end,
-                block: Some(TensorBlock { tensor: at, offset: start, is_opaque: tensor.dtype() == Dtype::Other }),
+                block: Some(TensorBlock {
+                    tensor: at,
+                    offset: start,
+                    element_type: tensor.dtype().element_type(),
+                    is_opaque: tensor.dtype() == Dtype::Other,
+                }),
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Compress: encodes frames that ModelEncode left alone, with zstd or LZ4, or stores them raw if that is not larger.
 //!
-//! Long text without an earlier version is encoded at a higher level: nothing else makes it small. The level follows
-//! from the bytes of the frame and from what SubDedup says of its chunks.
+//! Long text without an earlier version and plain blocks of tensors are encoded at higher levels: nothing else makes
+//! them small. The level follows from the bytes of the frame and from what SubDedup says of its chunks.
 
 use bytes::Bytes;
 
@@ -20,6 +20,8 @@ pub struct CompressWorker {
     pub level: i32,
     /// zstd level of text in long chunks that copy little.
     pub text_level: i32,
+    /// zstd level of plain blocks of tensors, which are encoded at `level`, too.
+    pub plain_level: i32,
     /// The context and the buffers of the codec.
     pub scratch: Scratch,
     /// Output buffer of the codec; payloads are copied from it at their exact size.
@@ -49,6 +51,13 @@ impl CompressWorker {
         match frame.kind {
             FrameKind::Incompressible => {
                 Ok(StoredFrame { codec: Raw.id(), raw_len: frame.raw.len() as u32, payload: frame.raw.clone() })
+            }
+            FrameKind::Plain => {
+                let [one, other] =
+                    [self.level, self.plain_level].map(|level| compress(*codec, &frame.raw, level, scratch, space));
+                let (one, other) = (one?, other?);
+                // Level 3 has shorter matches, which single values of four bytes need.
+                Ok(if one.payload.len() < other.payload.len() { one } else { other })
             }
             FrameKind::Solid { is_mostly_new: true } if self.text_level != self.level && is_text(&frame.raw) => {
                 compress(*codec, &frame.raw, self.text_level, scratch, space)
@@ -92,7 +101,14 @@ mod tests {
     }
 
     fn worker(codec: &'static dyn Codec) -> CompressWorker {
-        CompressWorker { codec, level: 3, text_level: 6, scratch: Scratch::default(), space: Vec::new() }
+        CompressWorker {
+            codec,
+            level: 3,
+            text_level: 6,
+            plain_level: 7,
+            scratch: Scratch::default(),
+            space: Vec::new(),
+        }
     }
 
     /// Lines of a log of about 400 KiB.
@@ -105,10 +121,13 @@ mod tests {
     }
 
     #[test]
-    fn only_new_text_has_the_level_of_text() {
+    fn new_text_and_plain_blocks_have_levels_of_their_own() {
         let (text, mut binary) = (Bytes::from(log()), log());
         binary.iter_mut().step_by(500).for_each(|byte| *byte = 0);
         let binary = Bytes::from(binary);
+        // Values of 4 bytes in no order.
+        let values = (0..60_000u32).map(|at| (at.wrapping_mul(0x9e37_79b1) >> 25) as f32 / 255.0);
+        let pixels = Bytes::from_iter(values.flat_map(f32::to_le_bytes));
         let at = |level, raw: &Bytes| {
             compress(&Zstandard, raw, level, &mut Scratch::default(), &mut Vec::new()).unwrap().payload
         };
@@ -119,6 +138,8 @@ mod tests {
             assert_eq!(stored(&mut worker, new.clone(), &text), at(6, &text));
             assert_eq!(stored(&mut worker, new, &binary), at(3, &binary));
             assert_eq!(stored(&mut worker, FrameKind::Solid { is_mostly_new: false }, &text), at(3, &text));
+            assert_eq!(stored(&mut worker, FrameKind::Plain, &binary), at(7, &binary));
+            assert_eq!(stored(&mut worker, FrameKind::Plain, &pixels), at(3, &pixels));
             assert_eq!(stored(&mut worker, FrameKind::Incompressible, &text), text);
         }
         assert!(at(6, &text).len() * 20 < at(3, &text).len() * 19, "{} {}", at(6, &text).len(), at(3, &text).len());

@@ -1,14 +1,16 @@
 //! Identify: classifies new chunks as float, incompressible or ordinary by the entropy of their byte groups.
 //!
 //! It also computes the anchors of new chunks that the chunker did not give, and their features. It copies their bytes
-//! out of the buffer that they were read into, because they may stay in memory as bases. A chunk that shares features
-//! with stored chunks is left unclassified: most of it will be copied, and then the class does not matter. Where it
-//! does, Match or SubDedup computes the same one, because the class depends on the chunk's bytes only.
+//! out of the buffer that they were read into, because they may stay in memory as bases. A block of a tensor is
+//! ordinary if it is plain ([`crate::chunk::plain`]); any other one has no class and no features. A chunk that shares
+//! features with stored chunks is left unclassified: most of it will be copied, and then the class does not matter.
+//! Where it does, Match or SubDedup computes the same one, because the class depends on the chunk's bytes only.
 
 use bytes::Bytes;
 
-use crate::backup::message::{ChunkBatch, ChunkItem, CopySearch};
-use crate::chunk::classify::ChunkClassifier;
+use crate::backup::message::{Chunk, ChunkBatch, ChunkItem, CopySearch};
+use crate::chunk::classify::{ChunkClass, ChunkClassifier};
+use crate::chunk::plain::PlainTrial;
 use crate::error::Result;
 use crate::kernel::sieve::Sieve;
 use crate::pipeline::Map;
@@ -18,10 +20,40 @@ use crate::similar::{Candidates, features};
 pub struct IdentifyWorker {
     /// Classifies chunks.
     pub classifier: ChunkClassifier,
+    /// Finds plain blocks of tensors.
+    pub plain: PlainTrial,
     /// Finds anchors that the chunker did not give; `None` if the strategy needs no anchors.
     pub sieve: Option<Sieve>,
     /// Features of the chunks that SubDedup has processed so far.
     pub candidates: Candidates,
+}
+
+impl IdentifyWorker {
+    fn identify(&mut self, chunk: &mut Chunk) {
+        if let Some(block) = chunk.block.filter(|block| !block.is_opaque) {
+            if !self.plain.is_plain(block.element_type, &chunk.bytes) {
+                return;
+            }
+            chunk.class = Some(ChunkClass::Ordinary);
+        }
+        let is_likely = match &self.sieve {
+            Some(sieve) => {
+                let anchors = chunk.anchors.get_or_insert_with(|| sieve.anchors(&chunk.bytes));
+                let features = features(anchors);
+                let is_likely = self.candidates.are_likely(&features);
+                chunk.bytes = Bytes::copy_from_slice(&chunk.bytes);
+                chunk.search = CopySearch::Features(features);
+                is_likely
+            }
+            None => {
+                chunk.anchors = None;
+                false
+            }
+        };
+        if !is_likely && chunk.class.is_none() {
+            chunk.class = Some(self.classifier.classify(&chunk.bytes));
+        }
+    }
 }
 
 impl Map for IdentifyWorker {
@@ -36,25 +68,8 @@ impl Map for IdentifyWorker {
         for item in &mut batch.items {
             if let ChunkItem::Chunk(chunk) = item
                 && chunk.is_new
-                && chunk.block.is_none_or(|block| block.is_opaque)
             {
-                let is_likely = match &self.sieve {
-                    Some(sieve) => {
-                        let anchors = chunk.anchors.get_or_insert_with(|| sieve.anchors(&chunk.bytes));
-                        let features = features(anchors);
-                        let is_likely = self.candidates.are_likely(&features);
-                        chunk.bytes = Bytes::copy_from_slice(&chunk.bytes);
-                        chunk.search = CopySearch::Features(features);
-                        is_likely
-                    }
-                    None => {
-                        chunk.anchors = None;
-                        false
-                    }
-                };
-                if !is_likely {
-                    chunk.class = Some(self.classifier.classify(&chunk.bytes));
-                }
+                self.identify(chunk);
             }
         }
         Ok(batch)

@@ -217,6 +217,8 @@ pub enum FrameKind {
         /// At least half of them are of long chunks that copy little.
         is_mostly_new: bool,
     },
+    /// Literal bytes of ordinary chunks, at least half of them of plain blocks of tensors.
+    Plain,
     /// Literal bytes of incompressible chunks.
     Incompressible,
     /// One float chunk, found by its entropy.

@@ -182,7 +182,7 @@ impl ModelEncodeWorker {
                 return Ok(());
             }
             FrameKind::Delta(plan) => plan.clone(),
-            FrameKind::Solid { .. } | FrameKind::Incompressible => return Ok(()),
+            FrameKind::Solid { .. } | FrameKind::Plain | FrameKind::Incompressible => return Ok(()),
         };
         frame.stored = self.delta(&plan, &frame.raw)?;
         if frame.stored.is_none() {

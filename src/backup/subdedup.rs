@@ -1,7 +1,8 @@
 //! SubDedup: encodes each new chunk against the chunks before it and fills frames, in stream order.
 //!
 //! 1. A float chunk or a block of a tensor gets a frame of its own, which ModelEncode encodes. If a stored model or the
-//!    file's previous version has a base for it, it becomes a delta to that.
+//!    file's previous version has a base for it, it becomes a delta to that. A plain block is treated as in step 2,
+//!    unless a base has most of its values.
 //! 2. Every other new chunk gets the copies that Match found, if they pay. With a strategy other than anchors, this
 //!    stage searches it. The remaining bytes are literal bytes.
 //! 3. Literal bytes of successive chunks fill a solid frame; those of incompressible chunks fill another frame. With
@@ -28,7 +29,8 @@ use crate::repo::container::{
     SessionEntryNumber, SessionFrameNumber, SessionOperations, TO_THE_END, operations_digest,
 };
 use crate::similar::{
-    Bases, EncodeBounds, EncodedChunk, Encoder, SessionEntry, SharedBases, Strategy, StrategyOutput, base_problem,
+    Bases, EncodeBounds, EncodedChunk, Encoder, Match, SessionEntry, SharedBases, Strategy, StrategyOutput,
+    base_problem,
 };
 
 /// Bytes of chunks after which a group ends even if its solid frame is not full.
@@ -69,6 +71,8 @@ pub struct SubDedupStage {
     long_chunk_bytes: u32,
     /// Literal bytes of long chunks that copy little, in the open solid frame.
     new_bytes: usize,
+    /// Literal bytes of plain blocks in the open solid frame.
+    plain_bytes: usize,
     group_bytes_max: u64,
     /// Offset of the next chunk in its file.
     offset: u64,
@@ -98,6 +102,7 @@ impl SubDedupStage {
             frame_bytes: config.compress.frame_bytes.0.min(FRAME_CHUNKS_MAX * chunk_bytes_avg) as usize,
             long_chunk_bytes: u32::try_from(chunk_bytes_avg / 2).unwrap_or(u32::MAX),
             new_bytes: 0,
+            plain_bytes: 0,
             // Containers end only between groups.
             group_bytes_max: GROUP_BYTES_MAX.min(config.container.bytes_target.0),
             offset: 0,
@@ -125,16 +130,26 @@ impl SubDedupStage {
     }
 
     /// Stores a block of a tensor of a known element type.
-    fn block(&mut self, chunk: Chunk, block: TensorBlock, emit: &mut Emit<Packet>) -> Result<()> {
+    fn block(&mut self, mut chunk: Chunk, block: TensorBlock, emit: &mut Emit<Packet>) -> Result<()> {
         let fingerprint = chunk.fingerprint;
-        let number = match self.planner.plan(chunk.block, chunk.len, &mut self.bases)? {
-            Some(planned) => self.delta(chunk, planned, emit)?,
-            None => {
-                let kind = FrameKind::Elements(self.planner.element_type(block));
-                self.float_chunk(chunk, Vec::new(), kind, emit)?
-            }
+        let copied = if chunk.class.is_some() { Some(self.find(&mut chunk)?) } else { None };
+        let is_copied = copied.as_ref().is_some_and(|(_, encoded)| encoded.literal_len() * 2 <= chunk.len);
+        let planned = if is_copied {
+            None
+        } else {
+            let is_plain = copied.is_some();
+            self.planner.plan(block, chunk.len, is_plain, &mut self.bases)?
         };
-        self.planner.stored(fingerprint, EntryNumber::session(number));
+        // Weights alone take about three quarters.
+        let bytes = planned.as_ref().map_or(u64::from(chunk.len) * 3 / 4, |planned| planned.bytes);
+        let number = match (planned, copied) {
+            (Some(planned), _) => self.delta(chunk, planned, emit)?,
+            (None, Some((found, encoded))) => {
+                self.ordinary_chunk(chunk, ChunkClass::Ordinary, found.features, encoded, emit)?
+            }
+            (None, None) => self.float_chunk(chunk, Vec::new(), FrameKind::Elements(block.element_type), emit)?,
+        };
+        self.planner.stored(fingerprint, EntryNumber::session(number), bytes);
         Ok(())
     }
 
@@ -174,7 +189,9 @@ impl SubDedupStage {
                     None => self.float_chunk(chunk, found.features, FrameKind::Float(layout), emit)?,
                 };
             }
-            class => self.ordinary_chunk(chunk, class, found.features, encoded, emit)?,
+            class => {
+                self.ordinary_chunk(chunk, class, found.features, encoded, emit)?;
+            }
         }
         Ok(())
     }
@@ -221,7 +238,7 @@ impl SubDedupStage {
         features: Vec<u64>,
         encoded: EncodedChunk,
         emit: &mut Emit<Packet>,
-    ) -> Result<()> {
+    ) -> Result<SessionEntryNumber> {
         let literal_len = encoded.literal_len() as usize;
         let open = if class == ChunkClass::Incompressible { OpenFrame::Incompressible } else { OpenFrame::Solid };
         let filled = self.open_frame(open).len();
@@ -235,6 +252,7 @@ impl SubDedupStage {
         if open == OpenFrame::Solid && is_long && encoded.literal_len() > chunk.len / 2 {
             self.new_bytes += literal_len;
         }
+        self.plain_bytes += if chunk.block.is_some_and(|block| !block.is_opaque) { literal_len } else { 0 };
         let frame_bytes = self.frame_bytes;
         let frame = self.open_frame(open);
         if frame.capacity() == 0 {
@@ -265,7 +283,7 @@ impl SubDedupStage {
         if self.frame_bytes == 0 {
             self.close_frame(open, emit)?;
         }
-        Ok(())
+        Ok(number)
     }
 
     /// The copies of a chunk. If the operation list of a base is unreadable the chunk is stored whole.
@@ -275,8 +293,9 @@ impl SubDedupStage {
             (Searcher::Match(_), CopySearch::Found(found)) => found,
             (Searcher::Match(_), _) => return Err(Error::internal("a new chunk was not searched for copies")),
         };
-        let capped = self.bases.cap(&mut found.matches);
-        let encoded = capped.and_then(|()| self.encoder.encode(&chunk.bytes, &found, &mut self.bases));
+        let usable = self.drop_deltas(&mut found.matches);
+        let usable = usable.and_then(|()| self.bases.cap(&mut found.matches));
+        let encoded = usable.and_then(|()| self.encoder.encode(&chunk.bytes, &found, &mut self.bases));
         match encoded.and_then(|encoded| Ok((self.is_resolvable(chunk.len, &encoded)?, encoded))) {
             Ok((true, encoded)) => Ok((found, encoded)),
             Ok((false, _)) => Ok((found, EncodedChunk::whole(chunk.len))),
@@ -286,6 +305,18 @@ impl SubDedupStage {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Drops the matches with deltas: nothing is copied from one. Choose cannot know which plain blocks become deltas.
+    fn drop_deltas(&mut self, matches: &mut Vec<Match>) -> Result<()> {
+        let mut known: Vec<(EntryNumber, bool)> = Vec::new();
+        for found in matches.iter().filter(|found| found.base.as_session().is_some()) {
+            if !known.iter().any(|known| known.0 == found.base) {
+                known.push((found.base, self.bases.entries.is_delta(found.base)?));
+            }
+        }
+        matches.retain(|found| !known.contains(&(found.base, true)));
+        Ok(())
     }
 
     /// Whether a reader accepts the operations of a chunk of `len` bytes: their extents are not too many.
@@ -329,7 +360,7 @@ impl SubDedupStage {
             return Ok(());
         }
         let kind = match open {
-            OpenFrame::Solid => FrameKind::Solid { is_mostly_new: self.is_mostly_new(raw.len()) },
+            OpenFrame::Solid => self.solid_kind(raw.len()),
             OpenFrame::Incompressible => FrameKind::Incompressible,
         };
         let number = FrameNumber::session(self.emit_frame(kind, raw.clone(), emit)?);
@@ -348,11 +379,14 @@ impl SubDedupStage {
         Ok(())
     }
 
-    /// Whether at least half of the solid frame that ends, of `len` bytes, is of long chunks that copy little. A frame
-    /// of one chunk never is if each chunk has its own, as in the paper.
-    fn is_mostly_new(&mut self, len: usize) -> bool {
-        let new_bytes = std::mem::take(&mut self.new_bytes);
-        self.frame_bytes > 0 && new_bytes * 2 >= len
+    /// The kind of the solid frame that ends, of `len` bytes: at least half of it is of plain blocks, or of long chunks
+    /// that copy little. A frame of one chunk never is if each chunk has its own, as in the paper.
+    fn solid_kind(&mut self, len: usize) -> FrameKind {
+        let (new_bytes, plain_bytes) = (std::mem::take(&mut self.new_bytes), std::mem::take(&mut self.plain_bytes));
+        match self.frame_bytes > 0 {
+            true if plain_bytes * 2 >= len => FrameKind::Plain,
+            has_solid => FrameKind::Solid { is_mostly_new: has_solid && new_bytes * 2 >= len },
+        }
     }
 
     /// Sends the open frames, then the entries of the group.

@@ -27,6 +27,7 @@ use super::save::{SaveOptions, SaveStage, Saved};
 use super::subdedup::{Searcher, SubDedupStage};
 use super::uploads::Uploads;
 use crate::chunk::classify::ChunkClassifier;
+use crate::chunk::plain::PlainTrial;
 use crate::codec::{Scratch, compress_codec};
 use crate::config::{Config, FloatCodec, ModelDelta, StrategyKind};
 use crate::error::Result;
@@ -132,6 +133,7 @@ impl<'a> Wiring<'a> {
         let workers = config.pipeline.workers_of(config.pipeline.identify_workers);
         self.pipeline.parallel(link, workers, || IdentifyWorker {
             classifier: ChunkClassifier::new(&config.identify, config.model.planes_zstd_level),
+            plain: PlainTrial::new(config.model.codec, config.compress.level),
             sieve: sieve.clone(),
             candidates: Candidates::new(indexes.similarity.clone()),
         })
@@ -214,6 +216,7 @@ impl<'a> Wiring<'a> {
             codec: compress_codec(config.compress.codec),
             level: config.compress.level,
             text_level: config.compress.text_level(),
+            plain_level: config.compress.plain_level(),
             scratch: Scratch::default(),
             space: Vec::new(),
         })

@@ -9,6 +9,7 @@ pub mod classify;
 mod fastcdc;
 mod fixed;
 mod gear_xet;
+pub mod plain;
 mod sieve;
 #[cfg(test)]
 mod tests;

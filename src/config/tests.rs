@@ -21,7 +21,10 @@ fn levels_of_text_follow_the_level() {
         [(3, 3, 6), (3, 0, 3), (1, 3, 4), (17, 3, 19), (19, 18, 19), (21, 3, 21), (-2, 3, -2)]
     {
         let text = format!("[compress]\nlevel = {level}\ntext_levels = {text_levels}\n");
-        assert_eq!(Config::parse(&text, "x").expect("parses").compress.text_level(), expected, "{text}");
+        let compress = Config::parse(&text, "x").expect("parses").compress;
+        assert_eq!(compress.text_level(), expected, "{text}");
+        let plain = if expected == level { level } else { (expected + 1).min(19) };
+        assert_eq!(compress.plain_level(), plain, "{text}");
     }
     for text_levels in [-1, 19] {
         let error = Config::parse(&format!("[compress]\ntext_levels = {text_levels}\n"), "x").expect_err("must fail");

@@ -18,6 +18,7 @@ mod lanes;
 pub mod planes;
 pub mod prefix;
 pub mod rans;
+pub mod repeats;
 pub mod sieve;
 mod vector;
 pub mod windows;

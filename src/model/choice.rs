@@ -33,6 +33,10 @@ pub struct TensorBase {
     pub model: Arc<ModelRecord>,
     /// Index of the tensor in the model.
     pub tensor: usize,
+    /// Share of the sampled values that are equal.
+    pub equal_share: f64,
+    /// Estimated bits of a value in a delta.
+    pub delta_bits: f64,
 }
 
 /// The bases of a model.
@@ -87,8 +91,10 @@ pub fn choose(new: &ModelRecord, candidates: &[Arc<ModelRecord>]) -> BaseChoice 
         if let Some(bytes) = best.and_then(|best| base_bytes.get_mut(best.0)) {
             *bytes += tensor.len;
         }
-        let base = best.and_then(|(number, counterpart, _)| Some((compared.get(number)?.2.clone(), counterpart)));
-        tensors.push(base.map(|(model, tensor)| TensorBase { model, tensor }));
+        tensors.push(best.and_then(|(number, tensor, found)| {
+            let SketchComparison { equal_share, delta_bits, .. } = found;
+            Some(TensorBase { model: compared.get(number)?.2.clone(), tensor, equal_share, delta_bits })
+        }));
     }
     let nearest = std::iter::zip(&compared, base_bytes).find(|(_, bytes)| *bytes > 0);
     let base = nearest.map(|((compare_models, _, model), bytes)| {

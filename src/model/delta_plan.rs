@@ -4,8 +4,8 @@
 //!    enough to a stored one gets that as its base.
 //! 2. A new block is planned against the same range of its base. The base's record has the fingerprints of the base's
 //!    blocks; a block that the repository no longer has is no base.
-//! 3. A base block may be a delta itself while the chain of deltas stays within its bound. Beyond the bound its own
-//!    base is used instead.
+//! 3. A base block may be a delta itself. Whether the new delta builds on it or on a base below depends on their sizes
+//!    ([`super::chain`]).
 //! 4. When the model ends, its record is complete: the fingerprints of all blocks, and the model it descends from.
 
 use std::num::NonZeroUsize;
@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use lru::LruCache;
 
+use super::chain::{EntrySizes, ChainLink};
 use super::detect::{ModelFile, TensorBlock};
 use super::previous_version::{CoveredRange, PreviousVersion};
 use crate::codec::delta::{Cast, Derivation};
@@ -22,7 +23,7 @@ use crate::config::{ModelConfig, ModelDelta};
 use crate::error::Result;
 use crate::format::Dtype;
 use crate::model::{BaseChoice, CatalogueBlob, Families, ModelRecord, choose};
-use crate::repo::container::{Base, DEPTH_LIMIT, EntryNumber, ExtentMap, FrameNumber, FrameReference, Operation};
+use crate::repo::container::{Base, EntryNumber, ExtentMap, FrameNumber, FrameReference, Operation};
 use crate::repo::recipe::ContentReference;
 use crate::similar::{BaseRange, Bases, base_problem};
 use crate::store::Store;
@@ -30,6 +31,8 @@ use crate::types::Fingerprint;
 
 /// Blocks of this session that are remembered by fingerprint.
 const BLOCKS_MAX: NonZeroUsize = NonZeroUsize::new(1 << 17).expect("not zero");
+/// Share of the values of a plain block that its base must have: the samples of a delta's size suppose weights.
+const PLAIN_EQUAL_SHARE: f64 = 0.5;
 /// Ranges of bases in one delta, at most.
 const OPERATIONS_MAX: usize = 16;
 
@@ -60,6 +63,8 @@ pub struct PlannedDelta {
     pub entries: Vec<EntryNumber>,
     /// Length of the chain of deltas and copies.
     pub depth: u8,
+    /// Expected length of the payload.
+    pub bytes: u64,
 }
 
 /// A model whose chunks are still arriving.
@@ -79,6 +84,7 @@ pub struct DeltaPlanner {
     families: Option<Families>,
     /// Entry numbers of this session's blocks.
     blocks: LruCache<Fingerprint, EntryNumber>,
+    sizes: EntrySizes,
     open: Option<ModelInProgress>,
     /// Previous version of the current file, which is not a model.
     previous_version: Option<PreviousVersion>,
@@ -92,6 +98,7 @@ impl DeltaPlanner {
             config: config.clone(),
             families: None,
             blocks: LruCache::new(BLOCKS_MAX),
+            sizes: EntrySizes::default(),
             open: None,
             previous_version: None,
         }
@@ -137,9 +144,10 @@ impl DeltaPlanner {
         }
     }
 
-    /// Notes that block `fingerprint` is stored as entry `entry`.
-    pub fn stored(&mut self, fingerprint: Fingerprint, entry: EntryNumber) {
+    /// Notes that block `fingerprint` is stored as entry `entry`, of which `bytes` are expected.
+    pub fn stored(&mut self, fingerprint: Fingerprint, entry: EntryNumber, bytes: u64) {
         self.blocks.put(fingerprint, entry);
+        self.sizes.expect(entry, bytes);
     }
 
     /// Ends the file. Returns its record if it is a model and all its chunks have arrived.
@@ -162,19 +170,22 @@ impl DeltaPlanner {
         Some(record)
     }
 
-    /// Element type of a block of the current model.
-    pub fn element_type(&self, block: TensorBlock) -> ElementType {
-        let tensor = self.open.as_ref().and_then(|open| open.file.record.tensors.get(block.tensor));
-        tensor.map_or(ElementType::Unknown, |tensor| tensor.dtype().element_type())
-    }
-
-    /// Plans a new block as a delta; `None` if it has no base.
+    /// Plans a new block as a delta; `None` if it has no base. The base of a plain block must have most of its values.
     ///
     /// # Errors
     /// Those that end the run; an unreadable base is no base.
-    pub fn plan(&mut self, block: Option<TensorBlock>, len: u32, bases: &mut Bases) -> Result<Option<PlannedDelta>> {
-        let Some((block, open)) = block.zip(self.open.as_ref()) else { return Ok(None) };
+    pub fn plan(
+        &mut self,
+        block: TensorBlock,
+        len: u32,
+        is_plain: bool,
+        bases: &mut Bases,
+    ) -> Result<Option<PlannedDelta>> {
+        let Some(open) = self.open.as_ref() else { return Ok(None) };
         let Some(Some(chosen)) = open.chosen.tensors.get(block.tensor) else { return Ok(None) };
+        if is_plain && chosen.equal_share < PLAIN_EQUAL_SHARE {
+            return Ok(None);
+        }
         let Some(tensor) = open.file.record.tensors.get(block.tensor) else { return Ok(None) };
         let Some(base) = chosen.model.tensors.get(chosen.tensor) else { return Ok(None) };
         let derivation = match (self.config.delta, derivation_of(tensor.dtype(), base.dtype())) {
@@ -186,8 +197,9 @@ impl DeltaPlanner {
         let scaled = |offset: u64| offset / width(tensor.dtype()) * width(base.dtype());
         let range = scaled(block.offset)..scaled(block.offset + u64::from(len)).min(base.len);
         let (model, at, element_type) = (chosen.model.clone(), chosen.tensor, tensor.dtype().element_type());
-        let ranges = self.ranges(&model, at, range, bases);
-        none_if_unreadable(ranges.and_then(|ranges| planned(ranges, derivation, element_type, bases)))
+        let mut expected = (chosen.delta_bits * f64::from(len) / 8.0 / width(tensor.dtype()) as f64) as u64;
+        let ranges = self.ranges(&model, at, range, &mut expected, bases);
+        none_if_unreadable(ranges.and_then(|ranges| planned(ranges, derivation, element_type, expected, bases)))
     }
 
     /// Begins a file that is not a model and has a previous version.
@@ -218,17 +230,18 @@ impl DeltaPlanner {
             ModelDelta::Xor => Derivation::Xor,
             ModelDelta::Context | ModelDelta::None => Derivation::Context(element_type),
         };
-        let mut ranges = Vec::new();
+        let (mut ranges, mut expected) = (Vec::new(), 0);
         let found = covered.and_then(|covered| {
             for CoveredRange { fingerprint, offset, len } in covered.unwrap_or_default() {
-                if !self.push_range(&fingerprint, offset..offset + len, bases, &mut ranges)? {
+                if !self.push_range(&fingerprint, offset..offset + len, &mut expected, bases, &mut ranges)? {
                     return Ok(None);
                 }
             }
             Ok((!ranges.is_empty()).then_some(ranges))
         });
-        let mut made =
-            none_if_unreadable(found.and_then(|ranges| planned(ranges, derivation, ElementType::Unknown, bases)))?;
+        let mut made = none_if_unreadable(
+            found.and_then(|ranges| planned(ranges, derivation, ElementType::Unknown, expected, bases)),
+        )?;
         made.iter_mut().for_each(|made| made.plan.phase = layout.phase());
         Ok(made)
     }
@@ -239,6 +252,7 @@ impl DeltaPlanner {
         model: &ModelRecord,
         tensor: usize,
         range: Range<u64>,
+        expected: &mut u64,
         bases: &mut Bases,
     ) -> Result<Option<Vec<BaseRange>>> {
         let Some(record) = model.tensors.get(tensor) else { return Ok(None) };
@@ -249,7 +263,7 @@ impl DeltaPlanner {
             let end = (start + model.block_bytes).min(range.end);
             let Some(fingerprint) = record.block(index) else { return Ok(None) };
             let inside = (at - start) as u32..(end - start) as u32;
-            if !self.push_range(&fingerprint, inside, bases, &mut ranges)? {
+            if !self.push_range(&fingerprint, inside, expected, bases, &mut ranges)? {
                 return Ok(None);
             }
             at = end;
@@ -257,11 +271,13 @@ impl DeltaPlanner {
         Ok((!ranges.is_empty()).then_some(ranges))
     }
 
-    /// Appends a range of a stored chunk; `false` if it is no base.
+    /// Appends a range of a stored chunk, or of what a delta to it should build on, and changes the expected bytes of
+    /// the delta. `false` if there is no base.
     fn push_range(
         &mut self,
         fingerprint: &Fingerprint,
         range: Range<u32>,
+        expected: &mut u64,
         bases: &mut Bases,
         ranges: &mut Vec<BaseRange>,
     ) -> Result<bool> {
@@ -269,42 +285,45 @@ impl DeltaPlanner {
         let Some(entry) = known.map_or_else(|| bases.entries.entry_of(fingerprint), |entry| Ok(Some(entry)))? else {
             return Ok(false);
         };
-        self.push_shallow(
-            BaseRange { entry, offset: range.start, len: range.end - range.start },
-            DEPTH_LIMIT,
-            bases,
-            ranges,
-        )
-    }
-
-    /// Appends a range of a base, or that base's own bases if its chain of deltas is too long. Follows at most `levels`
-    /// bases: the stored depth may be wrong.
-    fn push_shallow(
-        &self,
-        range: BaseRange,
-        levels: u8,
-        bases: &mut Bases,
-        ranges: &mut Vec<BaseRange>,
-    ) -> Result<bool> {
-        let Some(levels) = levels.checked_sub(1).filter(|_| ranges.len() < OPERATIONS_MAX) else { return Ok(false) };
-        if bases.entries.depth(range.entry)? <= self.config.delta_depth_max {
-            ranges.push(range);
-            return Ok(true);
-        }
-        let Some(below) = bases.entries.delta_parts(range.entry)? else { return Ok(false) };
-        let (mut start, wanted) = (0u32, range.offset..range.offset + range.len);
-        for BaseRange { entry, offset, len } in below {
-            let (from, to) = (wanted.start.max(start), wanted.end.min(start + len));
-            if from < to {
-                let deeper = BaseRange { entry, offset: offset + from - start, len: to - from };
-                if !self.push_shallow(deeper, levels, bases, ranges)? {
-                    return Ok(false);
-                }
+        let range = BaseRange { entry, offset: range.start, len: range.end - range.start };
+        let chain = self.sizes.chain(entry, bases)?;
+        match chain.link(*expected, self.config.delta_depth_max) {
+            ChainLink::Below(down, bytes) => {
+                *expected = (*expected).max(bytes);
+                push_below(range, down, bases, ranges)
             }
-            start += len;
+            ChainLink::Root => Ok(false),
         }
-        Ok(true)
     }
+}
+
+/// Appends a range of a base, or what `down` deltas below it have of it. `false` if these are too many ranges, or a
+/// delta does not make what its base has.
+fn push_below(range: BaseRange, down: usize, bases: &mut Bases, ranges: &mut Vec<BaseRange>) -> Result<bool> {
+    if ranges.len() >= OPERATIONS_MAX {
+        return Ok(false);
+    }
+    let Some(down) = down.checked_sub(1) else {
+        ranges.push(range);
+        return Ok(true);
+    };
+    let Some(below) = bases.entries.delta_parts(range.entry)? else {
+        // Another range of a delta leads less far down than the first.
+        ranges.push(range);
+        return Ok(true);
+    };
+    let (mut start, wanted) = (0u32, range.offset..range.offset + range.len);
+    for BaseRange { entry, offset, len } in below {
+        let (from, to) = (wanted.start.max(start), wanted.end.min(start + len));
+        if from < to {
+            let deeper = BaseRange { entry, offset: offset + from - start, len: to - from };
+            if !push_below(deeper, down, bases, ranges)? {
+                return Ok(false);
+            }
+        }
+        start += len;
+    }
+    Ok(true)
 }
 
 fn read_record(fingerprint: &Fingerprint, bases: &mut Bases) -> Result<Option<ModelRecord>> {
@@ -335,11 +354,13 @@ fn planned(
     ranges: Option<Vec<BaseRange>>,
     derivation: Derivation,
     element_type: ElementType,
+    bytes: u64,
     bases: &mut Bases,
 ) -> Result<Option<PlannedDelta>> {
     let Some(ranges) = ranges else { return Ok(None) };
     let plan = DeltaPlan { derivation, phase: 0, element_type, base: Vec::new(), frames: Vec::new() };
-    let mut planned = PlannedDelta { plan, operations: Vec::new(), bases: Vec::new(), entries: Vec::new(), depth: 0 };
+    let mut planned =
+        PlannedDelta { plan, operations: Vec::new(), bases: Vec::new(), entries: Vec::new(), depth: 0, bytes };
     for range in ranges {
         let extent_map = bases.entries.extent_map(range.entry)?;
         for number in extent_map.frames() {

@@ -6,6 +6,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::codec::ElementType;
 use crate::config::ModelConfig;
 use crate::error::{Error, Result};
 use crate::filesystem::{FileRange, SourceFile};
@@ -43,6 +44,8 @@ pub struct TensorBlock {
     pub tensor: usize,
     /// Offset in the tensor.
     pub offset: u64,
+    /// Its elements, as the codecs see them.
+    pub element_type: ElementType,
     /// The element type is unknown.
     pub is_opaque: bool,
 }

@@ -10,12 +10,14 @@
 //!    (`family.rs`, `outline.rs`).
 //! 5. [`choose`] compares them tensor by tensor. It estimates the size of a delta from the sketches alone and gives
 //!    each tensor the base with the shortest delta (`choice.rs`).
-//! 6. [`DeltaPlanner`] finds the stored blocks of a base and plans each new block as a delta to them (`delta_plan.rs`).
+//! 6. [`DeltaPlanner`] finds the stored blocks of a base and plans each new block as a delta to them (`delta_plan.rs`),
+//!    or to what lies below them if that makes reads cheaper (`chain.rs`).
 //!    Float chunks of other files become deltas to the file's previous version (`previous_version.rs`).
 //!
 //! All of this is a hint: a lost record costs compression ratio, never data.
 
 mod catalogue;
+mod chain;
 mod choice;
 mod delta_plan;
 mod detect;

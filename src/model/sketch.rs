@@ -95,6 +95,8 @@ pub struct SketchComparison {
     pub delta_bits: f64,
     /// One tensor is the cast of the other.
     pub is_cast: bool,
+    /// Share of the values that are equal, after the cast.
+    pub equal_share: f64,
 }
 
 /// Typical bits of a value of this type without a base: what the float codec needs for weights.
@@ -221,7 +223,7 @@ impl ComparisonSums {
         let low_bits = if is_cast && dtype == Dtype::Float32 { 16.0 } else { 0.0 };
         let delta_bits = low_bits + if casts { 0.2 } else { delta_bits };
         let bit_distance = self.differing as f64 / count;
-        Some(SketchComparison { values: self.values, bit_distance, delta_bits, is_cast: casts })
+        Some(SketchComparison { values: self.values, bit_distance, delta_bits, is_cast: casts, equal_share: zeros })
     }
 }
 

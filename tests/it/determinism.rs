@@ -13,7 +13,7 @@ use fhrd::repo::salts::Salts;
 use crate::input::{TestRepository, edit, write, write_sparse};
 use crate::program::{Place, finished};
 use crate::trees::Random;
-use crate::weights::{model, tuned, weights};
+use crate::weights::{model, tuned, weights, with_header};
 
 /// A few megabytes of every sort; `version` changes some of it.
 fn write_input(directory: &Path, version: u64) {
@@ -31,6 +31,16 @@ fn write_input(directory: &Path, version: u64) {
     for tune in 0..2 + version {
         let file = model(&tuned(&base, 31 + tune, 0.0003), &base[..1 << 17]);
         write(directory.join(format!("model/tune-{tune}/model.safetensors")), &file);
+    }
+    // Plain arrays: one with insertions, and one that is a delta and a base of the next.
+    let mut array = Random(40).text(700_000);
+    for number in 0..4 {
+        let header = format!(r#"{{"t":{{"dtype":"U8","shape":[{0}],"data_offsets":[0,{0}]}}}}"#, array.len());
+        write(directory.join(format!("model/array-{number}/a.safetensors")), &with_header(&header, &array));
+        match number {
+            1 => array.iter_mut().step_by(30 + version as usize).for_each(|byte| *byte ^= 1),
+            _ => array = edit(&mut Random(41 + version), &array, 30),
+        }
     }
     write(directory.join(format!("media/noise-{version}.bin")), &Random(3 + version).bytes(3_000_000));
     for number in 0..300 {

@@ -43,6 +43,7 @@ mod models;
 mod mount;
 mod normal;
 mod pairs;
+mod plain_blocks;
 mod program;
 mod readers;
 mod repair;

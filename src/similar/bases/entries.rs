@@ -155,6 +155,11 @@ impl Entries {
         Ok((total == u64::from(view.raw_len)).then_some(parts))
     }
 
+    /// Whether an entry is a delta.
+    pub fn is_delta(&mut self, entry: EntryNumber) -> Result<bool> {
+        Ok(matches!(self.view(entry)?.operations.as_slice().first(), Some(Operation::Delta { .. })))
+    }
+
     /// Depth of an entry's chain.
     pub fn depth(&mut self, entry: EntryNumber) -> Result<u8> {
         Ok(self.view(entry)?.depth)

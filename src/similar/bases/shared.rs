@@ -188,8 +188,8 @@ impl WorkerBases {
         }
     }
 
-    /// The chunk of an entry; `None` if it cannot be read, is a delta, or is too large. A session entry must be pinned,
-    /// or its group must have ended.
+    /// The chunk of an entry; `None` if it cannot be read, is a stored delta, or is too large. A session entry must be
+    /// pinned, or its group must have ended.
     ///
     /// # Errors
     /// Only errors that fail the run.
@@ -211,8 +211,9 @@ impl WorkerBases {
             return Ok(None);
         }
         let extent_map: Arc<ExtentMap> = self.entries.extent_map(entry)?;
-        // The bytes of a delta's chunk are in no frame, so nothing is copied from it.
-        if extent_map.is_delta() {
+        // The bytes of a delta's chunk are in no frame, so nothing is copied from it. SubDedup knows which entries of
+        // the session are deltas. They are read here all the same: whether one is still in memory depends on timing.
+        if extent_map.is_delta() && entry.as_session().is_none() {
             return Ok(None);
         }
         let frames = extent_map.frames().iter().map(|number| self.frame(*number)).collect::<Result<Vec<Bytes>>>()?;

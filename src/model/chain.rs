@@ -1,0 +1,210 @@
+//! Chains: on which entry below its base a delta builds, so that few bytes are stored and a read stays cheap.
+//!
+//! The base of a step of a training run is the step before it, which is a delta to an earlier one. A delta to the step
+//! before is shortest, but a read decodes every delta below. So entries of the chain are skipped, top first, as a
+//! binary counter carries. Sizes of deltas are in bytes as stored:
+//!
+//! 1. The new delta is expected to be as long as the sketches say, within the shortest delta of the chain and a third
+//!    of that.
+//! 2. The top is skipped unless its own delta is longer than expected, its depth is within the bound, and the whole
+//!    read fetches at most one and a half times the root. Half of what is skipped is added to the expectation.
+//! 3. The root itself is a base, whatever the delta costs. But if the only delta on it is half its size, and clearly
+//!    longer than the one expected of a single step, then the block is stored alone and becomes a root.
+//!
+//! With steps of one size, step n builds on the step whose number is n without its lowest set bit, so chains have the
+//! length of a logarithm. Where everything changes in every step, each is a delta to the root, for the second equals
+//! the first in size.
+//!
+//! Sizes of stored entries come from container indexes. Those of this session are not known yet: they are what was
+//! expected of them.
+
+use std::num::NonZeroUsize;
+
+use lru::LruCache;
+
+use crate::error::Result;
+use crate::repo::container::{DEPTH_LIMIT, EntryNumber, FrameReference, OperationSource, TO_THE_END};
+use crate::similar::Bases;
+
+/// Entries of this session whose expected sizes are remembered.
+const SIZES_MAX: NonZeroUsize = NonZeroUsize::new(1 << 17).expect("not zero");
+/// Share of the delta of a single step that is expected at least, if the sketches say less.
+const EXPECTED_SHARE: u64 = 3;
+/// A read fetches at most this many halves of the root.
+const FETCHED_HALVES: u64 = 3;
+/// A block becomes a root if the delta before it is at least this many eighths of the expected one.
+const DRIFT_EIGHTHS: u64 = 13;
+
+/// What becomes of a new delta.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ChainLink {
+    /// It builds on the entry this many deltas down, and is expected to have these bytes.
+    Below(usize, u64),
+    /// There is none: the block is stored alone.
+    Root,
+}
+
+/// A chain of deltas: their bytes, the top first, and those of the root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Chain {
+    pub deltas: Vec<u64>,
+    pub root: u64,
+    /// Depth of the top.
+    pub depth: u8,
+}
+
+impl Chain {
+    /// Where a delta of `expected` bytes to the top should build instead. 0: nothing is known of it.
+    pub fn link(&self, expected: u64, depth_max: u8) -> ChainLink {
+        let Some(shortest) = self.deltas.iter().min().copied() else { return ChainLink::Below(0, expected) };
+        let is_known = expected > 0;
+        let single = expected.clamp(shortest / EXPECTED_SHARE, shortest);
+        let (mut expected, mut fetched) = (single, self.root + self.deltas.iter().sum::<u64>());
+        for (down, top) in self.deltas.iter().copied().enumerate() {
+            let is_shallow = usize::from(self.depth) <= usize::from(depth_max) + down;
+            if is_shallow && top > expected && (fetched + expected) * 2 <= self.root * FETCHED_HALVES {
+                return ChainLink::Below(down, expected);
+            }
+            if depth_max > 1
+                && is_known
+                && down + 1 == self.deltas.len()
+                && top * 2 >= self.root
+                && top * 8 >= single * DRIFT_EIGHTHS
+            {
+                return ChainLink::Root;
+            }
+            expected += top / 2;
+            fetched -= top;
+        }
+        ChainLink::Below(self.deltas.len(), expected)
+    }
+}
+
+/// The sizes of entries.
+pub(super) struct EntrySizes(LruCache<EntryNumber, u64>);
+
+impl Default for EntrySizes {
+    fn default() -> Self {
+        EntrySizes(LruCache::new(SIZES_MAX))
+    }
+}
+
+impl EntrySizes {
+    /// Notes what is expected of an entry of this session.
+    pub fn expect(&mut self, entry: EntryNumber, bytes: u64) {
+        self.0.put(entry, bytes);
+    }
+
+    /// The chain below `entry`, along the first range of each delta. A delta that makes other bytes than its base
+    /// counts as the root: what lies below cannot replace it.
+    pub fn chain(&mut self, entry: EntryNumber, bases: &mut Bases) -> Result<Chain> {
+        let mut chain = Chain { deltas: Vec::new(), root: 0, depth: bases.entries.depth(entry)? };
+        let mut at = entry;
+        for _ in 0..DEPTH_LIMIT {
+            let bytes = self.bytes(at, bases)?;
+            let below = bases.entries.delta_parts(at)?;
+            let Some(first) = below.as_ref().and_then(|parts| parts.first()) else {
+                chain.root = bytes;
+                break;
+            };
+            chain.deltas.push(bytes);
+            at = first.entry;
+        }
+        Ok(chain)
+    }
+
+    /// Stored bytes of an entry without its bases.
+    fn bytes(&mut self, entry: EntryNumber, bases: &mut Bases) -> Result<u64> {
+        let view = bases.entries.view(entry)?;
+        let raw_len = u64::from(view.raw_len);
+        if entry.as_session().is_some() {
+            return Ok(self.0.peek(&entry).copied().unwrap_or(raw_len / 2));
+        }
+        if bases.entries.is_delta(entry)? && view.literal_len != TO_THE_END {
+            return Ok(u64::from(view.literal_len));
+        }
+        Ok(match bases.entries.frame_reference(view.frame)? {
+            Some(FrameReference::Stored(_, info)) => (info.stored_bytes() as u64).min(raw_len),
+            _ => raw_len,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bytes and the depth of 40 steps whose deltas have `size(steps)` bytes, each with the step it builds on.
+    fn run(root: u64, depth_max: u8, size: impl Fn(usize) -> u64) -> Vec<(u64, u8, usize)> {
+        let mut steps: Vec<(u64, u8, usize)> = vec![(root, 1, 0)];
+        for step in 1..40 {
+            let (mut deltas, mut entries, mut at) = (Vec::new(), vec![step - 1], step - 1);
+            while steps[at].1 > 1 {
+                deltas.push(steps[at].0);
+                at = steps[at].2;
+                entries.push(at);
+            }
+            let chain = Chain { deltas, root: steps[at].0, depth: steps[step - 1].1 };
+            steps.push(match chain.link(size(1), depth_max) {
+                ChainLink::Below(down, _) => {
+                    let base = entries[down];
+                    (size(step - base), steps[base].1 + 1, base)
+                }
+                ChainLink::Root => (root, 1, step),
+            });
+        }
+        steps
+    }
+
+    fn total(steps: &[(u64, u8, usize)]) -> u64 {
+        steps[1..].iter().map(|step| step.0).sum()
+    }
+
+    #[test]
+    fn few_changes_make_chains_of_logarithmic_length() {
+        let size = |steps: usize| (15_000.0 * (steps as f64).sqrt()) as u64;
+        let steps = run(1_000_000, 8, size);
+        assert!(steps.iter().all(|step| step.1 <= 7), "{steps:?}");
+        // The chain of 4 stored 3.3 MB of such steps, each a delta to step 4.
+        assert!(total(&steps) < 1_100_000, "{}", total(&steps));
+        assert_eq!(steps[8].2, 0);
+        assert_eq!(steps[7].2, 6);
+    }
+
+    #[test]
+    fn a_read_fetches_half_more_than_the_root_and_no_chain_is_too_long() {
+        for (root, depth_max) in [(100_000, 8), (1_000_000, 3), (400_000, 2)] {
+            let steps = run(root, depth_max, |steps| (9_000.0 * (steps as f64).sqrt()) as u64);
+            for mut at in 0..steps.len() {
+                assert!(steps[at].1 <= depth_max + 1, "{steps:?}");
+                let (mut fetched, depth) = (0, steps[at].1);
+                while steps[at].1 > 1 {
+                    fetched += steps[at].0;
+                    at = steps[at].2;
+                }
+                assert!(depth == 2 || fetched * 2 <= root + root / 5, "{depth}: {fetched} of {root}");
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_sketch_no_block_becomes_a_root() {
+        let chain = Chain { deltas: vec![47], root: 83, depth: 2 };
+        assert_eq!(chain.link(0, 8), ChainLink::Below(1, 15 + 23));
+        assert_eq!(chain.link(10, 8), ChainLink::Root);
+        assert_eq!(chain.link(10, 1), ChainLink::Below(1, 15 + 23));
+        assert_eq!(chain.link(40, 8), ChainLink::Below(1, 40 + 23));
+    }
+
+    #[test]
+    fn where_everything_changes_each_step_is_a_delta_to_a_root() {
+        let steady = run(1_000_000, 8, |steps| 670_000 + 15_000 * (steps as u64).min(10));
+        assert!(steady[1..].iter().all(|step| step.1 == 2), "{steady:?}");
+        // Steps that move away from the root get another one, which costs less than long deltas do.
+        let size = |steps: usize| (230_000.0 * (steps as f64).sqrt()).min(700_000.0) as u64;
+        let moving = run(1_000_000, 8, size);
+        assert!(moving.iter().skip(1).any(|step| step.1 == 1), "{moving:?}");
+        let on_first: u64 = (1..40).map(size).sum();
+        assert!(total(&moving) < on_first * 8 / 10, "{} of {on_first}", total(&moving));
+    }
+}
