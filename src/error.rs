@@ -214,7 +214,7 @@ pub enum Error {
     MemoryChanged,
     /// What a snapshot needs cannot be read, so nothing can be deleted.
     #[error(
-        "cannot tell what snapshot {} needs, so nothing was deleted: {reason}; `forget` that snapshot or repair the repository",
+        "cannot tell what snapshot {} needs, so nothing was deleted: {reason}; see \"A damaged repository\" in docs/EXIT-CODES.md",
         shortened(snapshot)
     )]
     Mark {

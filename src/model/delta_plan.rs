@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use lru::LruCache;
 
-use super::chain::{EntrySizes, ChainLink};
+use super::chain::{ChainLink, EntrySizes};
 use super::detect::{ModelFile, TensorBlock};
 use super::previous_version::{CoveredRange, PreviousVersion};
 use crate::codec::delta::{Cast, Derivation};

@@ -83,7 +83,7 @@ impl Remover for Decisions {
     }
 
     fn removed(&mut self, path: &Path) {
-        tracing::info!("{}: deleted", path.display());
+        tracing::info!("{}: {}", path.display(), if self.dry_run { "would be deleted" } else { "deleted" });
         self.counts.deleted.add(1);
         if self.listed.len() < LISTED_MAX {
             self.listed.push(path.display().to_string());
