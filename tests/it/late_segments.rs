@@ -175,6 +175,25 @@ fn what_a_prune_lets_go_while_a_backup_begins_is_not_called_unreadable() {
 }
 
 #[test]
+fn what_a_segment_names_that_is_taken_back_meanwhile_is_not_lost() {
+    let (place, _source) = with_snapshot();
+    let store = place.open().store;
+    let gone = ContainerId([7; 32]);
+    let record = IndexRecord { fingerprint: Fingerprint([1; 32]), container: 0, entry: 0 };
+    let put = || write_segment(store.as_ref(), &[9; 16], &[gone], &[], vec![record]).unwrap();
+    for looks in 1..4 {
+        let (late, plain, lists) = (put(), store.clone(), AtomicUsize::new(0));
+        let reading = hooked(&place, move |call, name| match call == "list" && name == "pending" {
+            true if lists.fetch_add(1, Ordering::SeqCst) == looks => plain.delete(&late, Durable::OnReturn),
+            _ => Ok(()),
+        });
+        let listing = ContainerListing::take(&reading.store).unwrap();
+        let lost = missing_containers(&listing).unwrap().lost;
+        assert_eq!(lost.contains(&gone), looks > 2, "{looks} looks");
+    }
+}
+
+#[test]
 fn a_lost_container_stays_lost_in_a_merged_segment() {
     let (place, source) = with_snapshot();
     let gone = names(&place, "containers").remove(0);

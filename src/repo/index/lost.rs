@@ -4,6 +4,7 @@
 //! segments again without it leaves a mark in their place.
 
 use std::collections::{BTreeSet, HashSet};
+use std::time::Duration;
 
 use super::listing::ContainerListing;
 use crate::error::{Error, Result};
@@ -12,6 +13,10 @@ use crate::repo::container::{blob_name, parse_name};
 use crate::repo::marks::{BadParts, Mark, MarkKind, Quarantine};
 use crate::store::{BlobKind, StoreExt, map_parallel};
 use crate::types::ContainerId;
+
+/// Pauses before further looks. A writer may put a segment that names what a prune has deleted since, and takes it back
+/// within moments.
+const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(100)];
 
 /// Containers that segments name and the listing lacks.
 #[derive(Debug, Default)]
@@ -35,7 +40,14 @@ pub fn missing_containers(listing: &ContainerListing) -> Result<MissingContainer
     if gone.is_empty() {
         return Ok(MissingContainers::default());
     }
-    let missing = lost_of(listing, &gone)?.unwrap_or_default();
+    let mut missing = lost_of(listing, &gone)?.unwrap_or_default();
+    for pause in PAUSES {
+        if missing.is_empty() {
+            break;
+        }
+        std::thread::sleep(pause);
+        missing = lost_of(listing, &gone)?.unwrap_or_default();
+    }
     // What cannot be looked at is not lost.
     let is_lost = |id: &ContainerId| matches!(listing.store().head(&blob_name(id)), Ok(None));
     let (lost, unlisted) = missing.into_iter().partition(is_lost);
