@@ -85,7 +85,7 @@ pub fn open_at(session: &Session, location: &Path) -> Result<Repository> {
 /// Opens a local repository without asking for a password: for completions.
 ///
 /// # Errors
-/// As of [`open`]. [`Error::Locked`] if somebody would have to be asked; [`Error::Usage`] for a remote repository.
+/// As of [`open()`]. [`Error::Locked`] if somebody would have to be asked; [`Error::Usage`] for a remote repository.
 pub fn open_unasked(options: &Options) -> Result<Repository> {
     if is_remote(options) {
         return Err(Error::Usage("a remote repository is not opened".into()));
