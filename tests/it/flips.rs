@@ -4,7 +4,8 @@
 //! need the byte. The next backup of the same source makes a snapshot that restores whole. Then a check finds at most
 //! what the source cannot give back.
 //!
-//! `FHRD_FLIPS=all` tests every byte of every blob (about half an hour on one core). Without it, a fixed sample is tested.
+//! `FHRD_FLIPS=all` tests every byte of every blob (about half an hour on one core), `FHRD_FLIPS=2/4` the second quarter of
+//! them, so that several processes can share the work. Without it, a fixed sample is tested.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -324,6 +325,18 @@ fn add_containers(reader: &mut ChunkReader, entry: EntryNumber, containers: &mut
     }
 }
 
+/// Which part of all damages is tested, from 1, and of how many. `None` for a sample.
+fn part() -> Option<(usize, usize)> {
+    let value = std::env::var("FHRD_FLIPS").ok()?;
+    if value == "all" {
+        return Some((1, 1));
+    }
+    let (part, parts) = value.split_once('/').expect("FHRD_FLIPS is `all` or PART/PARTS");
+    let (part, parts) = (part.parse().unwrap(), parts.parse().unwrap());
+    assert!((1..=parts).contains(&part), "FHRD_FLIPS={value}: parts are numbered from 1");
+    Some((part, parts))
+}
+
 #[test]
 fn the_small_repository_has_every_structure() {
     let _turn = one_at_a_time();
@@ -360,11 +373,11 @@ fn the_small_repository_has_every_structure() {
 fn any_flipped_byte_is_found_costs_what_needs_it_and_heals() {
     let _turn = one_at_a_time();
     let scene = Scene::get();
-    let all = std::env::var("FHRD_FLIPS").is_ok_and(|value| value == "all");
+    let part = part();
     for (name, intact) in &scene.blobs {
-        let step = if all { 1 } else { (intact.len() / SAMPLE).max(1) };
+        let step = part.map_or((intact.len() / SAMPLE).max(1), |(_, parts)| parts);
         // Each blob begins elsewhere, so that all fields are met.
-        let first = if all { 0 } else { intact.len() * 7 % step };
+        let first = part.map_or(intact.len() * 7 % step, |(part, _)| part - 1);
         for at in (first..intact.len()).step_by(step) {
             let mut bytes = intact.clone();
             // Never the lowest bit: one of the scene is flipped already.
@@ -378,9 +391,13 @@ fn any_flipped_byte_is_found_costs_what_needs_it_and_heals() {
 fn any_blob_that_is_cut_or_lost_is_found_costs_what_needs_it_and_heals() {
     let _turn = one_at_a_time();
     let scene = Scene::get();
-    let all = std::env::var("FHRD_FLIPS").is_ok_and(|value| value == "all");
-    for (name, intact) in &scene.blobs {
-        let lengths = if all { vec![0, 7, 40, intact.len() / 2, intact.len() - 1] } else { vec![intact.len() / 2] };
+    let part = part();
+    for (number, (name, intact)) in scene.blobs.iter().enumerate() {
+        if part.is_some_and(|(part, parts)| number % parts != part - 1) {
+            continue;
+        }
+        let lengths =
+            if part.is_some() { vec![0, 7, 40, intact.len() / 2, intact.len() - 1] } else { vec![intact.len() / 2] };
         for len in lengths {
             scene.survive(name, Some(&intact[..len]), None);
         }
