@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::indexes::Indexes;
 use super::input::ReadCounts;
-use super::reliance::Reliance;
 use super::report::{BackupRequest, CopiedSnapshot, CopyPurpose, statistics};
 use super::save::Saved;
 use super::segments::prove_containers;
@@ -14,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::index::{ContainerListing, Hits, drop_deleted_containers};
 use crate::repo::marks::{Marks, Quarantine};
+use crate::repo::reliance::Reliance;
 use crate::repo::salts::Salt;
 use crate::repo::snapshot::{
     COPIED_FROM_KEY, EXCLUDES_KEY, FLAGS_RECORDED_KEY, PROBLEMS, REWRITTEN_FROM_KEY, STARTED_KEY, Snapshot, blob_name,

@@ -28,23 +28,6 @@ pub struct CompressWorker {
     pub space: Vec<u8>,
 }
 
-/// Encodes `raw` with `codec`, or stores it raw if the encoding is not smaller. Codecs without levels ignore `level`.
-pub fn compress(
-    codec: &dyn Codec,
-    raw: &Bytes,
-    level: i32,
-    scratch: &mut Scratch,
-    space: &mut Vec<u8>,
-) -> Result<StoredFrame> {
-    space.clear();
-    codec.encode(raw, level, scratch, space)?;
-    let raw_len = raw.len() as u32;
-    if space.len() < raw.len() {
-        return Ok(StoredFrame { codec: codec.id(), raw_len, payload: Bytes::copy_from_slice(space) });
-    }
-    Ok(StoredFrame { codec: Raw.id(), raw_len, payload: raw.clone() })
-}
-
 impl CompressWorker {
     fn frame(&mut self, frame: &PendingFrame) -> Result<StoredFrame> {
         let CompressWorker { codec, scratch, space, .. } = self;
@@ -53,16 +36,16 @@ impl CompressWorker {
                 Ok(StoredFrame { codec: Raw.id(), raw_len: frame.raw.len() as u32, payload: frame.raw.clone() })
             }
             FrameKind::Plain => {
-                let [one, other] =
-                    [self.level, self.plain_level].map(|level| compress(*codec, &frame.raw, level, scratch, space));
+                let [one, other] = [self.level, self.plain_level]
+                    .map(|level| StoredFrame::encode(*codec, &frame.raw, level, scratch, space));
                 let (one, other) = (one?, other?);
                 // Level 3 has shorter matches, which single values of four bytes need.
                 Ok(if one.payload.len() < other.payload.len() { one } else { other })
             }
             FrameKind::Solid { is_mostly_new: true } if self.text_level != self.level && is_text(&frame.raw) => {
-                compress(*codec, &frame.raw, self.text_level, scratch, space)
+                StoredFrame::encode(*codec, &frame.raw, self.text_level, scratch, space)
             }
-            _ => compress(*codec, &frame.raw, self.level, scratch, space),
+            _ => StoredFrame::encode(*codec, &frame.raw, self.level, scratch, space),
         }
     }
 }
@@ -129,7 +112,7 @@ mod tests {
         let values = (0..60_000u32).map(|at| (at.wrapping_mul(0x9e37_79b1) >> 25) as f32 / 255.0);
         let pixels = Bytes::from_iter(values.flat_map(f32::to_le_bytes));
         let at = |level, raw: &Bytes| {
-            compress(&Zstandard, raw, level, &mut Scratch::default(), &mut Vec::new()).unwrap().payload
+            StoredFrame::encode(&Zstandard, raw, level, &mut Scratch::default(), &mut Vec::new()).unwrap().payload
         };
         let mut worker = worker(&Zstandard);
         // Twice, as a context that has encoded other frames must give the same bytes.

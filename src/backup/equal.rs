@@ -12,54 +12,13 @@ use lru::LruCache;
 use crate::error::{Error, Result};
 use crate::repo::read::at_least_one;
 use crate::repo::recipe::ContentReference;
-use crate::repo::tree::{Node, NodeKind};
+use crate::repo::tree::EntryTally;
 
 /// Directories that are remembered.
 const KNOWN_MAX: usize = 1 << 16;
 /// Entries in equal directories that are read again, at most: so many, and for each other entry so many.
 const REPEATED_MAX: u64 = 1 << 16;
 const REPEATED_FACTOR: u64 = 1 << 12;
-
-/// Entries that were saved.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct EntryTally {
-    /// Regular files.
-    pub files: u64,
-    /// Directories.
-    pub directories: u64,
-    /// Other entries.
-    pub others: u64,
-    /// Bytes of content.
-    pub bytes: u64,
-}
-
-impl EntryTally {
-    /// An entry that is no directory.
-    pub fn of(node: &Node) -> Self {
-        match node.kind {
-            NodeKind::File => EntryTally { files: 1, bytes: node.size, ..EntryTally::default() },
-            _ => EntryTally { others: 1, ..EntryTally::default() },
-        }
-    }
-
-    /// Adds others. No number is large enough for some trees.
-    pub fn add(&mut self, other: EntryTally) {
-        self.files = self.files.saturating_add(other.files);
-        self.directories = self.directories.saturating_add(other.directories);
-        self.others = self.others.saturating_add(other.others);
-        self.bytes = self.bytes.saturating_add(other.bytes);
-    }
-
-    /// What came since `before`.
-    pub fn since(self, before: EntryTally) -> EntryTally {
-        EntryTally {
-            files: self.files.saturating_sub(before.files),
-            directories: self.directories.saturating_sub(before.directories),
-            others: self.others.saturating_sub(before.others),
-            bytes: self.bytes.saturating_sub(before.bytes),
-        }
-    }
-}
 
 /// What is stored of a directory.
 #[derive(Debug, Clone, Copy, Default)]

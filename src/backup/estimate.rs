@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::equal::{EntryTally, SavedDirectory};
+use super::equal::SavedDirectory;
 use super::message::{ChunkBatch, ChunkItem, Outcome, TreeItem};
 use super::save::Saved;
 use crate::error::Result;
 use crate::metrics::Progress;
 use crate::pipeline::Sink;
 use crate::repo::index::ChunkIndex;
-use crate::repo::tree::{Node, NodeKind};
+use crate::repo::tree::{EntryTally, Node, NodeKind};
 
 /// New chunks that are remembered, at most. A chunk that comes again after so many others counts as new again.
 const CLAIMS_MAX: usize = 1 << 22;

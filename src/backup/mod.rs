@@ -21,7 +21,6 @@
 //! `backup` (in `run.rs`) prepares the run and commits the snapshot after Save has finished. `Wiring` builds each
 //! stage from the configuration and links it to the one before. `message.rs` defines what the links carry.
 
-mod adopt;
 mod block_hashes;
 mod buffers;
 mod changes;
@@ -39,17 +38,14 @@ mod identify;
 mod indexes;
 mod input;
 mod known;
-mod listing;
 mod matching;
 mod memory;
 mod message;
-mod metadata;
 mod model_encode;
 mod parent;
 mod parents;
 mod read;
 mod reading;
-mod reliance;
 mod report;
 mod rest;
 mod roots;
@@ -65,13 +61,9 @@ mod uploads;
 mod walk;
 mod wiring;
 
-pub(crate) use adopt::adopt_orphans;
 pub use block_hashes::BlockHashes;
 pub use changes::CHANGES_TARGET;
-pub(crate) use equal::EntryTally;
-pub(crate) use listing::OpenDirectory;
 pub use memory::{BorrowedPart, MemoryContent, MemoryFile};
-pub(crate) use metadata::MetadataWriter;
 pub use report::{BackupReport, BackupRequest, CopiedSnapshot, CopyPurpose, FileChanges};
 pub use run::backup;
 pub use stream::{StreamRequest, StreamSource};

@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::adopt::{adopt_orphans, count_lost};
 use super::commit::{Commit, SnapshotStart};
 use super::indexes::Indexes;
 use super::input::{InputStage, ReadCounts};
@@ -36,6 +35,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::filesystem::{WalkPlan, Walker, prescan};
 use crate::metrics::{Progress, StageMetrics};
 use crate::repo::Repository;
+use crate::repo::adopt::{adopt_orphans, count_lost};
 use crate::repo::clock::{is_future, shown_time};
 use crate::repo::index::{ChunkPresence, ContainerListing, SharedContainerIndexes};
 use crate::repo::marks::Marks;

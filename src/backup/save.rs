@@ -7,9 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::equal::{EntryTally, SavedDirectory, SentDirectory};
-use super::listing::OpenDirectory;
-use super::metadata::MetadataWriter;
+use super::equal::{SavedDirectory, SentDirectory};
 use super::sent::{SavedContent, SentFile};
 use super::uploads::{SessionRange, Uploads};
 use crate::backup::message::{FrameKind, NewEntry, Outcome, Packet, PendingFrame, SaveItem, TreeItem};
@@ -17,13 +15,13 @@ use crate::error::{Error, Result};
 use crate::metrics::Progress;
 use crate::model::{BLOB_ENTRIES_MAX, CatalogueBlob, CatalogueEntry, ModelRecord};
 use crate::pipeline::Sink;
-use crate::repo::Repository;
 use crate::repo::container::{
     ContainerKind, ContainerWriter, EntryFields, FramesInFlight, NewContainers, SessionEntryNumber, SessionFrameNumber,
     TO_THE_END,
 };
 use crate::repo::recipe::{ContentReference, RecipeBuilder};
-use crate::repo::tree::{HoleMap, Node};
+use crate::repo::tree::{EntryTally, HoleMap, Node, OpenDirectory};
+use crate::repo::{MetadataWriter, Repository};
 use crate::store::Store;
 
 /// Totals of Save.

@@ -20,7 +20,6 @@ use super::indexes::Indexes;
 use super::input::{InputStage, ReadCounts};
 use super::matching::MatchWorker;
 use super::message::{ChunkBatch, Packet, ReadBatch};
-use super::metadata::MetadataWriter;
 use super::model_encode::{BaseReader, ModelEncodeWorker};
 use super::read::ReadWorker;
 use super::save::{SaveOptions, SaveStage, Saved};
@@ -35,8 +34,8 @@ use crate::kernel::sieve::Sieve;
 use crate::metrics::{Progress, StageMetrics};
 use crate::model::DeltaPlanner;
 use crate::pipeline::{Link, Pipeline};
-use crate::repo::Repository;
 use crate::repo::container::FramesInFlight;
+use crate::repo::{MetadataWriter, Repository};
 use crate::similar::{AnchorMatcher, Bases, Candidates, Chooser, SharedBases, WorkerBases, strategy};
 
 /// Packets from SubDedup that a queue holds for each batch in the queues before it. A packet is smaller than a batch,

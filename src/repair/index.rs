@@ -22,10 +22,10 @@ use serde::Serialize;
 
 use super::snapshot_blobs::read_again;
 use super::{catalogue, returned};
-use crate::backup::adopt_orphans;
 use crate::error::{ErrorKind, Result};
 use crate::keep::{Marker, digest_of_names};
 use crate::repo::Repository;
+use crate::repo::adopt::adopt_orphans;
 use crate::repo::bundle::delete_damaged_bundles;
 use crate::repo::container::blob_name;
 use crate::repo::index::{

@@ -18,17 +18,16 @@ use serde::Serialize;
 
 use super::snapshot_blobs::{ReadAgain, read_again};
 use super::writer::metadata_writer;
-use crate::backup::{EntryTally, MetadataWriter, OpenDirectory};
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::repo::Repository;
 use crate::repo::bundle;
 use crate::repo::index::{ChunkIndex, ContainerListing, Soundness, name_all_containers};
 use crate::repo::marks::check_writable;
 use crate::repo::read::{ChunkReader, RecipeWalk, at_least_one};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::{self, NamedSnapshot, PROBLEMS, Snapshot};
-use crate::repo::tree::{Node, NodeKind, TreeCursor};
+use crate::repo::tree::{EntryTally, Node, NodeKind, OpenDirectory, TreeCursor};
+use crate::repo::{MetadataWriter, Repository};
 use crate::store::{BlobName, Durable, Store};
 use crate::types::SnapshotId;
 

@@ -3,12 +3,11 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::backup::MetadataWriter;
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::repo::Repository;
 use crate::repo::container::{SealedContainer, blob_name};
 use crate::repo::index::{ChunkIndex, ContainerIndexes, ContainerListing};
+use crate::repo::{MetadataWriter, Repository};
 use crate::store::{BlobKind, Store};
 use crate::types::ContainerId;
 

@@ -3,6 +3,7 @@
 //! Containers hold encoded chunks, and the index locates them. Recipes describe files as lists of chunks, trees hold
 //! the metadata of directories, and snapshots name the roots. [`read`] reassembles all of these.
 
+pub mod adopt;
 mod blob_cache;
 pub mod bundle;
 pub mod checkpoint;
@@ -17,6 +18,7 @@ mod init_power_cut_tests;
 pub mod keys;
 mod known;
 pub mod marks;
+mod metadata_writer;
 pub mod naming;
 pub mod open;
 pub mod paths;
@@ -24,6 +26,7 @@ pub mod pause;
 pub mod read;
 pub mod recipe;
 mod record;
+pub mod reliance;
 mod repository;
 pub mod salts;
 pub mod seen;
@@ -37,5 +40,6 @@ pub mod unknown_keys;
 pub use blob_cache::BlobCache;
 pub use encryption::{Encryption, HeldBack};
 pub use known::KnownRepository;
+pub use metadata_writer::MetadataWriter;
 pub use record::check_configuration;
 pub use repository::{AskUnlock, Repository};

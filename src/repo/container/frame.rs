@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 
-use crate::codec::{Scratch, codec};
+use crate::codec::{Codec, Raw, Scratch, codec};
 use crate::config::FRAME_BYTES_LIMIT;
 use crate::error::{Error, Result};
 use crate::wire::{WireReader, checksum, verify};
@@ -54,6 +54,27 @@ impl StoredFrame {
         fields[8..12].copy_from_slice(&(self.payload.len() as u32).to_le_bytes());
         recorded.copy_from_slice(&checksum::<16>(&[fields, &self.payload]));
         header
+    }
+
+    /// Encodes `raw` with `codec`, or stores it raw if the encoding is not smaller. Codecs without levels ignore
+    /// `level`. `space` is a buffer for the output.
+    ///
+    /// # Errors
+    /// Those of the codec.
+    pub fn encode(
+        codec: &dyn Codec,
+        raw: &Bytes,
+        level: i32,
+        scratch: &mut Scratch,
+        space: &mut Vec<u8>,
+    ) -> Result<StoredFrame> {
+        space.clear();
+        codec.encode(raw, level, scratch, space)?;
+        let raw_len = raw.len() as u32;
+        if space.len() < raw.len() {
+            return Ok(StoredFrame { codec: codec.id(), raw_len, payload: Bytes::copy_from_slice(space) });
+        }
+        Ok(StoredFrame { codec: Raw.id(), raw_len, payload: raw.clone() })
     }
 
     /// Decodes the payload.

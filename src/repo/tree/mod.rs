@@ -6,6 +6,8 @@ mod holes;
 mod listing;
 mod newer;
 mod node;
+mod open_directory;
+mod tally;
 
 pub use cursor::TreeCursor;
 pub use flags::FileFlags;
@@ -14,3 +16,5 @@ pub use listing::{NODE_BYTES_MAX, NodeReader};
 pub use newer::NewerParts;
 pub(super) use newer::look_at_node;
 pub use node::{DeviceNumber, FileIdentity, FileState, Node, NodeKind, Timestamp, Xattr, name_defect};
+pub use open_directory::OpenDirectory;
+pub use tally::EntryTally;

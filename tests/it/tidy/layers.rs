@@ -45,6 +45,8 @@ const STAGES: &[(&str, &[&str])] = &[
     ("backup", &["read", "chunk", "hash", "dedup", "identify", "subdedup", "model_encode", "compress", "save"]),
     ("restore", &["plan", "locate", "order", "fetch", "decode", "gather", "write", "finish"]),
 ];
+/// Modules that a module does not name, although they are in a row above its own: repairs work without the source.
+const NEVER: &[(&str, &[&str])] = &[("repair", &["backup"])];
 /// Modules that may name nothing of the crate but themselves: pure loops and the runner's mechanics would rot first.
 const APART: &[&str] = &["kernel"];
 
@@ -100,12 +102,23 @@ pub fn layer_faults(source: &Source) -> Vec<String> {
     let Some(own) = layer_of(source.module()) else {
         return vec![format!("{}: module `{}` is in no row of the table", source.name, source.module())];
     };
+    let never = NEVER.iter().find(|(module, _)| *module == source.module() && !source.is_test());
+    let mut faults = Vec::new();
+    for name in named_modules_of(source) {
+        if layer_of(&name) > Some(own) {
+            faults.push(format!("{}: names the higher module `{name}`", source.name));
+        } else if never.is_some_and(|(_, names)| names.contains(&name.as_str())) {
+            faults.push(format!("{}: names `{name}`, which `{}` does without", source.name, source.module()));
+        }
+    }
+    faults
+}
+
+fn named_modules_of(source: &Source) -> BTreeSet<String> {
     // `a.rs` and `a/mod.rs` are one `super` below the root, `a/b.rs` two.
     let directories = source.name.matches('/').count();
     let supers = if source.name.ends_with("/mod.rs") { directories } else { directories + 1 };
-    let library = source.library().join("\n");
-    let higher = named_modules(&library, supers).into_iter().filter(|name| layer_of(name) > Some(own));
-    higher.map(|name| format!("{}: names the higher module `{name}`", source.name)).collect()
+    named_modules(&source.library().join("\n"), supers)
 }
 
 /// Stages that a stage names.
@@ -130,10 +143,7 @@ pub fn apart_faults(source: &Source) -> Vec<String> {
     if !APART.contains(&own) {
         return Vec::new();
     }
-    let directories = source.name.matches('/').count();
-    let supers = if source.name.ends_with("/mod.rs") { directories } else { directories + 1 };
-    let named = named_modules(&source.library().join("\n"), supers);
-    let foreign = named.into_iter().filter(|name| name != own && !source.is_test());
+    let foreign = named_modules_of(source).into_iter().filter(|name| name != own && !source.is_test());
     foreign.map(|name| format!("{}: names `{name}`, but `{own}` stands apart", source.name)).collect()
 }
 
@@ -148,6 +158,9 @@ fn a_lower_module_that_names_a_higher_one_is_found_however_it_is_written() {
     assert_eq!(faults("store/mod.rs", "use super::repo::Node;"), 1);
     assert_eq!(faults("store/local.rs", "use super::repo::Node;"), 0);
     assert_eq!(faults("inspect/list.rs", "use crate::{error::Error, repo::read};"), 0);
+    assert_eq!(faults("repair/index.rs", "use crate::backup::adopt_orphans;"), 1);
+    assert_eq!(faults("repair/power_cut_tests.rs", "use crate::backup::backup;"), 0);
+    assert_eq!(faults("repair/index.rs", "use crate::keep::prune;"), 0);
     assert_eq!(faults("wire.rs", "// crate::cli\nconst A: &str = \"crate::cli\";"), 0);
     assert_eq!(faults("wire.rs", "#[cfg(test)]\nmod tests {\n    use crate::cli;\n}"), 0);
     assert_eq!(faults("novel.rs", ""), 1);

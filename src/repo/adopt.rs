@@ -14,7 +14,6 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::reliance::{Reliance, take_listing};
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::container::{Base, blob_name};
@@ -23,6 +22,7 @@ use crate::repo::index::{
     WholeEntries, delete_unreadable_segments, drop_deleted_containers, missing_containers, read_container_index,
 };
 use crate::repo::marks::{BadParts, Marks};
+use crate::repo::reliance::{Reliance, take_listing};
 use crate::types::ContainerId;
 
 /// Container indexes that the search for bases caches, and their bytes.

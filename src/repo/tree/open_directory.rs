@@ -6,8 +6,8 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::metadata::MetadataWriter;
 use crate::error::Result;
+use crate::repo::MetadataWriter;
 use crate::repo::recipe::{ContentReference, RecipeBuilder};
 use crate::repo::tree::Node;
 

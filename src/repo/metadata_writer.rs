@@ -4,11 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
-use super::compress::compress;
 use crate::codec::{Scratch, Zstandard};
 use crate::error::Result;
 use crate::repo::container::{
-    ContainerKind, ContainerWriter, EntryFields, NewContainers, OperationList, SealedContainer,
+    ContainerKind, ContainerWriter, EntryFields, NewContainers, OperationList, SealedContainer, StoredFrame,
 };
 use crate::repo::index::ChunkIndex;
 use crate::types::{Fingerprint, RepositoryKey};
@@ -81,7 +80,7 @@ impl MetadataWriter {
             return Ok(());
         }
         let raw = Bytes::from(std::mem::take(&mut self.frame));
-        let stored = compress(&Zstandard, &raw, LEVEL, &mut self.scratch, &mut self.space)?;
+        let stored = StoredFrame::encode(&Zstandard, &raw, LEVEL, &mut self.scratch, &mut self.space)?;
         let number = self.writer.push_frame(&stored)?;
         for fields in self.pending.drain(..) {
             self.writer.push_entry(EntryFields { frame: number, ..fields }, &OperationList::default(), &[])?;
