@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use data::generated;
-use fhrd::backup::{BackupRequest, backup};
+use fhrd::backup::{BackupRequest, TreeSource, backup};
 use fhrd::config::Config;
 use fhrd::metrics::Progress;
 use fhrd::repo::{Repository, snapshot};
@@ -35,7 +35,7 @@ fn seconds(run: impl FnOnce()) -> f64 {
 /// Seconds of a backup and of a restore.
 fn round_trip(repository: &Repository, source: &Path, target: PathBuf) -> [f64; 2] {
     let config = Config::default();
-    let request = BackupRequest { paths: vec![source.into()], host: "bench".into(), ..BackupRequest::default() };
+    let request = BackupRequest::new(TreeSource::new(vec![source.into()], "bench"));
     let mut id = String::new();
     let stored = seconds(|| {
         let report = backup(repository, &config, &request, &Progress::default(), &Arc::default());

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use fhrd::backup::{BackupReport, BackupRequest, backup};
+use fhrd::backup::{BackupReport, BackupRequest, MemorySource, SnapshotLabels, TreeSource, backup};
 use fhrd::config::Config;
 use fhrd::crypto::{SecretBytes, Unlock};
 use fhrd::error::{Error, Result};
@@ -266,17 +266,12 @@ impl Engine {
         time_ns: Option<i64>,
         report: Option<Py<PyAny>>,
     ) -> PyResult<String> {
-        let request = BackupRequest {
-            files: files.files(),
-            tags,
-            host: self.host.clone(),
-            time_ns,
-            checkpoint: checkpoint(run, step, metrics)?,
-            ..BackupRequest::default()
-        };
-        if request.files.is_empty() {
+        let (files, host) = (files.files(), self.host.clone());
+        if files.is_empty() {
             return Err(ArgumentError::new_err("there is nothing to save"));
         }
+        let labels = SnapshotLabels { tags, host, time_ns, checkpoint: checkpoint(run, step, metrics)? };
+        let request = BackupRequest::new(MemorySource { files, labels });
         json(&self.run(py, report, move |call, progress| self.back_up(call, progress, &request))?)
     }
 
@@ -293,14 +288,13 @@ impl Engine {
         tags: Vec<String>,
         report: Option<Py<PyAny>>,
     ) -> PyResult<String> {
-        let request = BackupRequest {
+        let (host, checkpoint) = (self.host.clone(), checkpoint(run, step, metrics)?);
+        let request = BackupRequest::new(TreeSource {
             paths,
-            tags,
-            host: self.host.clone(),
             choice: EntryChoice::everything().map_err(|error| exception(&error))?,
-            checkpoint: checkpoint(run, step, metrics)?,
-            ..BackupRequest::default()
-        };
+            labels: SnapshotLabels { tags, host, time_ns: None, checkpoint },
+            ..TreeSource::default()
+        });
         json(&self.run(py, report, |call, progress| self.back_up(call, progress, &request))?)
     }
 

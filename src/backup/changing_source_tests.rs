@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytesize::ByteSize;
 
-use super::{BackupRequest, backup};
+use super::{BackupRequest, TreeSource, backup};
 use crate::config::Config;
 use crate::filesystem::observe;
 use crate::metrics::Progress;
@@ -182,8 +182,7 @@ fn backup_with(len: usize, (what, change): Change, at: usize) -> usize {
             }
         })
     };
-    let request =
-        BackupRequest { paths: vec![source.path("src")], host: "test".into(), bare: true, ..Default::default() };
+    let request = BackupRequest::new(TreeSource { bare: true, ..TreeSource::new(vec![source.path("src")], "test") });
     let report = backup(&repository, &config(), &request, &Progress::default(), &stop()).unwrap();
     drop(observed);
     source.allowed(&mut allowed);

@@ -12,18 +12,16 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::rest::FileRest;
-use crate::backup::message::{Chunk, ChunkBatch, ChunkItem, CopySearch, Loan, Outcome, ReadBatch, ReadItem, TreeItem};
+use crate::backup::message::{
+    Chunk, ChunkBatch, ChunkItem, CopySearch, ITEMS_MAX, Loan, Outcome, ReadBatch, ReadItem, TreeItem,
+};
 use crate::chunk::{Chunker, chunker};
 use crate::config::RepositoryConfig;
 use crate::error::Result;
-use crate::format::Dtype;
 use crate::kernel::sieve::Anchor;
-use crate::model::{ModelFile, ModelRecord, TensorBlock};
+use crate::model::{ModelFile, ModelRegion, TensorBlock};
 use crate::pipeline::{Emit, Stage};
 use crate::types::Fingerprint;
-
-/// Items of a batch, at most.
-const ITEMS_MAX: usize = 1024;
 
 /// The stage.
 pub struct ChunkStage {
@@ -44,36 +42,6 @@ pub struct ChunkStage {
     batch_bytes: u64,
     /// When the input came from Read.
     read_at: Option<Instant>,
-}
-
-/// A range of a model file that is cut in one way.
-pub(super) struct Region {
-    /// Its end in the file.
-    pub end: u64,
-    /// The block that it is; `None` between tensors.
-    pub block: Option<TensorBlock>,
-}
-
-/// The region that contains byte `offset` of a model file.
-pub(super) fn region(record: &ModelRecord, offset: u64) -> Region {
-    let at = record.tensors.partition_point(|tensor| tensor.offset + tensor.len <= offset);
-    match record.tensors.get(at) {
-        None => Region { end: u64::MAX, block: None },
-        Some(tensor) if offset < tensor.offset => Region { end: tensor.offset, block: None },
-        Some(tensor) => {
-            let start = (offset - tensor.offset) / record.block_bytes * record.block_bytes;
-            let end = (start + record.block_bytes).min(tensor.len) + tensor.offset;
-            Region {
-                end,
-                block: Some(TensorBlock {
-                    tensor: at,
-                    offset: start,
-                    element_type: tensor.dtype().element_type(),
-                    is_opaque: tensor.dtype() == Dtype::Other,
-                }),
-            }
-        }
-    }
 }
 
 impl ChunkStage {
@@ -143,7 +111,7 @@ impl ChunkStage {
         (fingerprint, len): (Fingerprint, u32),
         emit: &mut Emit<ChunkBatch>,
     ) -> Result<()> {
-        let region = self.model.as_ref().map(|model| region(&model.record, self.offset));
+        let region = self.model.as_ref().map(|model| model.record.region(self.offset));
         self.offset += u64::from(len);
         // A block of this model only if it was cut like one.
         let block = region.filter(|region| region.end == self.offset).and_then(|region| region.block);
@@ -155,7 +123,7 @@ impl ChunkStage {
     /// Cuts the next bytes of a model file, region by region.
     fn model_data(&mut self, file: &ModelFile, mut bytes: Bytes, emit: &mut Emit<ChunkBatch>) -> Result<()> {
         while !bytes.is_empty() {
-            let Region { end, block } = region(&file.record, self.offset);
+            let ModelRegion { end, block } = file.record.region(self.offset);
             let taken = bytes.split_to((end - self.offset).min(bytes.len() as u64) as usize);
             self.offset += taken.len() as u64;
             let Some(block) = block else {

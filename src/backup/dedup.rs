@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
-use crate::backup::input::ReadCounts;
+use crate::backup::counts::ReadCounts;
 use crate::backup::message::{Chunk, ChunkBatch, ChunkItem};
 use crate::error::{Error, Result};
 use crate::pipeline::{Emit, Stage};

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::equal::SavedDirectory;
 use super::message::{ChunkBatch, ChunkItem, Outcome, TreeItem};
-use super::save::Saved;
+use super::saved::Saved;
 use crate::error::Result;
 use crate::metrics::Progress;
 use crate::pipeline::Sink;

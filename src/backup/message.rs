@@ -20,6 +20,9 @@ use crate::repo::tree::{HoleMap, Node};
 use crate::similar::{BaseChunk, StrategyOutput};
 use crate::types::Fingerprint;
 
+/// Items of a batch, at most.
+pub const ITEMS_MAX: usize = 1024;
+
 /// How the reading of a file ended, the better first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {

@@ -15,11 +15,12 @@
 //! 11. Compress encodes the other frames, in parallel.
 //! 12. Save receives encoded frames, entries and save items, and writes containers, recipes and listings.
 //!
-//! `stored.rs` takes the place of Walk and Read for a stored snapshot, `memory.rs` for files in memory, `stream.rs` for
-//! a single stream. A dry run ends after Dedup, with Estimate.
+//! Walk and Read are the first stages of a tree. [`BackupSource`] has the other kinds of sources, each with a stage of
+//! its own in the place of these two (`source/`). A dry run ends after Dedup, with Estimate.
 //!
-//! `backup` (in `run.rs`) prepares the run and commits the snapshot after Save has finished. `Wiring` builds each
-//! stage from the configuration and links it to the one before. `message.rs` defines what the links carry.
+//! [`backup()`] (in `run.rs`) prepares the run and commits the snapshot after Save has finished. `stages.rs` is this
+//! list as code. `wiring.rs` builds each stage from the configuration and links it to the one before. `message.rs`
+//! defines what the links carry.
 
 mod block_hashes;
 mod buffers;
@@ -30,74 +31,36 @@ mod choose;
 mod chunk;
 mod commit;
 mod compress;
+mod counts;
 mod dedup;
 mod equal;
 mod estimate;
 mod hash;
 mod identify;
 mod indexes;
-mod input;
-mod known;
 mod matching;
-mod memory;
 mod message;
 mod model_encode;
-mod parent;
-mod parents;
-mod read;
-mod reading;
 mod report;
+mod request;
 mod rest;
-mod roots;
 mod run;
 mod save;
+mod saved;
 mod segments;
 mod sent;
-mod stored;
-mod stored_walk;
-mod stream;
+mod source;
+mod stages;
 mod subdedup;
 mod uploads;
-mod walk;
 mod wiring;
 
 pub use block_hashes::BlockHashes;
 pub use changes::CHANGES_TARGET;
-pub use memory::{BorrowedPart, MemoryContent, MemoryFile};
-pub use report::{BackupReport, BackupRequest, CopiedSnapshot, CopyPurpose, FileChanges};
+pub use report::{BackupReport, FileChanges};
+pub use request::BackupRequest;
 pub use run::backup;
-pub use stream::{StreamRequest, StreamSource};
-
-use crate::error::Result;
-use crate::metrics::StageMetrics;
-use crate::pipeline::Link;
-
-/// Links the stages in this order and runs them to the end of the stream.
-fn run_stages<'a>(
-    mut wiring: wiring::Wiring<'a>,
-    read: input::InputStage<'a>,
-) -> Result<(save::Saved, Vec<StageMetrics>)> {
-    let link = find_new_chunks(&mut wiring, read);
-    let link = wiring.identify(link);
-    let link = wiring.subdedup(link);
-    let link = wiring.model_encode(link);
-    let link = wiring.compress(link);
-    wiring.save(link)
-}
-
-/// Links the stages of a dry run in this order and runs them to the end of the stream.
-fn run_dry_stages<'a>(
-    mut wiring: wiring::Wiring<'a>,
-    read: input::InputStage<'a>,
-) -> Result<(save::Saved, Vec<StageMetrics>)> {
-    let link = find_new_chunks(&mut wiring, read);
-    wiring.estimate(link)
-}
-
-/// The stages up to Dedup.
-fn find_new_chunks<'a>(wiring: &mut wiring::Wiring<'a>, read: input::InputStage<'a>) -> Link<'a, message::ChunkBatch> {
-    let link = wiring.read(read);
-    let link = wiring.chunk(link);
-    let link = wiring.hash(link);
-    wiring.dedup(link)
-}
+pub use source::{
+    BackupSource, BorrowedPart, CopyPurpose, MemoryContent, MemoryFile, MemorySource, ParentChoice, SnapshotLabels,
+    SnapshotSource, StreamInput, StreamSource, TreeSource,
+};

@@ -1,88 +1,13 @@
-//! Request and report of a backup.
+//! Report of a backup.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::input::ReadCounts;
-use super::memory::MemoryFile;
-use super::save::Saved;
-use super::stream::StreamRequest;
-use crate::filesystem::{EntryChoice, Patterns};
+use super::counts::ReadCounts;
+use super::saved::Saved;
 use crate::metrics::{Distribution, StageMetrics, StageSummary};
-use crate::repo::Repository;
-use crate::repo::checkpoint::Checkpoint;
 use crate::repo::index::Hits;
-use crate::repo::snapshot::{NamedSnapshot, PROBLEMS};
-use crate::types::SnapshotId;
-
-/// Paths to back up and labels of the snapshot.
-#[derive(Debug, Clone, Default)]
-pub struct BackupRequest {
-    /// Paths as given.
-    pub paths: Vec<PathBuf>,
-    /// Labels of the snapshot.
-    pub tags: Vec<String>,
-    /// Host name to record.
-    pub host: String,
-    /// Read every file, even if it is unchanged since the parent snapshot.
-    pub force: bool,
-    /// The parent snapshot: an id, a unique prefix or `latest`. By default parents are found by host and paths.
-    pub parent: Option<String>,
-    /// Time to record, nanoseconds since 1970. By default it is the start of the backup.
-    pub time_ns: Option<i64>,
-    /// What to store of the paths.
-    pub choice: EntryChoice,
-    /// The choice as the snapshot records it, an option and its value each.
-    pub excludes: Vec<String>,
-    /// Store this stream as one file. There are no paths then.
-    pub stream: Option<StreamRequest>,
-    /// Store these files, whose bytes are given. There are no paths then.
-    pub files: Vec<MemoryFile>,
-    /// Store this snapshot again. There are no paths then.
-    pub copied: Option<CopiedSnapshot>,
-    /// Read everything that a backup would read, count what is new, and store nothing.
-    pub dry_run: bool,
-    /// Store the paths under their last names, as [`WalkPlan::bare`](crate::filesystem::WalkPlan::bare) does.
-    pub bare: bool,
-    /// The step of a training run that the snapshot is, if it is one.
-    pub checkpoint: Option<Checkpoint>,
-    /// Do not wait before the backup starts again because a prune is in the way: for tests.
-    pub without_pauses: bool,
-}
-
-/// A stored snapshot that is to be stored again, in another repository or without some entries.
-#[derive(Clone)]
-pub struct CopiedSnapshot {
-    /// The repository that has it.
-    pub repository: Repository,
-    /// The snapshot.
-    pub original: NamedSnapshot,
-    /// Why it is stored again.
-    pub purpose: CopyPurpose,
-    /// Entries to leave out, with all that is below them.
-    pub exclude: Patterns,
-    /// An earlier snapshot of the other repository, and its copy in this one: what did not change is not read.
-    pub previous: Option<(NamedSnapshot, NamedSnapshot)>,
-    /// Store nothing if there are as many problems as this, or more.
-    pub problems_limit: Option<u64>,
-}
-
-/// Why a snapshot is stored again. The new one records it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CopyPurpose {
-    /// To be in another repository. The snapshot that it was at first, in the first repository.
-    Copy(SnapshotId),
-    /// To lose entries: what is left out in addition, an option and its value each.
-    Rewrite(Vec<String>),
-}
-
-impl fmt::Debug for CopiedSnapshot {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "snapshot {} of repository {}", self.original.id, self.repository.id)
-    }
-}
+use crate::repo::snapshot::PROBLEMS;
 
 /// Regular files by what became of them since the parent snapshots, as their metadata say.
 #[derive(Debug, Clone, Copy, Default, serde::Serialize)]
@@ -100,12 +25,17 @@ pub struct FileChanges {
 }
 
 impl FileChanges {
-    /// What a run has counted, which stored so many `files`.
-    pub fn new(counts: &ReadCounts, files: u64, is_tree: bool) -> Self {
+    /// What a run has counted, which stored so many `files`. If its first stages count no changes, each file that is
+    /// not unchanged is new.
+    pub fn new(counts: &ReadCounts, files: u64, counts_changes: bool) -> Self {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let changes = &counts.changes;
         FileChanges {
-            files_new: if is_tree { of(&changes.new) } else { files.saturating_sub(of(&counts.files_unchanged)) },
+            files_new: if counts_changes {
+                of(&changes.new)
+            } else {
+                files.saturating_sub(of(&counts.files_unchanged))
+            },
             files_changed: of(&changes.changed),
             files_removed: of(&changes.removed),
             files_rechecked: of(&changes.recent),
@@ -115,7 +45,7 @@ impl FileChanges {
 }
 
 /// Result of a backup.
-#[derive(Debug, Clone, serde::Serialize)]
+#[derive(Debug, Clone, Default, serde::Serialize)]
 pub struct BackupReport {
     /// Id of the new snapshot, 64 hex digits. Empty after a dry run, and then `null` in JSON.
     #[serde(serialize_with = "null_if_empty")]
@@ -180,6 +110,30 @@ pub struct BackupReport {
 }
 
 impl BackupReport {
+    /// What the stages of a run have counted. `counts_changes` says whether the first ones count changes.
+    pub(super) fn of_counts(saved: &Saved, counts: &ReadCounts, counts_changes: bool) -> Self {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        BackupReport {
+            excluded: of(&counts.excluded),
+            files: saved.tally.files,
+            files_unchanged: of(&counts.files_unchanged),
+            changes: FileChanges::new(counts, saved.tally.files, counts_changes),
+            directories: saved.tally.directories,
+            others: saved.tally.others,
+            bytes: saved.tally.bytes,
+            bytes_read: of(&counts.bytes_read),
+            chunks: saved.chunks,
+            chunks_new: saved.chunks_new,
+            tensors: of(&counts.tensors),
+            tensors_new: of(&counts.tensors_new),
+            bytes_new: saved.bytes_new,
+            bytes_stored: saved.bytes_stored,
+            containers: saved.containers,
+            problems: of(&counts.problems),
+            ..BackupReport::default()
+        }
+    }
+
     /// Whether all entries that were asked for could be read, and all containers and marks of the repository.
     pub fn is_complete(&self) -> bool {
         self.problems == 0 && !self.is_repository_unread()
@@ -196,7 +150,7 @@ fn null_if_empty<S: serde::Serializer>(text: &str, serializer: S) -> std::result
 }
 
 /// Counters that the snapshot records.
-pub fn statistics(saved: &Saved, counts: &ReadCounts) -> BTreeMap<String, u64> {
+pub fn statistics(saved: &Saved, counts: &ReadCounts, problems: u64) -> BTreeMap<String, u64> {
     let counters = [
         ("files", saved.tally.files),
         ("excluded", counts.excluded.load(Ordering::Relaxed)),
@@ -209,7 +163,7 @@ pub fn statistics(saved: &Saved, counts: &ReadCounts) -> BTreeMap<String, u64> {
         ("bytes_new", saved.bytes_new),
         ("bytes_stored", saved.bytes_stored),
         ("containers", saved.containers),
-        (PROBLEMS, counts.problems.load(Ordering::Relaxed)),
+        (PROBLEMS, problems),
     ];
     counters.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
 }

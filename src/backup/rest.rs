@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 
 use super::buffers::BufferPool;
-use super::input::ReadCounts;
+use super::counts::ReadCounts;
 use crate::error::Error;
 use crate::filesystem::SourceFile;
 use crate::metrics::Progress;

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::equal::{SavedDirectory, SentDirectory};
+use super::saved::Saved;
 use super::sent::{SavedContent, SentFile};
 use super::uploads::{SessionRange, Uploads};
 use crate::backup::message::{FrameKind, NewEntry, Outcome, Packet, PendingFrame, SaveItem, TreeItem};
@@ -23,27 +24,6 @@ use crate::repo::recipe::{ContentReference, RecipeBuilder};
 use crate::repo::tree::{EntryTally, HoleMap, Node, OpenDirectory};
 use crate::repo::{MetadataWriter, Repository};
 use crate::store::Store;
-
-/// Totals of Save.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Saved {
-    /// Content of the root directory.
-    pub root: Option<ContentReference>,
-    /// Whether an entry of the root directory is left out.
-    pub root_is_partial: bool,
-    /// Entries, and bytes of content.
-    pub tally: EntryTally,
-    /// Chunks in the stream.
-    pub chunks: u64,
-    /// Chunks that this run stored.
-    pub chunks_new: u64,
-    /// Bytes of those chunks.
-    pub bytes_new: u64,
-    /// Bytes of containers written.
-    pub bytes_stored: u64,
-    /// Containers written.
-    pub containers: u64,
-}
 
 /// The settings of Save.
 #[derive(Debug, Clone, Copy)]

@@ -8,21 +8,21 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::buffers::BufferPool;
 use super::choose::ChooseStage;
 use super::chunk::ChunkStage;
 use super::compress::CompressWorker;
+use super::counts::ReadCounts;
 use super::dedup::DedupStage;
 use super::estimate::EstimateStage;
 use super::hash::HashWorker;
 use super::identify::IdentifyWorker;
 use super::indexes::Indexes;
-use super::input::{InputStage, ReadCounts};
 use super::matching::MatchWorker;
 use super::message::{ChunkBatch, Packet, ReadBatch};
 use super::model_encode::{BaseReader, ModelEncodeWorker};
-use super::read::ReadWorker;
-use super::save::{SaveOptions, SaveStage, Saved};
+use super::save::{SaveOptions, SaveStage};
+use super::saved::Saved;
+use super::source::FirstStages;
 use super::subdedup::{Searcher, SubDedupStage};
 use super::uploads::Uploads;
 use crate::chunk::classify::ChunkClassifier;
@@ -81,26 +81,9 @@ impl<'a> Wiring<'a> {
         Wiring { parts, pipeline, in_flight: Arc::default(), chunker_seed }
     }
 
-    /// Starts the pipeline with Walk and Read, or with the stage that takes their place.
-    pub fn read(&mut self, input: InputStage<'a>) -> Link<'a, ReadBatch> {
-        let walk = match input {
-            InputStage::Tree(stage) => *stage,
-            InputStage::Stored(stage) => return self.pipeline.source(*stage),
-            InputStage::Memory(stage) => return self.pipeline.source(*stage),
-            InputStage::Stream(stage) => return self.pipeline.source(*stage),
-        };
-        let RunParts { config, progress, .. } = self.parts;
-        let counts = walk.counts().clone();
-        let link = self.pipeline.source(walk);
-        let buffers_max = 4 * config.pipeline.queue_depth + 8;
-        let pool = Arc::new(BufferPool::new(config.pipeline.batch_bytes.0 as usize, buffers_max));
-        self.pipeline.parallel(link, config.pipeline.workers_of_read(), || ReadWorker {
-            pool: pool.clone(),
-            hole_bytes_min: config.read.hole_bytes_min.0,
-            model: config.model.clone(),
-            progress,
-            counts: counts.clone(),
-        })
+    /// Starts the pipeline with the first stages of the source.
+    pub fn read(&mut self, first: FirstStages<'a>) -> Link<'a, ReadBatch> {
+        first(&mut self.pipeline)
     }
 
     /// Adds Chunk.

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use super::same::compare;
 use super::speed::FixedTask;
-use crate::backup::{BackupReport, BackupRequest, backup};
+use crate::backup::{BackupReport, BackupRequest, TreeSource, backup};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
 use crate::filesystem::last_names;
@@ -155,8 +155,7 @@ impl Workbench {
     /// Errors of the backup; entries that could not be read.
     pub fn backup(&self, repository: &Repository, config: &Config, paths: &[PathBuf]) -> Result<(BackupReport, Cost)> {
         // `bare`: the times of directories above the paths change from run to run.
-        let request =
-            BackupRequest { paths: paths.into(), host: "bench".into(), bare: true, ..BackupRequest::default() };
+        let request = BackupRequest::new(TreeSource { bare: true, ..TreeSource::new(paths.into(), "bench") });
         let (report, cost) = self.timed(|| backup(repository, config, &request, &Progress::default(), &self.stop))?;
         match report.problems {
             0 => Ok((report, cost)),

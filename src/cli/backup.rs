@@ -19,7 +19,7 @@ use super::request::request;
 use super::requests::{self, WithRequests};
 use super::scan::Scan;
 use super::stages::write_stages;
-use crate::backup::{BackupReport, FileChanges, backup};
+use crate::backup::{BackupReport, BackupSource, FileChanges, backup};
 use crate::error::Result;
 use crate::metrics::Progress;
 use crate::repo::Repository;
@@ -71,10 +71,14 @@ fn store(session: &Session, arguments: &BackupArguments) -> Result<(Exit, String
     }
     let progress = Progress::default();
     let skip = [repository.store.local_path(), cache_directory(&repository).ok()];
-    let scan = Scan { paths: &request.paths, skip: skip.into_iter().flatten().collect(), choice: &request.choice };
-    let report =
-        shown(options, &progress, Some(scan), || backup(&repository, &config, &request, &progress, &session.stop))?;
-    if report.files == 0 && report.others > 0 && !request.choice.dereference {
+    let tree = match &request.source {
+        BackupSource::Tree(tree) => Some(tree),
+        _ => None,
+    };
+    let skip = skip.into_iter().flatten().collect();
+    let scan = tree.map(|tree| Scan { paths: &tree.paths, skip, choice: &tree.choice });
+    let report = shown(options, &progress, scan, || backup(&repository, &config, &request, &progress, &session.stop))?;
+    if report.files == 0 && report.others > 0 && tree.is_some_and(|tree| !tree.choice.dereference) {
         tracing::warn!("no file is stored, only links and special files: --dereference stores what links lead to");
     }
     if options.json {

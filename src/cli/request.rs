@@ -9,7 +9,7 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
 use super::args::{BackupArguments, CheckpointArguments, ChoiceArguments, InputArguments};
-use crate::backup::{BackupRequest, StreamRequest, StreamSource};
+use crate::backup::{BackupRequest, ParentChoice, SnapshotLabels, StreamInput, StreamSource, TreeSource};
 use crate::config::BackupProfile;
 use crate::error::{Error, Result};
 use crate::filesystem::{EntryChoice, PATTERN_BYTES_MAX, Patterns, PatternsBuilder, TagFile};
@@ -25,31 +25,28 @@ const PATHS_BYTES_MAX: u64 = 64 << 20;
 /// # Errors
 /// [`Error::Usage`] and [`Error::Config`], which name the option; [`Error::Io`] for files that they name.
 pub fn request(arguments: &BackupArguments, profile: &BackupProfile) -> Result<BackupRequest> {
-    let input = &arguments.input;
     let chosen = merged(&arguments.choice, profile);
-    let stream = stream(arguments);
-    let paths = if stream.is_some() { Vec::new() } else { paths(&arguments.paths, input, profile)? };
-    if stream.is_none() && paths.is_empty() {
-        return Err(Error::Usage("nothing to back up: the lists of paths are empty".into()));
-    }
-    Ok(BackupRequest {
-        paths,
+    let labels = SnapshotLabels {
         tags: merged_tags(profile.tag.iter().chain(&arguments.tags))
             .map_err(|reason| Error::Usage(format!("--tag: {reason}")))?,
         host: arguments.host.clone().or_else(|| profile.host.clone()).unwrap_or_else(host_name),
-        force: arguments.force,
-        parent: arguments.parent.clone(),
         time_ns: arguments.time.as_deref().map(time_ns).transpose()?,
-        choice: choice(&chosen)?,
-        excludes: excludes(&chosen),
-        stream,
-        files: Vec::new(),
-        copied: None,
-        dry_run: arguments.dry_run,
-        bare: false,
         checkpoint: checkpoint(&arguments.checkpoint)?,
-        without_pauses: false,
-    })
+    };
+    // A pattern that is wrong is an error beside a stream, too.
+    let choice = choice(&chosen)?;
+    let request = match stream(arguments) {
+        Some(input) => BackupRequest::new(StreamSource { name: arguments.input.stdin_filename.clone(), input, labels }),
+        None => BackupRequest::new(TreeSource {
+            paths: paths(&arguments.paths, &arguments.input, profile)?,
+            bare: false,
+            choice,
+            excludes: excludes(&chosen),
+            parents: ParentChoice::new(arguments.force, arguments.parent.clone()),
+            labels,
+        }),
+    };
+    Ok(BackupRequest { dry_run: arguments.dry_run, ..request })
 }
 
 /// The checkpoint that the arguments describe, if any.
@@ -67,16 +64,14 @@ pub fn host_name() -> String {
     hostname::get().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-fn stream(arguments: &BackupArguments) -> Option<StreamRequest> {
+/// Where the bytes of a stream come from; `None` if paths are to be stored.
+fn stream(arguments: &BackupArguments) -> Option<StreamInput> {
     let input = &arguments.input;
-    let source = if input.stdin {
-        StreamSource::StandardInput
-    } else if input.stdin_from_command {
-        StreamSource::Command(arguments.paths.iter().map(|argument| argument.clone().into_os_string()).collect())
-    } else {
-        return None;
-    };
-    Some(StreamRequest { name: input.stdin_filename.clone(), source })
+    if input.stdin {
+        return Some(StreamInput::StandardInput);
+    }
+    let command = || arguments.paths.iter().map(|argument| argument.clone().into_os_string()).collect();
+    input.stdin_from_command.then(|| StreamInput::Command(command()))
 }
 
 /// The choice of the profile with that of the command line.
@@ -230,6 +225,9 @@ fn paths(given: &[PathBuf], input: &InputArguments, profile: &BackupProfile) -> 
                 paths.push(PathBuf::from(OsString::from_vec(entry.to_vec())));
             }
         }
+    }
+    if paths.is_empty() {
+        return Err(Error::Usage("nothing to back up: the lists of paths are empty".into()));
     }
     Ok(paths)
 }

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::backup::{BackupReport, BackupRequest, CopiedSnapshot, CopyPurpose, backup};
+use crate::backup::{BackupReport, BackupRequest, CopyPurpose, SnapshotSource, backup};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::filesystem::Patterns;
@@ -105,7 +105,7 @@ impl<'a> Copier<'a> {
         if let Some(copy) = best.as_ref().filter(|copy| copy.copy_problems() <= missing) {
             return Ok(existing(copy));
         }
-        let copied = CopiedSnapshot {
+        let source = SnapshotSource {
             repository: self.source.clone(),
             original: original.clone(),
             purpose: CopyPurpose::Copy(origin),
@@ -114,7 +114,7 @@ impl<'a> Copier<'a> {
             previous: best.clone().map(|copy| (original.clone(), copy)).or_else(|| self.previous(&original.snapshot)),
             problems_limit: best.as_ref().map(|copy| copy.copy_problems() - missing),
         };
-        let request = BackupRequest { copied: Some(copied), dry_run, ..BackupRequest::default() };
+        let request = BackupRequest { dry_run, ..BackupRequest::new(source) };
         let report = match (backup(self.target, self.config, &request, progress, stop), best) {
             (Err(Error::Incomplete { .. }), Some(copy)) => return Ok(existing(&copy)),
             (report, _) => report.map_err(|error| explain_loss(self.source.store.as_ref(), [&original.id], error))?,

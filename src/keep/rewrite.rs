@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::backup::{BackupReport, BackupRequest, CopiedSnapshot, CopyPurpose, backup};
+use crate::backup::{BackupReport, BackupRequest, CopyPurpose, SnapshotSource, backup};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::filesystem::Patterns;
@@ -57,7 +57,7 @@ pub fn rewrite(
     progress: &Progress,
     stop: &Arc<AtomicBool>,
 ) -> Result<RewriteOutcome> {
-    let copied = CopiedSnapshot {
+    let source = SnapshotSource {
         repository: repository.clone(),
         original: original.clone(),
         purpose: CopyPurpose::Rewrite(request.excludes.clone()),
@@ -66,7 +66,7 @@ pub fn rewrite(
         problems_limit: (!request.allow_problems).then_some(1),
     };
     let run = |dry_run, progress: &Progress| {
-        let request = BackupRequest { copied: Some(copied.clone()), dry_run, ..BackupRequest::default() };
+        let request = BackupRequest { dry_run, ..BackupRequest::new(source.clone()) };
         let report = backup(repository, config, &request, progress, stop);
         report.map_err(|error| snapshot::explain_loss(repository.store.as_ref(), [&original.id], error))
     };

@@ -28,6 +28,7 @@ mod order;
 mod outline;
 mod previous_version;
 mod record;
+mod region;
 mod sketch;
 
 pub use catalogue::{BLOB_ENTRIES_MAX, CatalogueBlob, CatalogueEntry, PREFIX};
@@ -38,6 +39,7 @@ pub use detect::{
     may_be_model, model_content, model_file, names,
 };
 pub use family::{Families, RecordLoader};
-pub use order::{HoistCandidate, storing_order};
+pub use order::{CANDIDATES_MAX, HOISTED_BYTES_MAX, HoistCandidate, storing_order};
 pub use record::{BaseModel, ModelRecord, RECORD_BYTES_MAX, TensorRecord};
+pub use region::ModelRegion;
 pub use sketch::{SketchComparison, Sketched, compare, sample, standalone_bits};

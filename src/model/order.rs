@@ -23,6 +23,11 @@ const COMPARED_MAX: usize = 128;
 /// Distance of models that cannot be compared.
 const APART: f64 = 1e6;
 
+/// Files that the search for models examines, at most.
+pub const CANDIDATES_MAX: usize = 1 << 14;
+/// Memory for records of models that are to be ordered. Models beyond that are not hoisted. Bytes.
+pub const HOISTED_BYTES_MAX: usize = 16 << 20;
+
 /// A model file that is to be stored before the walk.
 pub struct HoistCandidate {
     /// Path of the file.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backup::{BackupRequest, backup};
+use crate::backup::{BackupRequest, TreeSource, backup};
 use crate::config::{Config, RepositoryConfig};
 use crate::crypto::{CipherSuite, KeySlot, SecretBytes, Unlock};
 use crate::error::Result;
@@ -131,8 +131,7 @@ impl Scene {
         for (name, content) in files {
             fs::write(self.source().join(name), content).unwrap();
         }
-        let request =
-            BackupRequest { paths: vec![self.source()], host: "test".into(), bare: true, ..BackupRequest::default() };
+        let request = BackupRequest::new(TreeSource { bare: true, ..TreeSource::new(vec![self.source()], "test") });
         let done = backup(&self.repository, &config(), &request, &Progress::default(), &Arc::default()).unwrap();
         assert_eq!(done.problems, 0);
         let id = SnapshotId::parse(&done.snapshot).unwrap();

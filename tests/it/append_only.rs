@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use fhrd::backup::{BackupReport, BackupRequest, backup};
+use fhrd::backup::{BackupReport, BackupRequest, TreeSource, backup};
 use fhrd::config::Config;
 use fhrd::error::{Error, Result};
 use fhrd::inspect::check::check;
@@ -28,7 +28,7 @@ fn refusing(place: &TestRepository, prefix: &'static str) -> Repository {
 }
 
 fn back_up(repository: &Repository, source: &Path) -> BackupReport {
-    let request = BackupRequest { paths: vec![source.into()], host: "test".into(), ..Default::default() };
+    let request = BackupRequest::new(TreeSource::new(vec![source.into()], "test"));
     backup(repository, &TestRepository::config(), &request, &Progress::default(), &Arc::default()).unwrap()
 }
 

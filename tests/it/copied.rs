@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use bytesize::ByteSize;
-use fhrd::backup::{BackupReport, BackupRequest, backup};
+use fhrd::backup::{BackupReport, BackupRequest, TreeSource, backup};
 use fhrd::config::Config;
 use fhrd::inspect::check::check;
 use fhrd::keep::{Copier, CopyOutcome};
@@ -35,7 +35,7 @@ pub fn stop() -> Arc<AtomicBool> {
 }
 
 pub fn back_up(repository: &Repository, source: &Path) -> fhrd::Result<BackupReport> {
-    let request = BackupRequest { paths: vec![source.into()], host: "test".into(), ..BackupRequest::default() };
+    let request = BackupRequest::new(TreeSource::new(vec![source.into()], "test"));
     backup(repository, &config(), &request, &Progress::default(), &stop())
 }
 

@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bytesize::ByteSize;
-use fhrd::backup::{BackupReport, BackupRequest, backup};
+use fhrd::backup::{BackupReport, BackupRequest, TreeSource, backup};
 use fhrd::config::Config;
 use fhrd::inspect::check::check;
 use fhrd::metrics::Progress;
@@ -84,7 +84,7 @@ pub fn copy_directory(from: &Path, to: &Path) {
 }
 
 fn back_up(repository: &Repository, source: &Path) -> fhrd::Result<BackupReport> {
-    let request = BackupRequest { paths: vec![source.into()], host: "test".into(), ..BackupRequest::default() };
+    let request = BackupRequest::new(TreeSource::new(vec![source.into()], "test"));
     backup(repository, &config(), &request, &Progress::default(), &Arc::new(AtomicBool::new(false)))
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use fhrd::backup::{BackupRequest, backup};
+use fhrd::backup::{BackupRequest, TreeSource, backup};
 use fhrd::config::{Config, RepositoryConfig};
 use fhrd::crypto::{SecretBytes, Unlock};
 use fhrd::inspect::check::check;
@@ -34,7 +34,7 @@ fn open(store: Arc<dyn Store>) -> fhrd::Result<Repository> {
 }
 
 fn back_up(repository: &Repository, source: &Path) -> fhrd::Result<String> {
-    let request = BackupRequest { paths: vec![source.into()], host: "test".into(), ..BackupRequest::default() };
+    let request = BackupRequest::new(TreeSource::new(vec![source.into()], "test"));
     Ok(backup(repository, &config(), &request, &Progress::default(), &Arc::default())?.snapshot)
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use fhrd::backup::{BackupReport, BackupRequest, backup};
+use fhrd::backup::{BackupReport, BackupRequest, ParentChoice, TreeSource, backup};
 use fhrd::config::Config;
 use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
@@ -72,7 +72,8 @@ fn back_up_with(
     config.pipeline.workers = workers;
     // Bare, because the directories above the source change meanwhile.
     let paths = vec![source.into()];
-    let request = BackupRequest { paths, host: "test".into(), bare: true, force: true, ..Default::default() };
+    let request =
+        BackupRequest::new(TreeSource { bare: true, parents: ParentChoice::Nothing, ..TreeSource::new(paths, "test") });
     let opened = Repository { salts: Salts::fixed(seed), ..repository.open() };
     backup(&opened, &config, &request, &Progress::default(), &Arc::default()).unwrap()
 }

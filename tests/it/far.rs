@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytesize::ByteSize;
 use fhrd::Result;
-use fhrd::backup::{BackupReport, BackupRequest, backup};
+use fhrd::backup::{BackupReport, BackupRequest, TreeSource, backup};
 use fhrd::config::{Config, RepositoryConfig};
 use fhrd::crypto::{SecretBytes, Unlock};
 use fhrd::inspect::check::check;
@@ -199,7 +199,7 @@ fn config() -> Config {
 }
 
 fn run(repository: &Repository, source: &Path) -> Result<BackupReport> {
-    let request = BackupRequest { paths: vec![source.into()], host: "test".into(), bare: true, ..Default::default() };
+    let request = BackupRequest::new(TreeSource { bare: true, ..TreeSource::new(vec![source.into()], "test") });
     backup(repository, &config(), &request, &Progress::default(), &Arc::default())
 }
 
@@ -270,7 +270,7 @@ fn a_backup_does_not_read_back_what_it_has_just_stored() {
         let mut config = config();
         config.subdedup.base_cache_bytes = ByteSize::mib(4);
         config.subdedup.base_reads_per_mib = 100;
-        let request = BackupRequest { paths: vec![source.path().into()], bare: true, ..Default::default() };
+        let request = BackupRequest::new(TreeSource { bare: true, ..TreeSource::new(vec![source.path().into()], "") });
         let report = backup(&repository, &config, &request, &Progress::default(), &Arc::default()).unwrap();
         assert!(report.bytes_stored < report.bytes * 6 / 10, "{} of {}", report.bytes_stored, report.bytes);
         let counts = counted.counts();
@@ -496,7 +496,7 @@ fn requests_of_a_source() {
             puts + gets + ranges + heads + lists + deletes
         };
         let store = |repository: &Repository, paths: Vec<PathBuf>| {
-            let request = BackupRequest { paths, host: "test".into(), ..Default::default() };
+            let request = BackupRequest::new(TreeSource::new(paths, "test"));
             let report = backup(repository, &config, &request, &Progress::default(), &Arc::default()).unwrap();
             eprintln!("{} containers, {} new of {} chunks", report.containers, report.chunks_new, report.chunks);
         };

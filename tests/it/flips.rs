@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytesize::ByteSize;
-use fhrd::backup::{BackupRequest, backup};
+use fhrd::backup::{BackupRequest, TreeSource, backup};
 use fhrd::config::{Config, RepositoryConfig};
 use fhrd::inspect::check::{CheckReport, check};
 use fhrd::metrics::Progress;
@@ -78,8 +78,7 @@ pub fn open(store: &Arc<MemoryStore>) -> Repository {
 }
 
 pub fn back_up(repository: &Repository, source: &Path) -> String {
-    let request =
-        BackupRequest { paths: vec![source.into()], host: "test".into(), bare: true, ..BackupRequest::default() };
+    let request = BackupRequest::new(TreeSource { bare: true, ..TreeSource::new(vec![source.into()], "test") });
     backup(repository, &config(), &request, &Progress::default(), &Arc::default()).unwrap().snapshot
 }
 

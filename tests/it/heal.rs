@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use fhrd::backup::{BackupReport, BackupRequest, backup};
+use fhrd::backup::{BackupReport, BackupRequest, TreeSource, backup};
 use fhrd::config::{Config, RepositoryConfig};
 use fhrd::error::{Error, Result};
 use fhrd::metrics::Progress;
@@ -27,8 +27,7 @@ fn back_up(store: &Arc<dyn Store>, source: &Path, level: i32) -> Result<BackupRe
     let _ = fs::remove_dir_all(cache_directory(&repository).unwrap());
     let mut config = Config::default();
     config.compress.level = level;
-    let request =
-        BackupRequest { paths: vec![source.into()], host: "test".into(), bare: true, ..BackupRequest::default() };
+    let request = BackupRequest::new(TreeSource { bare: true, ..TreeSource::new(vec![source.into()], "test") });
     backup(&repository, &config, &request, &Progress::default(), &Arc::default())
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use fhrd::Error;
-use fhrd::backup::{BackupRequest, backup};
+use fhrd::backup::{BackupRequest, TreeSource, backup};
 use fhrd::codec::Scratch;
 use fhrd::inspect::check::{CheckReport, check};
 use fhrd::metrics::Progress;
@@ -409,7 +409,7 @@ fn every_run_stops_before_its_pipeline_starts() {
     }
     let (opened, config, progress) = (repository.open(), TestRepository::config(), Progress::default());
     let stop = Arc::new(AtomicBool::new(true));
-    let request = BackupRequest { paths: vec![source.path().into()], host: "test".into(), ..Default::default() };
+    let request = BackupRequest::new(TreeSource::new(vec![source.path().into()], "test"));
     let outcome = backup(&opened, &config, &request, &progress, &stop).map(drop);
     assert!(matches!(outcome, Err(Error::Interrupted)), "{outcome:?}");
     let named = snapshot::find(opened.store.as_ref(), "latest").unwrap();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytesize::ByteSize;
-use fhrd::backup::{BackupReport, BackupRequest, backup};
+use fhrd::backup::{BackupReport, BackupRequest, ParentChoice, TreeSource, backup};
 use fhrd::config::{Config, RepositoryConfig};
 use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
@@ -116,8 +116,10 @@ impl TestRepository {
     }
 
     pub fn backup(&self, source: &Path, config: &Config) -> BackupReport {
-        let request =
-            BackupRequest { paths: vec![source.into()], host: "test".into(), force: true, ..Default::default() };
+        let request = BackupRequest::new(TreeSource {
+            parents: ParentChoice::Nothing,
+            ..TreeSource::new(vec![source.into()], "test")
+        });
         backup(&self.open(), config, &request, &Progress::default(), &Arc::default()).unwrap()
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-use fhrd::backup::{BackupRequest, backup};
+use fhrd::backup::{BackupRequest, TreeSource, backup};
 use fhrd::config::Config;
 use fhrd::inspect::check::check;
 use fhrd::keep::{PruneOptions, prune};
@@ -27,7 +27,7 @@ use crate::interleavings::scene::no_grace;
 use crate::trees::Random;
 
 fn back_up(repository: &Repository, source: &Path) {
-    let request = BackupRequest { paths: vec![source.into()], host: "test".into(), ..Default::default() };
+    let request = BackupRequest::new(TreeSource::new(vec![source.into()], "test"));
     backup(repository, &TestRepository::config(), &request, &Progress::default(), &Arc::default()).unwrap();
 }
 

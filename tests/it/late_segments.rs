@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use fhrd::backup::{BackupReport, BackupRequest, backup};
+use fhrd::backup::{BackupReport, BackupRequest, TreeSource, backup};
 use fhrd::inspect::check::check;
 use fhrd::keep::{forget, prune};
 use fhrd::metrics::Progress;
@@ -25,7 +25,7 @@ use crate::trees::Random;
 
 fn back_up(repository: &Repository, source: &Path) -> BackupReport {
     let paths = vec![source.into()];
-    let request = BackupRequest { paths, host: "test".into(), without_pauses: true, ..Default::default() };
+    let request = BackupRequest { without_pauses: true, ..BackupRequest::new(TreeSource::new(paths, "test")) };
     backup(repository, &TestRepository::config(), &request, &Progress::default(), &Arc::default()).unwrap()
 }
 

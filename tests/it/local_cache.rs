@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use fhrd::backup::{BackupReport, BackupRequest, backup};
+use fhrd::backup::{BackupReport, BackupRequest, TreeSource, backup};
 use fhrd::inspect::check::check;
 use fhrd::metrics::Progress;
 use fhrd::repo::index::FILTER_FILE;
@@ -16,7 +16,7 @@ use crate::input::{TestRepository, copy_directory, files, write};
 use crate::trees::{Random, assert_same, describe};
 
 fn back_up(stored: &TestRepository, source: &Path) -> BackupReport {
-    let request = BackupRequest { paths: vec![source.into()], host: "test".into(), ..Default::default() };
+    let request = BackupRequest::new(TreeSource::new(vec![source.into()], "test"));
     backup(&stored.open(), &TestRepository::config(), &request, &Progress::default(), &Arc::default()).unwrap()
 }
 

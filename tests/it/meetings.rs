@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use fhrd::backup::{BackupReport, BackupRequest, backup};
+use fhrd::backup::{BackupReport, BackupRequest, TreeSource, backup};
 use fhrd::config::Config;
 use fhrd::error::{Error, Result};
 use fhrd::inspect::check::check;
@@ -27,7 +27,7 @@ use crate::interleavings::scene::no_grace;
 use crate::trees::Random;
 
 fn back_up(repository: &Repository, source: &Path) -> Result<BackupReport> {
-    let request = BackupRequest { paths: vec![source.into()], host: "test".into(), ..Default::default() };
+    let request = BackupRequest::new(TreeSource::new(vec![source.into()], "test"));
     backup(repository, &TestRepository::config(), &request, &Progress::default(), &Arc::default())
 }
 

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
-use fhrd::backup::{BackupReport, BackupRequest, BlockHashes, BorrowedPart, MemoryContent, MemoryFile, backup};
+use fhrd::backup::{
+    BackupReport, BackupRequest, BlockHashes, BorrowedPart, MemoryContent, MemoryFile, MemorySource, SnapshotLabels,
+    backup,
+};
 use fhrd::config::Config;
 use fhrd::error::{Error, Result};
 use fhrd::metrics::Progress;
@@ -22,7 +25,7 @@ fn stop() -> Arc<AtomicBool> {
 }
 
 fn back_up(repository: &Repository, files: Vec<MemoryFile>) -> Result<BackupReport> {
-    let request = BackupRequest { files, host: "test".into(), ..BackupRequest::default() };
+    let request = BackupRequest::new(MemorySource { files, labels: SnapshotLabels::of_host("test") });
     backup(repository, &Config::default(), &request, &Progress::default(), &stop())
 }
 
@@ -138,7 +141,7 @@ fn what_is_stored_has_its_own_fingerprint_whatever_the_caller_says() {
     let hashes: Vec<Arc<BlockHashes>> = model.iter().map(|_| Arc::default()).collect();
     // A dry run leaves hashes of blocks that the repository does not have.
     let files = vec![file("m.safetensors", trusted(&model, &hashes))];
-    let dry = BackupRequest { files, dry_run: true, ..BackupRequest::default() };
+    let dry = BackupRequest { dry_run: true, ..BackupRequest::new(MemorySource { files, ..MemorySource::default() }) };
     backup(&repository, &Config::default(), &dry, &Progress::default(), &stop()).unwrap();
     let files = vec![file("a.safetensors", trusted(&other, &hashes)), file("b.safetensors", borrowed(&model))];
     let report = back_up(&repository, files).unwrap();

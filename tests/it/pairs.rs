@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use fhrd::backup::{
-    BackupReport, BackupRequest, CopiedSnapshot, CopyPurpose, MemoryContent, MemoryFile, StreamRequest, StreamSource,
-    backup,
+    BackupReport, BackupRequest, CopyPurpose, MemoryContent, MemoryFile, MemorySource, ParentChoice, SnapshotLabels,
+    SnapshotSource, StreamInput, StreamSource, TreeSource, backup,
 };
 use fhrd::filesystem::Patterns;
 use fhrd::inspect::check::check;
@@ -156,12 +156,15 @@ fn ids(blobs: &BTreeMap<String, Vec<u8>>) -> Vec<String> {
 }
 
 fn run(repository: &Repository, request: &BackupRequest) -> Result<BackupReport> {
-    let request = BackupRequest { host: "test".into(), ..request.clone() };
-    backup(repository, &config(), &request, &Progress::default(), &Arc::default())
+    backup(repository, &config(), request, &Progress::default(), &Arc::default())
 }
 
 fn tree(scene: &Scene, force: bool) -> BackupRequest {
-    BackupRequest { paths: vec![scene.source.path().into()], bare: true, force, ..BackupRequest::default() }
+    BackupRequest::new(TreeSource {
+        bare: true,
+        parents: ParentChoice::new(force, None),
+        ..TreeSource::new(vec![scene.source.path().into()], "test")
+    })
 }
 
 /// What a verb did on purpose.
@@ -233,8 +236,7 @@ fn copied(source: &Repository, id: &str) -> BackupRequest {
     let purpose = CopyPurpose::Copy(original.id);
     let repository = source.clone();
     let (exclude, previous, problems_limit) = (Patterns::default(), None, None);
-    let copied = CopiedSnapshot { repository, original, purpose, exclude, previous, problems_limit };
-    BackupRequest { copied: Some(copied), ..BackupRequest::default() }
+    BackupRequest::new(SnapshotSource { repository, original, purpose, exclude, previous, problems_limit })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -389,8 +391,9 @@ fn an_index_repaired_without_a_lost_container_still_says_what_it_has_cost() {
 
 fn stream(scene: &Scene) -> BackupRequest {
     let path = scene.source.path().join("text/first.txt");
-    let source = StreamSource::Command(vec!["cat".into(), path.into()]);
-    BackupRequest { stream: Some(StreamRequest { name: "stream".into(), source }), ..BackupRequest::default() }
+    let input = StreamInput::Command(vec!["cat".into(), path.into()]);
+    let labels = SnapshotLabels::of_host("test");
+    BackupRequest::new(StreamSource { name: "stream".into(), input, labels })
 }
 
 fn memory(scene: &Scene) -> BackupRequest {
@@ -398,5 +401,6 @@ fn memory(scene: &Scene) -> BackupRequest {
         let bytes = std::fs::read(scene.source.path().join(&name)).unwrap();
         MemoryFile { path: PathBuf::from(&name).into(), content: MemoryContent::Parts(vec![Bytes::from(bytes)]) }
     };
-    BackupRequest { files: files(scene.source.path()).into_iter().map(file).collect(), ..BackupRequest::default() }
+    let files = files(scene.source.path()).into_iter().map(file).collect();
+    BackupRequest::new(MemorySource { files, labels: SnapshotLabels::of_host("test") })
 }

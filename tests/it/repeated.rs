@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use fhrd::backup::{BackupRequest, backup};
+use fhrd::backup::{BackupRequest, TreeSource, backup};
 use fhrd::metrics::Progress;
 use fhrd::repo::tree::{Node, NodeKind, Timestamp};
 
@@ -79,7 +79,7 @@ fn a_backup_does_not_walk_a_parent_whose_content_is_longer_than_its_file() {
     let (repository, _) = hostile.finish_with(root, paths, i64::MAX);
     let mut config = TestRepository::config();
     config.read.recheck_seconds = 0;
-    let request = BackupRequest { paths: vec![source.path().into()], host: "test".into(), ..Default::default() };
+    let request = BackupRequest::new(TreeSource::new(vec![source.path().into()], "test"));
     let started = Instant::now();
     let report = backup(&repository.open(), &config, &request, &Progress::default(), &Arc::default()).unwrap();
     assert!(report.parent.is_some(), "the hostile snapshot is the parent");

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytesize::ByteSize;
-use fhrd::backup::{BackupReport, BackupRequest, MemoryContent, MemoryFile, backup};
+use fhrd::backup::{
+    BackupReport, BackupRequest, MemoryContent, MemoryFile, MemorySource, SnapshotLabels, TreeSource, backup,
+};
 use fhrd::config::Config;
 use fhrd::inspect::list::{Depth, list};
 use fhrd::metrics::Progress;
@@ -25,7 +27,7 @@ fn config() -> Config {
 
 fn back_up(repository: &TestRepository, paths: &[&str], config: &Config) -> BackupReport {
     let paths = paths.iter().map(PathBuf::from).collect();
-    let request = BackupRequest { paths, host: "test".into(), ..BackupRequest::default() };
+    let request = BackupRequest::new(TreeSource::new(paths, "test"));
     backup(&repository.open(), config, &request, &Progress::default(), &Arc::default()).unwrap()
 }
 
@@ -70,12 +72,8 @@ fn a_file_that_fails_behind_its_size_is_left_out_and_a_dry_run_counts_what_is_re
     let report = back_up(&repository, &["/proc/self/mem", "/proc/filesystems"], &config());
     assert_eq!((report.files, report.problems), (1, 2));
     assert_eq!(restored(&repository, "/proc/filesystems").1, fs::read("/proc/filesystems").unwrap());
-    let request = BackupRequest {
-        paths: vec!["/proc/version".into()],
-        host: "test".into(),
-        dry_run: true,
-        ..BackupRequest::default()
-    };
+    let request =
+        BackupRequest { dry_run: true, ..BackupRequest::new(TreeSource::new(vec!["/proc/version".into()], "test")) };
     let report = backup(&repository.open(), &config(), &request, &Progress::default(), &Arc::default()).unwrap();
     assert_eq!(report.bytes, fs::read("/proc/version").unwrap().len() as u64);
 }
@@ -100,7 +98,7 @@ fn a_file_that_a_program_gives_by_its_path_must_have_its_size() {
     let repository = TestRepository::new();
     let content = MemoryContent::Disk("/proc/version".into());
     let files = vec![MemoryFile { path: "version".into(), content }];
-    let request = BackupRequest { files, host: "test".into(), ..BackupRequest::default() };
+    let request = BackupRequest::new(MemorySource { files, labels: SnapshotLabels::of_host("test") });
     let failed = backup(&repository.open(), &config(), &request, &Progress::default(), &Arc::default()).unwrap_err();
     assert!(failed.to_string().contains("/proc/version"), "{failed}");
     assert_eq!(snapshot::list(repository.open().store.as_ref()).unwrap().0.len(), 0);

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use fhrd::backup::{BackupReport, BackupRequest, backup};
+use fhrd::backup::{BackupReport, BackupRequest, ParentChoice, TreeSource, backup};
 use fhrd::inspect::check::{CheckReport, check};
 use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
@@ -19,7 +19,10 @@ use crate::input::{TestRepository, copy_directory, write};
 use crate::trees::{Looks, Random, assert_same, describe};
 
 fn back_up(repository: &Repository, source: &Path, force: bool) -> fhrd::Result<BackupReport> {
-    let request = BackupRequest { paths: vec![source.into()], host: "test".into(), force, ..Default::default() };
+    let request = BackupRequest::new(TreeSource {
+        parents: ParentChoice::new(force, None),
+        ..TreeSource::new(vec![source.into()], "test")
+    });
     backup(repository, &TestRepository::config(), &request, &Progress::default(), &Arc::default())
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-use fhrd::backup::{BackupReport, BackupRequest, backup};
+use fhrd::backup::{BackupReport, BackupRequest, ParentChoice, TreeSource, backup};
 use fhrd::config::Config;
 use fhrd::error::{Error, Result};
 use fhrd::inspect::check::{CheckReport, check};
@@ -94,7 +94,10 @@ fn names(place: &TestRepository, prefix: &str) -> Vec<String> {
 
 fn back_up(repository: &Repository, source: &Path) -> Result<BackupReport> {
     let (paths, force, without_pauses) = (vec![source.into()], true, true);
-    let request = BackupRequest { paths, host: "test".into(), force, without_pauses, ..Default::default() };
+    let request = BackupRequest {
+        without_pauses,
+        ..BackupRequest::new(TreeSource { parents: ParentChoice::new(force, None), ..TreeSource::new(paths, "test") })
+    };
     backup(repository, &TestRepository::config(), &request, &Progress::default(), &Arc::default())
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use bytesize::ByteSize;
-use fhrd::backup::{BackupReport, BackupRequest, backup};
+use fhrd::backup::{BackupReport, BackupRequest, ParentChoice, TreeSource, backup};
 use fhrd::config::Config;
 use fhrd::inspect::check::check;
 use fhrd::metrics::Progress;
@@ -135,7 +135,10 @@ impl Scene {
 
     fn back_up(&self, force: bool) -> BackupReport {
         let paths = vec![self.directory.path().join("source")];
-        let request = BackupRequest { paths, host: "test".into(), force, ..BackupRequest::default() };
+        let request = BackupRequest::new(TreeSource {
+            parents: ParentChoice::new(force, None),
+            ..TreeSource::new(paths, "test")
+        });
         let stop = Arc::new(AtomicBool::new(false));
         backup(&self.repository, &config(), &request, &Progress::default(), &stop).unwrap()
     }
@@ -301,7 +304,7 @@ fn a_directory_that_cannot_be_listed_costs_nothing_that_can_be_found_by_name() {
     scene.spoil("marks/", 0..1);
     assert!(scene.restored(&first).1.is_empty());
     let paths = vec![scene.directory.path().join("source")];
-    let request = BackupRequest { paths, host: "test".into(), ..BackupRequest::default() };
+    let request = BackupRequest::new(TreeSource::new(paths, "test"));
     let outcome = backup(&scene.repository, &config(), &request, &Progress::default(), &Arc::default());
     assert!(matches!(outcome, Err(Error::Unreadable { .. })), "{outcome:?}");
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytesize::ByteSize;
-use fhrd::backup::{BackupReport, BackupRequest, backup};
+use fhrd::backup::{BackupReport, BackupRequest, TreeSource, backup};
 use fhrd::config::{Config, RepositoryConfig};
 use fhrd::error::{Error, Result};
 use fhrd::inspect::check::check;
@@ -25,7 +25,7 @@ use crate::interleavings::scene::no_grace;
 use crate::trees::Random;
 
 fn back_up(repository: &Repository, source: &Path, config: &Config) -> Result<BackupReport> {
-    let request = BackupRequest { paths: vec![source.into()], host: "test".into(), ..Default::default() };
+    let request = BackupRequest::new(TreeSource::new(vec![source.into()], "test"));
     backup(repository, config, &request, &Progress::default(), &Arc::default())
 }
 
@@ -72,7 +72,7 @@ fn a_backup_outlasts_prunes_that_are_in_the_way_again_and_again() {
         Ok(())
     });
     let paths = vec![source.path().into()];
-    let request = BackupRequest { paths, host: "test".into(), without_pauses: true, ..Default::default() };
+    let request = BackupRequest { without_pauses: true, ..BackupRequest::new(TreeSource::new(paths, "test")) };
     let config = TestRepository::config();
     backup(&writer, &config, &request, &Progress::default(), &Arc::default()).unwrap();
     prune(&place.open(), &no_grace(), &Arc::default()).unwrap();

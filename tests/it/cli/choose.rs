@@ -175,6 +175,16 @@ fn a_command_that_fails_makes_no_snapshot() {
 }
 
 #[test]
+fn a_stream_records_no_choice_because_nothing_is_left_out_of_it() {
+    let home = Home::new();
+    let of = |pattern: &str| home.run(&["backup", "--exclude", pattern, "--stdin-from-command", "--", "echo", "a"]);
+    assert_eq!(code(&of("*.o")), 0);
+    let recorded = json(&home.run(&["snapshots", "--json"]));
+    assert_eq!(recorded[0]["excludes"], serde_json::json!([]), "{recorded}");
+    assert_ne!(code(&of("[")), 0, "a wrong pattern is an error all the same");
+}
+
+#[test]
 fn a_command_that_hangs_is_stopped_within_a_second() {
     let home = Home::new();
     home.backup(&["--stdin-from-command", "--", "true"]);

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fhrd::backup::{BackupRequest, backup};
+use fhrd::backup::{BackupRequest, ParentChoice, TreeSource, backup};
 use fhrd::config::{Config, RepositoryConfig};
 use fhrd::keep::{PruneOptions, SkippedRule, prune};
 use fhrd::metrics::Progress;
@@ -73,12 +73,12 @@ pub fn open(store: Arc<dyn Store>, seed: u64) -> Repository {
 
 pub fn back_up(repository: &Repository, source: &Path, force: bool) -> fhrd::Result<SnapshotId> {
     let request = BackupRequest {
-        paths: vec![source.into()],
-        host: "test".into(),
-        bare: true,
-        force,
         without_pauses: true,
-        ..Default::default()
+        ..BackupRequest::new(TreeSource {
+            bare: true,
+            parents: ParentChoice::new(force, None),
+            ..TreeSource::new(vec![source.into()], "test")
+        })
     };
     let report = backup(repository, &config(), &request, &Progress::default(), &Arc::default())?;
     Ok(SnapshotId::parse(&report.snapshot).unwrap())

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fhrd::Result;
-use fhrd::backup::{BackupRequest, backup};
+use fhrd::backup::{BackupRequest, TreeSource, backup};
 use fhrd::config::{Config, RepositoryConfig};
 use fhrd::crypto::{KeySlot, Keyring};
 use fhrd::error::ErrorKind;
@@ -111,7 +111,7 @@ pub fn clear_cache(repository: &Repository) {
 }
 
 pub fn back_up(repository: &Repository, source: &Path) -> Result<()> {
-    let request = BackupRequest { paths: vec![source.into()], host: "test".into(), ..BackupRequest::default() };
+    let request = BackupRequest::new(TreeSource::new(vec![source.into()], "test"));
     backup(repository, &config(), &request, &Progress::default(), &Arc::default()).map(drop)
 }
 

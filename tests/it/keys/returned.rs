@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fhrd::Result;
-use fhrd::backup::{BackupRequest, backup};
+use fhrd::backup::{BackupRequest, TreeSource, backup};
 use fhrd::config::{Config, RepositoryConfig};
 use fhrd::crypto::{CipherSuite, KeySlot, Unlock};
 use fhrd::error::ErrorKind;
@@ -35,7 +35,7 @@ pub fn bring_back(store: &Arc<dyn Store>, old: (&str, &[u8]), later: &str, unloc
 fn back_up(repository: &Repository, source: &std::path::Path) -> Result<String> {
     let mut config = Config::default();
     config.pipeline.workers = 1;
-    let request = BackupRequest { paths: vec![source.into()], host: "test".into(), ..BackupRequest::default() };
+    let request = BackupRequest::new(TreeSource::new(vec![source.into()], "test"));
     Ok(backup(repository, &config, &request, &Progress::default(), &Arc::default())?.snapshot)
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytesize::ByteSize;
-use fhrd::backup::{BackupRequest, backup};
+use fhrd::backup::{BackupRequest, TreeSource, backup};
 use fhrd::config::Config;
 use fhrd::crypto::{KeySlot, SecretBytes, Unlock};
 use fhrd::inspect::check::check;
@@ -98,7 +98,7 @@ impl Scene {
 
     fn back_up(&self, repository: &Repository) -> fhrd::Result<String> {
         let paths = vec![self.source.path().into()];
-        let request = BackupRequest { paths, host: "test".into(), ..BackupRequest::default() };
+        let request = BackupRequest::new(TreeSource::new(paths, "test"));
         Ok(backup(repository, &config(), &request, &Progress::default(), &Arc::default())?.snapshot)
     }
 

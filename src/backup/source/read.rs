@@ -5,7 +5,7 @@
 //! 2. After a range that could not be read whole comes [`ReadItem::Broken`]: Chunk ignores what other workers have read
 //!    behind it.
 //! 3. A file is read to its end, whatever its size is said to be. The rest behind that size has no known length, so
-//!    Chunk reads it ([`super::rest`]). A file that has more or fewer bytes is reported, and its entry marked.
+//!    Chunk reads it ([`crate::backup::rest`]). A file that has more or fewer bytes is reported, and its entry marked.
 //! 4. The worker that ends a file waits for the ranges before it, then looks whether the file has changed.
 
 use std::ops::Range;
@@ -14,12 +14,12 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
-use super::buffers::{Buffer, BufferPool};
-use super::input::ReadCounts;
 use super::reading::{FileToRead, OpenedFile, RangeToRead, WalkBatch, WalkItem, announced, bytes_at_once};
-use super::rest::FileRest;
-use super::sent::SentFile;
+use crate::backup::buffers::{Buffer, BufferPool};
+use crate::backup::counts::ReadCounts;
 use crate::backup::message::{Outcome, ReadBatch, ReadItem, TreeItem};
+use crate::backup::rest::FileRest;
+use crate::backup::sent::SentFile;
 use crate::config::ModelConfig;
 use crate::error::{Error, Result};
 use crate::filesystem::{FileRange, SourceFile};

@@ -7,108 +7,37 @@
 //!    With the block goes the place that keeps its fingerprint for the next backup, if the caller gave one.
 //! 3. What repeats in the parent snapshot is not read any cheaper: its chunks are hashed, and then they are known.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
-use super::block_hashes::{BlockHashes, HashNote};
-use super::buffers::BufferPool;
-use super::chunk::{Region, region};
-use super::input::ReadCounts;
-use super::message::{Outcome, ReadBatch, ReadItem, TreeItem};
+use super::memory_file::{MemoryContent, MemoryFile, names_of};
 use super::parents::ParentCursors;
 use super::reading::announced;
-use super::walk::ITEMS_MAX;
+use crate::backup::block_hashes::{BlockHashes, HashNote};
+use crate::backup::buffers::BufferPool;
+use crate::backup::counts::ReadCounts;
+use crate::backup::message::{ITEMS_MAX, Outcome, ReadBatch, ReadItem, TreeItem};
 use crate::config::{Config, ModelConfig};
 use crate::error::{Error, Result};
 use crate::metrics::Progress;
-use crate::model::{CARD_BYTES_MAX, DefectReporting, ModelContent, ModelFile, model_content, names};
+use crate::model::{CARD_BYTES_MAX, DefectReporting, ModelContent, ModelFile, ModelRegion, model_content, names};
 use crate::pipeline::{Emit, Source};
 use crate::read_at::{ReadAt, fill};
 use crate::repo::recipe::ContentReference;
-use crate::repo::tree::{HoleMap, Node, NodeKind, Timestamp, name_defect};
+use crate::repo::tree::{HoleMap, Node, NodeKind, Timestamp};
 use crate::types::Fingerprint;
 
 /// Permissions of files.
 const FILE_MODE: u32 = 0o600;
 /// Permissions of directories.
 const DIRECTORY_MODE: u32 = 0o700;
-/// Names of a path, at most.
-const DEPTH_MAX: usize = 64;
-
-/// A file of a backup whose bytes are given.
-#[derive(Debug, Clone)]
-pub struct MemoryFile {
-    /// Path from the root of the snapshot: names separated by slashes.
-    pub path: OsString,
-    /// Its bytes.
-    pub content: MemoryContent,
-}
-
-/// Bytes in memory that others may write to.
-#[derive(Debug, Clone)]
-pub struct BorrowedPart {
-    /// The bytes.
-    pub bytes: Bytes,
-    /// Keeps the fingerprints of their blocks for the next backup. Those that an earlier one has left are trusted: the
-    /// caller says that the bytes have not changed since then.
-    pub hashes: Option<Arc<BlockHashes>>,
-}
-
-impl From<Bytes> for BorrowedPart {
-    fn from(bytes: Bytes) -> Self {
-        BorrowedPart { bytes, hashes: None }
-    }
-}
-
-/// Where the bytes of a given file are.
-#[derive(Debug, Clone)]
-pub enum MemoryContent {
-    /// In memory, in order.
-    Parts(Vec<Bytes>),
-    /// In memory that others may write to, in order.
-    Borrowed(Vec<BorrowedPart>),
-    /// In a file on disk.
-    Disk(PathBuf),
-}
-
-/// Checks the paths of files, and sorts the files by them.
-///
-/// # Errors
-/// [`Error::Usage`] if a path is no path of a file, or if two files have one path.
-pub fn sorted(files: &[MemoryFile]) -> Result<Vec<MemoryFile>> {
-    let mut sorted = files.to_vec();
-    for file in &sorted {
-        let count = names_of(&file.path).count();
-        if let Some(defect) = names_of(&file.path).find_map(name_defect) {
-            return Err(Error::Usage(format!("`{}` is no path of a file: it has {defect}", file.path.display())));
-        } else if count > DEPTH_MAX {
-            return Err(Error::Usage(format!("`{}` has more than {DEPTH_MAX} names", file.path.display())));
-        }
-    }
-    sorted.sort_by(|one, other| names_of(&one.path).cmp(names_of(&other.path)));
-    for pair in sorted.windows(2) {
-        if let [one, next] = pair
-            && names_of(&next.path).zip(names_of(&one.path)).filter(|(next, one)| next == one).count()
-                == names_of(&one.path).count()
-        {
-            let message = format!("`{}` and `{}` cannot both be files", one.path.display(), next.path.display());
-            return Err(Error::Usage(message));
-        }
-    }
-    Ok(sorted)
-}
-
-fn names_of(path: &OsStr) -> impl Iterator<Item = &[u8]> {
-    path.as_bytes().split(|byte| *byte == b'/')
-}
 
 /// Bytes in memory, and what keeps the fingerprints of their blocks.
 type Part<'a> = (&'a Bytes, Option<&'a Arc<BlockHashes>>);
@@ -195,7 +124,7 @@ pub struct MemoryStage<'a> {
 }
 
 impl<'a> MemoryStage<'a> {
-    /// Sends `files`, which [`sorted`] has sorted. They get the time `time_ns`, since 1970.
+    /// Sends `files`, which are sorted by their paths. They get the time `time_ns`, since 1970.
     pub fn new(
         files: Vec<MemoryFile>,
         parents: ParentCursors,
@@ -316,8 +245,8 @@ impl<'a> MemoryStage<'a> {
         let (mut offset, len) = (0, content.len());
         while offset < len {
             emit.check()?;
-            let region = model.map(|model| region(&model.record, offset));
-            let region = region.unwrap_or(Region { end: len, block: None });
+            let region = model.map(|model| model.record.region(offset));
+            let region = region.unwrap_or(ModelRegion { end: len, block: None });
             let end = region.end.min(len);
             let is_borrowed = matches!(content, OpenContent::Parts { is_borrowed: true, .. });
             let (is_block, count) = (region.block.is_some(), usize::try_from(end - offset).unwrap_or(usize::MAX));

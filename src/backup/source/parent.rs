@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::changes::{EntryChange, WatchedDirectory};
-use super::input::ReadCounts;
 use super::roots::RecordedRoots;
+use crate::backup::changes::{EntryChange, WatchedDirectory};
+use crate::backup::counts::ReadCounts;
 use crate::error::{ErrorKind, Result};
 use crate::repo::index::ChunkPresence;
 use crate::repo::read::{ChunkReader, RecipeWalk};

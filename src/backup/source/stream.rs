@@ -1,4 +1,4 @@
-//! Stream: the first stage of a backup of one stream, such as the standard output of a command, instead of Read.
+//! One stream, such as the standard output of a command. Stream is the first stage of its backup, instead of Read.
 //!
 //! 1. The whole stream becomes one file in the root of the snapshot.
 //! 2. Waiting for bytes ends when the user stops the run.
@@ -18,13 +18,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::buffers::BufferPool;
-use super::input::ReadCounts;
-use super::message::{Outcome, ReadBatch, ReadItem, TreeItem};
+use super::labels::SnapshotLabels;
+use super::open::{OpenSource, SourceKind, SourcePlan};
+use super::parents::FoundParents;
+use crate::backup::buffers::BufferPool;
+use crate::backup::counts::ReadCounts;
+use crate::backup::message::{Outcome, ReadBatch, ReadItem, TreeItem};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::metrics::Progress;
 use crate::pipeline::{Emit, Source};
+use crate::repo::Repository;
+use crate::repo::snapshot::Snapshot;
 use crate::repo::tree::{HoleMap, Node, NodeKind, Timestamp};
 
 /// Time between two looks at the stop flag.
@@ -34,7 +39,7 @@ const MODE: u32 = 0o600;
 
 /// Where the bytes of a stream come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StreamSource {
+pub enum StreamInput {
     /// Standard input.
     StandardInput,
     /// Standard output of a command: the program and its arguments.
@@ -42,23 +47,57 @@ pub enum StreamSource {
 }
 
 /// A stream to store as one file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StreamRequest {
+#[derive(Debug, Clone)]
+pub struct StreamSource {
     /// Name of the file in the snapshot.
     pub name: OsString,
     /// Where the bytes come from.
-    pub source: StreamSource,
+    pub input: StreamInput,
+    /// What the snapshot says about itself.
+    pub labels: SnapshotLabels,
 }
 
-impl StreamRequest {
+impl StreamSource {
     /// Fails with [`Error::Usage`] if the name is no file name.
-    pub fn check(&self) -> Result<()> {
+    fn check(&self) -> Result<()> {
         let name = self.name.as_bytes();
         let is_name = !name.is_empty() && name != b"." && name != b".." && !name.contains(&b'/') && !name.contains(&0);
         if is_name {
             return Ok(());
         }
         Err(Error::Usage(format!("expected the name of a file without slashes, found `{}`", self.name.display())))
+    }
+}
+
+impl SourceKind for StreamSource {
+    /// A stream cannot be read twice.
+    fn is_repeatable(&self) -> bool {
+        false
+    }
+
+    fn labels(&self) -> Option<&SnapshotLabels> {
+        Some(&self.labels)
+    }
+
+    fn plan(&self) -> Result<SourcePlan<'_>> {
+        self.check()?;
+        let paths = vec![[b"/", self.name.as_encoded_bytes()].concat()];
+        Ok(SourcePlan::new(paths, |run| {
+            let time_ns = self.labels.time_ns(run.started_ns);
+            StreamStage::open(self, time_ns, run.config, run.progress, run.counts.clone()).map(OpenSource::of_stage)
+        }))
+    }
+
+    fn parents(&self, _: &Repository, _: &[Vec<u8>]) -> Result<FoundParents> {
+        Ok(FoundParents::default())
+    }
+
+    fn description(&self, started_ns: i64) -> Result<Snapshot> {
+        self.labels.description(started_ns)
+    }
+
+    fn decide(&self, problems: u64) -> Result<u64> {
+        Ok(problems)
     }
 }
 
@@ -90,22 +129,21 @@ impl<'a> StreamStage<'a> {
     /// Opens the stream; starts the command if there is one. The file gets the time `time_ns`, since 1970.
     ///
     /// # Errors
-    /// [`Error::Usage`] if the name is no file name. [`Error::Io`] if the command cannot be started.
-    pub fn open(
-        request: &StreamRequest,
+    /// [`Error::Usage`] if the standard input is closed. [`Error::Io`] if the command cannot be started.
+    fn open(
+        source: &StreamSource,
         time_ns: i64,
         config: &Config,
         progress: &'a Progress,
         counts: Arc<ReadCounts>,
     ) -> Result<Self> {
-        request.check()?;
-        let (descriptor, title, child): (OwnedFd, String, Option<Child>) = match &request.source {
-            StreamSource::StandardInput => {
+        let (descriptor, title, child): (OwnedFd, String, Option<Child>) = match &source.input {
+            StreamInput::StandardInput => {
                 check_input()?;
                 let input = io::stdin().as_fd().try_clone_to_owned();
                 (input.map_err(|error| Error::io("read", STANDARD_INPUT, error))?, STANDARD_INPUT.into(), None)
             }
-            StreamSource::Command(command) => {
+            StreamInput::Command(command) => {
                 let (output, child) = start(command)?;
                 (output, child.0, Some(child.1))
             }
@@ -115,7 +153,7 @@ impl<'a> StreamStage<'a> {
             nanoseconds: time_ns.rem_euclid(1_000_000_000) as u32,
         };
         let node = Node {
-            name: request.name.as_bytes().to_vec(),
+            name: source.name.as_bytes().to_vec(),
             kind: NodeKind::File,
             mode: MODE,
             uid: rustix::process::getuid().as_raw(),

@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::sent::SentFile;
 use crate::backup::message::{Outcome, ReadItem};
+use crate::backup::sent::SentFile;
 use crate::filesystem::{FileLocation, SourceFile};
 use crate::model::{ModelFile, ModelRecord};
 use crate::pipeline::Weigh;

@@ -20,30 +20,28 @@ use std::time::Duration;
 
 use lru::LruCache;
 
-use super::changes::{self, EntryChange};
-use super::input::ReadCounts;
 use super::parents::ParentCursors;
 use super::reading::{FileToRead, OpenedFile, WalkBatch, WalkItem, announced, bytes_at_once};
-use super::sent::SentFile;
-use crate::backup::message::{Outcome, ReadItem, TreeItem};
+use crate::backup::changes::{self, EntryChange};
+use crate::backup::counts::ReadCounts;
+use crate::backup::message::{ITEMS_MAX, Outcome, ReadItem, TreeItem};
+use crate::backup::sent::SentFile;
 use crate::config::{Config, ModelConfig};
 use crate::error::{Error, Result};
 use crate::filesystem::{Capturer, Event, Exclusion, FileRange, SourceFile, Walker};
 use crate::metrics::Progress;
-use crate::model::{DefectReporting, HoistCandidate, ModelFile, ModelRecord, model_file, storing_order};
+use crate::model::{
+    DefectReporting, HOISTED_BYTES_MAX, HoistCandidate, ModelFile, ModelRecord, model_file, storing_order,
+};
 use crate::pipeline::{Emit, Source};
 use crate::repo::read::at_least_one;
 use crate::repo::recipe::ContentReference;
 use crate::repo::tree::{FileIdentity, FileState, HoleMap, Node, NodeKind};
 
-/// Items of a batch, at most.
-pub(super) const ITEMS_MAX: usize = 1024;
 /// Files of a batch, at most: more would leave other workers idle.
 const FILES_MAX: usize = 32;
 /// Directories that a batch keeps open, at most.
 const DIRECTORIES_MAX: usize = 4;
-/// Memory for records of models that are to be ordered. Models beyond that are not hoisted.
-pub(super) const HOISTED_BYTES_MAX: usize = 16 << 20;
 /// Time between two looks at a file that others read.
 const PATIENCE: Duration = Duration::from_millis(20);
 
@@ -101,11 +99,6 @@ impl<'a> WalkStage<'a> {
             progress,
             counts,
         }
-    }
-
-    /// The counters of the run, which Read shares.
-    pub fn counts(&self) -> &Arc<ReadCounts> {
-        &self.counts
     }
 
     fn push(&mut self, item: WalkItem, emit: &mut Emit<WalkBatch>) -> Result<()> {

@@ -10,11 +10,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::changes::EntryChange;
 use super::parent::ParentCursor;
+use crate::backup::changes::EntryChange;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::clock::describe_future;
+use crate::repo::naming::{SnapshotFilter, find_snapshot};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::{self, NamedSnapshot, Snapshot};
 use crate::repo::snapshot_cache::{self, SnapshotListing};
@@ -95,11 +96,54 @@ impl ParentCursors {
     }
 }
 
-/// The parents of a backup of the absolute `paths` on `host`, the latest first. Also the number of snapshots.
-///
-/// # Errors
-/// Those of listing the store.
-pub fn find_parents(repository: &Repository, host: &str, paths: &[Vec<u8>]) -> Result<(Vec<NamedSnapshot>, usize)> {
+/// Which snapshots are the parents of a backup.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum ParentChoice {
+    /// Those that host and paths suggest.
+    #[default]
+    ByPaths,
+    /// This one: an id, a unique prefix or `latest`.
+    Named(String),
+    /// None: every file is read.
+    Nothing,
+}
+
+/// The parents that a backup has.
+#[derive(Debug, Default)]
+pub struct FoundParents {
+    /// The snapshots, the latest first.
+    pub snapshots: Vec<NamedSnapshot>,
+    /// Number of snapshots in the repository, if they were listed.
+    pub listed: Option<usize>,
+}
+
+impl ParentChoice {
+    /// With `force` none, else the `named` one. Without a name those that host and paths suggest.
+    pub fn new(force: bool, named: Option<String>) -> Self {
+        match named {
+            _ if force => ParentChoice::Nothing,
+            Some(name) => ParentChoice::Named(name),
+            None => ParentChoice::ByPaths,
+        }
+    }
+
+    /// The parents of a backup of the absolute `paths` on `host`.
+    ///
+    /// # Errors
+    /// Those of listing the store. [`Error::NoSuchSnapshot`] and others of [`find_snapshot`] for a named one.
+    pub fn find(&self, repository: &Repository, host: &str, paths: &[Vec<u8>]) -> Result<FoundParents> {
+        match self {
+            ParentChoice::ByPaths => find_by_paths(repository, host, paths),
+            ParentChoice::Named(name) => {
+                let snapshots = vec![find_snapshot(repository, name, &SnapshotFilter::default())?];
+                Ok(FoundParents { snapshots, listed: None })
+            }
+            ParentChoice::Nothing => Ok(FoundParents::default()),
+        }
+    }
+}
+
+fn find_by_paths(repository: &Repository, host: &str, paths: &[Vec<u8>]) -> Result<FoundParents> {
     let SnapshotListing { snapshots, damaged, .. } = match snapshot_cache::list(repository) {
         Err(error @ Error::Unreadable { .. }) => {
             SnapshotListing { damaged: vec![(BlobKind::Snapshot.to_string(), error)], ..SnapshotListing::default() }
@@ -137,7 +181,7 @@ pub fn find_parents(repository: &Repository, host: &str, paths: &[Vec<u8>]) -> R
             }
         }
         if unreadable.is_empty() {
-            return Ok((parents, count));
+            return Ok(FoundParents { snapshots: parents, listed: Some(count) });
         }
         snapshots.retain(|named| !unreadable.contains(&named.id));
     }

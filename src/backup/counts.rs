@@ -1,26 +1,10 @@
-//! What a run reads: a source tree, a snapshot of another repository, files in memory, or one stream.
+//! Counters of what a run reads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::changes::FileChangeCounts;
-use super::memory::MemoryStage;
-use super::stored::StoredStage;
-use super::stream::StreamStage;
-use super::walk::WalkStage;
 use crate::error::Error;
 use crate::metrics::Progress;
-
-/// The first stage.
-pub enum InputStage<'a> {
-    /// Walks a source tree. Read comes after it.
-    Tree(Box<WalkStage<'a>>),
-    /// Reads a snapshot of another repository.
-    Stored(Box<StoredStage<'a>>),
-    /// Sends files in memory.
-    Memory(Box<MemoryStage<'a>>),
-    /// Reads a stream as one file.
-    Stream(Box<StreamStage<'a>>),
-}
 
 /// Counters of what is read, shared with the caller of the run.
 #[derive(Debug, Default)]

@@ -17,23 +17,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use lru::LruCache;
 
-use super::equal::{EqualDirectories, EqualDirectory, ReadTally};
-use super::input::ReadCounts;
 use super::known::KnownFiles;
-use super::message::{Outcome, ReadBatch, ReadItem, TreeItem};
 use super::reading::announced;
-use super::run::MODEL_CANDIDATES_MAX;
-use super::sent::SentFile;
 use super::stored_walk::{StoredStep, StoredWalk};
-use super::walk::{HOISTED_BYTES_MAX, ITEMS_MAX};
+use crate::backup::counts::ReadCounts;
+use crate::backup::equal::{EqualDirectories, EqualDirectory, ReadTally};
+use crate::backup::message::{ITEMS_MAX, Outcome, ReadBatch, ReadItem, TreeItem};
+use crate::backup::sent::SentFile;
 use crate::config::{Config, ModelConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::filesystem::{Patterns, suggests_model};
 use crate::format::HEAD_BYTES;
 use crate::metrics::Progress;
 use crate::model::{
-    CARD, CARD_BYTES_MAX, CONFIGURATIONS, DefectReporting, HoistCandidate, MODEL_BYTES_MIN, ModelContent, ModelFile,
-    may_be_model, model_content, names, storing_order,
+    CANDIDATES_MAX, CARD, CARD_BYTES_MAX, CONFIGURATIONS, DefectReporting, HOISTED_BYTES_MAX, HoistCandidate,
+    MODEL_BYTES_MIN, ModelContent, ModelFile, may_be_model, model_content, names, storing_order,
 };
 use crate::pipeline::{Emit, Source};
 use crate::repo::naming::shown_path;
@@ -346,7 +344,7 @@ impl<'a> StoredStage<'a> {
             (StoredWalk::new(self.stored.root), (self.stored.new_known)(), Vec::new());
         let mut seen = LruCache::new(at_least_one(DIRECTORIES_SEEN_MAX));
         while let Some(step) = walk.next(&mut self.reader)?
-            && found.len() < MODEL_CANDIDATES_MAX
+            && found.len() < CANDIDATES_MAX
         {
             emit.check()?;
             if self.is_excluded(&walk, &step) {

@@ -1,0 +1,60 @@
+//! Labels: what the caller says about the new snapshot of a source that has none of its own.
+
+use std::collections::BTreeMap;
+
+use crate::error::{Error, Result};
+use crate::repo::checkpoint::Checkpoint;
+use crate::repo::snapshot::{STARTED_KEY, Snapshot};
+
+/// Labels of a new snapshot.
+#[derive(Debug, Clone, Default)]
+pub struct SnapshotLabels {
+    /// Tags.
+    pub tags: Vec<String>,
+    /// Host name to record.
+    pub host: String,
+    /// Time to record, nanoseconds since 1970. By default it is the start of the backup.
+    pub time_ns: Option<i64>,
+    /// The step of a training run that the snapshot is, if it is one.
+    pub checkpoint: Option<Checkpoint>,
+}
+
+impl SnapshotLabels {
+    /// Only the name of the host.
+    pub fn of_host(host: &str) -> Self {
+        SnapshotLabels { host: host.into(), ..SnapshotLabels::default() }
+    }
+
+    /// The time to record for a backup that began at `started_ns`.
+    pub fn time_ns(&self, started_ns: i64) -> i64 {
+        self.time_ns.unwrap_or(started_ns)
+    }
+
+    /// What the snapshot of a backup that began at `started_ns` says about itself.
+    ///
+    /// # Errors
+    /// Those of encoding.
+    pub fn description(&self, started_ns: i64) -> Result<Snapshot> {
+        let mut extra = BTreeMap::new();
+        if self.time_ns.is_some() {
+            extra.insert(STARTED_KEY.into(), started_ns.to_le_bytes().to_vec().into());
+        }
+        self.checkpoint.as_ref().map_or(Ok(()), |checkpoint| checkpoint.attach(&mut extra))?;
+        Ok(Snapshot {
+            time_ns: self.time_ns(started_ns),
+            host: self.host.clone(),
+            user: uzers::get_current_username().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
+            tags: self.tags.clone(),
+            extra,
+            ..Snapshot::default()
+        })
+    }
+}
+
+/// What was left out, as a snapshot records it: an option and its value each.
+///
+/// # Errors
+/// Those of encoding.
+pub fn encoded(excludes: &[String]) -> Result<Vec<u8>> {
+    minicbor::to_vec(excludes).map_err(|error| Error::internal(error.to_string()))
+}
