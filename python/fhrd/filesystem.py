@@ -34,7 +34,6 @@ Directories exist as long as they hold a file. Those made by ``makedirs`` exist 
 
 from __future__ import annotations
 
-import io
 import os
 import posixpath
 import shutil
@@ -52,6 +51,7 @@ from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 from fsspec.transaction import Transaction
 
 import fhrd
+from fhrd.staged_file import StagedFile
 
 if TYPE_CHECKING:
     from fhrd import Checkpoint, Repository
@@ -60,8 +60,6 @@ __all__ = ["FhrdFileSystem", "join_url", "split_url"]
 
 #: Tag of the snapshots that this file system writes. It replaces and deletes files of these only.
 TAG = "fsspec"
-#: First bytes of a written file that are kept in memory.
-_MEMORY_BYTES = 8 << 20
 #: File lists of snapshots that are kept in memory. Snapshots never change.
 _LISTS_MAX = 4096
 #: Listings that are tried while other processes replace snapshots.
@@ -435,7 +433,7 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
         self._check_writable(path)
         if mode == "xb" and self.exists(path):
             raise FileExistsError(self.unstrip_protocol(path))
-        file = _StagedFile(self, path, autocommit, self._staging_directory)
+        file = StagedFile(self, path, autocommit, self._staging_directory)
         if mode == "ab" and self.exists(path):
             with self._open(path, "rb") as stored:
                 shutil.copyfileobj(stored, file, 4 << 20)
@@ -449,9 +447,9 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
         if not path or (area.run is not None and not inner):
             raise IsADirectoryError(self.unstrip_protocol(path))
 
-    def _commit(self, files: Sequence[_StagedFile]) -> None:
+    def _commit(self, files: Sequence[StagedFile]) -> None:
         """Stores files: a snapshot for each run and step. Then forgets the snapshots of which nothing is seen."""
-        areas: dict[tuple[str | None, int | None], dict[str, _StagedFile]] = {}
+        areas: dict[tuple[str | None, int | None], dict[str, StagedFile]] = {}
         for file in files:
             if file.is_discarded:
                 continue
@@ -689,117 +687,6 @@ class _StoredFile(AbstractBufferedFile):  # type: ignore[misc, unused-ignore]
 
     def _fetch_range(self, start: int, end: int) -> bytes:
         return cast(FhrdFileSystem, self.fs)._read(self._stored, start, end - start)
-
-
-class _StagedFile(io.RawIOBase):
-    """A file that is being written. Its bytes are staged until :meth:`commit`."""
-
-    def __init__(
-        self, fs: FhrdFileSystem, path: str, autocommit: bool, directory: str | os.PathLike[str] | None
-    ) -> None:
-        super().__init__()
-        self.fs, self.path, self.autocommit, self.mode = fs, path, autocommit, "wb"
-        self._directory = directory
-        self._bytes: BinaryIO = io.BytesIO()
-        self._file: Path | None = None
-        self.is_discarded = False
-
-    @property
-    def name(self) -> str:
-        return self.path
-
-    def writable(self) -> bool:
-        return not self.closed
-
-    def readable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return not self.closed
-
-    def write(self, data: Any) -> int:
-        self._check_open()
-        view = memoryview(data)
-        view = view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
-        if self._file is None and self._bytes.tell() + view.nbytes > _MEMORY_BYTES:
-            self._spill()
-        return self._bytes.write(view)
-
-    def _spill(self) -> None:
-        """Moves the bytes to a temporary file."""
-        number, name = tempfile.mkstemp(prefix="fhrd-", dir=self._directory)
-        position = self._bytes.tell()
-        file = os.fdopen(number, "w+b")
-        self._bytes.seek(0)
-        shutil.copyfileobj(self._bytes, file, 4 << 20)
-        file.seek(position)
-        self._bytes, self._file = file, Path(name)
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self._check_open()
-        self._bytes.seek(offset, whence)
-        return self._bytes.tell()
-
-    def tell(self) -> int:
-        self._check_open()
-        return self._bytes.tell()
-
-    def truncate(self, size: int | None = None) -> int:
-        self._check_open()
-        size = self.tell() if size is None else size
-        self._bytes.truncate(size)
-        return size
-
-    def flush(self) -> None:
-        """Does nothing: what is written becomes durable at close."""
-
-    def _check_open(self) -> None:
-        if self.closed:
-            raise ValueError(f"{self.path}: the file is closed")
-
-    def content(self) -> bytes | Path:
-        """The bytes, or the path of the temporary file that holds them."""
-        if self._file is not None:
-            self._bytes.flush()
-            return self._file
-        self._bytes.seek(0)
-        return self._bytes.read()
-
-    def _delete(self) -> None:
-        self._bytes.close()
-        if self._file is not None:
-            self._file.unlink(missing_ok=True)
-
-    def close(self) -> None:
-        if self.closed:
-            return
-        super().close()
-        if self.is_discarded:
-            self._delete()
-        elif self.autocommit:
-            self.commit()
-        # Else the transaction commits or discards it.
-
-    def commit(self) -> None:
-        """Stores the file. It is durable on return."""
-        try:
-            self.fs._commit([self])
-        finally:
-            self._delete()
-
-    def discard(self) -> None:
-        """Forgets what was written."""
-        self.is_discarded = True
-        self._delete()
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        self.is_discarded = self.is_discarded or kind is not None
-        self.close()
-
-    def __del__(self) -> None:
-        # A file that nobody closed is not stored.
-        self.is_discarded = True
-        super().__del__()
 
 
 # For programs that run from the sources: an installed package also has an entry point.

@@ -17,6 +17,7 @@ mod links;
 mod look;
 #[cfg(target_os = "linux")]
 mod metadata;
+mod model_fixture;
 mod models;
 #[cfg(target_os = "linux")]
 mod mount;

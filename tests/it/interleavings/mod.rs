@@ -5,6 +5,7 @@
 //! case. Searches of two prunes end by themselves within 3,000 runs; of the others, all orders with at most two switches
 //! are among the first few hundred runs. At the end of each run every reported snapshot is read to the last byte. Each rule of the protocol is then left out in turn, and the search must find a loss.
 
+mod broken;
 mod pairs;
 mod readers;
 pub mod scene;
@@ -22,8 +23,9 @@ use fhrd::store::{BlobKind, FaultyStore, InjectedFault, MemoryStore, Store};
 
 use crate::input::edit;
 use crate::trees::Random;
+use broken::Broken;
 use scene::{Act, Blobs, Scene, Search, back_up, clear_cache, no_grace, open, read_whole, store_with};
-use scheduler::{Broken, Weather};
+use scheduler::Weather;
 
 /// Runs of a safe case, at most, unless the environment says otherwise.
 const RUNS_MAX: usize = 40;

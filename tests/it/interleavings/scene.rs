@@ -24,7 +24,8 @@ use fhrd::repo::tree::{NodeKind, TreeCursor};
 use fhrd::store::{BlobKind, BlobPrefix, Durable, FaultyStore, InjectedFault, MemoryStore, Store};
 use fhrd::types::SnapshotId;
 
-use super::scheduler::{ActorStore, Broken, Explored, Scheduler, Weather, explore, stable_name};
+use super::broken::Broken;
+use super::scheduler::{ActorStore, Explored, Scheduler, Weather, explore, stable_name};
 use crate::double::named;
 use crate::input::edit;
 use crate::trees::Random;

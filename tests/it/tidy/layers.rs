@@ -40,11 +40,6 @@ const LAYERS: &[&[&str]] = &[
 ];
 /// Names every module and belongs to no row.
 const EXEMPT: &str = "lib.rs";
-/// Files that hold a stage, by flow. A stage never names another stage: what they share is in a file of its own.
-const STAGES: &[(&str, &[&str])] = &[
-    ("backup", &["read", "chunk", "hash", "dedup", "identify", "subdedup", "model_encode", "compress", "save"]),
-    ("restore", &["plan", "locate", "order", "fetch", "decode", "gather", "write", "finish"]),
-];
 /// Modules that a module does not name, although they are in a row above its own: repairs work without the source.
 const NEVER: &[(&str, &[&str])] = &[("repair", &["backup"])];
 /// Modules that may name nothing of the crate but themselves: pure loops and the runner's mechanics would rot first.
@@ -73,7 +68,7 @@ fn named_modules(code: &str, supers_to_root: usize) -> BTreeSet<String> {
 }
 
 /// The first names of a path, or of each path of a list of them.
-fn heads(path: &str) -> Vec<String> {
+pub fn heads(path: &str) -> Vec<String> {
     let word = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
     let Some(list) = path.strip_prefix('{') else { return vec![word(path)] };
     let (mut depth, mut start, mut names) = (0i32, 0, Vec::new());
@@ -121,22 +116,6 @@ fn named_modules_of(source: &Source) -> BTreeSet<String> {
     named_modules(&source.library().join("\n"), supers)
 }
 
-/// Stages that a stage names.
-pub fn stage_faults(source: &Source) -> Vec<String> {
-    let Some((flow, own)) = source.name.strip_suffix(".rs").and_then(|name| name.split_once('/')) else {
-        return Vec::new();
-    };
-    let Some((_, stages)) = STAGES.iter().find(|(name, stages)| *name == flow && stages.contains(&own)) else {
-        return Vec::new();
-    };
-    let library = source.library().join("\n");
-    let others = stages.iter().filter(|stage| **stage != own);
-    let named = others.filter(|stage| {
-        [format!("super::{stage}::"), format!("crate::{flow}::{stage}::")].iter().any(|path| library.contains(path))
-    });
-    named.map(|stage| format!("{}: names the stage `{stage}`", source.name)).collect()
-}
-
 /// Modules that a module which stands apart names.
 pub fn apart_faults(source: &Source) -> Vec<String> {
     let own = source.module();
@@ -167,12 +146,7 @@ fn a_lower_module_that_names_a_higher_one_is_found_however_it_is_written() {
 }
 
 #[test]
-fn a_stage_that_names_another_and_a_kernel_that_names_anything_are_found() {
-    let stages = |name: &str, text: &str| stage_faults(&Source::new(name, text)).len();
-    assert_eq!(stages("backup/save.rs", "use super::compress::compress;"), 1);
-    assert_eq!(stages("backup/save.rs", "use crate::backup::dedup::DedupStage;"), 1);
-    assert_eq!(stages("backup/save.rs", "use super::message::Packet;"), 0);
-    assert_eq!(stages("backup/metadata.rs", "use super::compress::compress;"), 0);
+fn a_kernel_that_names_anything_is_found() {
     let apart = |name: &str, text: &str| apart_faults(&Source::new(name, text)).len();
     assert_eq!(apart("kernel/planes.rs", "use crate::error::Result;"), 1);
     assert_eq!(apart("kernel/rans/mod.rs", "use super::super::wire::WireReader;"), 1);

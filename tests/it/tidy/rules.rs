@@ -6,6 +6,8 @@ const INTERFACE_LINES_MAX: usize = 120;
 /// Modules that print.
 const PRINTS: &[&str] = &["bench", "cli", "main"];
 const FILE_LINES_MAX: usize = 500;
+/// Lines of a file in Rust that is not below `src`, and of one in Python: there, a class is in one file.
+const OTHER_LINES_MAX: &[(&str, usize)] = &[("rs", FILE_LINES_MAX), ("py", 800)];
 const FUNCTION_LINES_MAX: usize = 70;
 const LINE_CHARACTERS_MAX: usize = 120;
 const PRINTING: &[&str] = &["println!", "eprintln!", "print!(", "eprint!("];
@@ -32,6 +34,18 @@ pub fn long_functions(source: &Source) -> Vec<String> {
         if lines > FUNCTION_LINES_MAX {
             let name = name.split(['(', '<']).next().unwrap_or_default();
             faults.push(format!("{}:{}: `{name}` has {lines} lines", source.name, start + 1));
+        }
+    }
+    faults
+}
+
+/// Files longer than allowed, of those with these names and numbers of lines.
+pub fn long_files(files: &[(String, usize)]) -> Vec<String> {
+    let limit = |name: &str| OTHER_LINES_MAX.iter().find(|(end, _)| name.rsplit('.').next() == Some(end));
+    let mut faults = Vec::new();
+    for (name, lines) in files {
+        if let Some((_, limit)) = limit(name).filter(|(_, limit)| lines > limit) {
+            faults.push(format!("{name}: {lines} lines, more than {limit}"));
         }
     }
     faults
@@ -80,6 +94,9 @@ fn long_functions_and_the_other_faults_are_found() {
     let function = |lines: usize| format!("//! x\nfn f() {{\n{}}}\n", "    g('{', \"}\");\n".repeat(lines - 2));
     assert_eq!(long_functions(&Source::new("wire.rs", &function(FUNCTION_LINES_MAX))), [""; 0]);
     assert_eq!(long_functions(&Source::new("wire.rs", &function(FUNCTION_LINES_MAX + 1))).len(), 1);
+    let lengths = |name: &str, lines| long_files(&[(name.into(), lines)]).len();
+    assert_eq!((lengths("tests/it/x.rs", 500), lengths("tests/it/x.rs", 501)), (0, 1));
+    assert_eq!((lengths("python/fhrd/x.py", 800), lengths("python/fhrd/x.py", 801)), (0, 1));
     let faults = |name: &str, text: &str| other_faults(&Source::new(name, text)).len();
     assert_eq!(faults("wire.rs", "use x;"), 1);
     assert_eq!(faults("wire.rs", &"//! x\n".repeat(FILE_LINES_MAX + 1)), 1);

@@ -115,3 +115,34 @@ fn collect(directory: &Path, root: &Path, sources: &mut Vec<Source>) {
         }
     }
 }
+
+/// Directories of sources that are not below `src`.
+const OTHERS: &[&str] = &["tests", "benches", "fuzz", "python"];
+
+/// Every file in Rust or Python outside `src`, from the root of the project, with its number of lines.
+pub fn other_files() -> Vec<(String, usize)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    OTHERS.iter().for_each(|directory| count_lines(&root.join(directory), root, &mut files));
+    assert!(files.len() > 100 && files.iter().any(|(name, _)| name.ends_with(".py")), "{} files", files.len());
+    files
+}
+
+fn count_lines(directory: &Path, root: &Path, files: &mut Vec<(String, usize)>) {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        // Build outputs and environments are not sources.
+        if name.starts_with('.') || name == "target" || path.is_symlink() {
+            continue;
+        }
+        if path.is_dir() {
+            if !path.join("pyvenv.cfg").exists() {
+                count_lines(&path, root, files);
+            }
+        } else if name.ends_with(".rs") || name.ends_with(".py") {
+            let lines = std::fs::read_to_string(&path).unwrap().lines().count();
+            files.push((path.strip_prefix(root).unwrap().to_string_lossy().into_owned(), lines));
+        }
+    }
+}
