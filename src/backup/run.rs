@@ -169,6 +169,7 @@ fn prepare(repository: &Repository, request: &BackupRequest, paths: &[Vec<u8>]) 
         tracing::warn!("nothing is cached, so more is read and similar data may not be found: {error}");
     }
     let (listing, containers_adopted) = if request.dry_run {
+        repository.store.make_directories(true)?;
         let mut listing = ContainerListing::take(&repository.store)?;
         listing.forget_orphans();
         count_lost(&mut listing, &HashSet::new())?;
@@ -178,6 +179,7 @@ fn prepare(repository: &Repository, request: &BackupRequest, paths: &[Vec<u8>]) 
         let marks = Marks::read(repository.store.as_ref())?;
         marks.check_writable()?;
         repository.store.clean_temporaries()?;
+        repository.ready_directories()?;
         if repository.config_is_doubtful
             && let Err(error) = repository.heal_config()
         {

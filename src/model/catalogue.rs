@@ -92,20 +92,27 @@ impl CatalogueBlob {
         minicbor::decode(payload).map_err(|error| Error::corrupt(name, 0, "a catalogue", error.to_string()))
     }
 
+    /// As [`Self::load_all`], for a writer: without a list no model is known, with a warning.
+    ///
+    /// # Errors
+    /// Those of listing the store that are not damage.
+    pub fn load_known(store: &dyn Store) -> Result<Vec<CatalogueEntry>> {
+        match Self::load_all(store) {
+            Err(error @ Error::Unreadable { .. }) => {
+                tracing::warn!("no model is known: {error}");
+                Ok(Vec::new())
+            }
+            entries => entries,
+        }
+    }
+
     /// The entries of all blobs, latest last. Blobs that cannot be read are skipped with a warning.
     ///
     /// # Errors
     /// Those of listing the store.
     pub fn load_all(store: &dyn Store) -> Result<Vec<CatalogueEntry>> {
         let (mut blobs, mut count) = (Vec::new(), 0);
-        let listed = match store.list(BlobKind::Model.into()) {
-            Err(error @ Error::Unreadable { .. }) => {
-                tracing::warn!("no model is known: {error}");
-                Vec::new()
-            }
-            listed => listed?,
-        };
-        for listed in listed {
+        for listed in store.list(BlobKind::Model.into())? {
             match CatalogueBlob::load(store, &listed.name) {
                 Ok(blob) => {
                     count += blob.entries.len();

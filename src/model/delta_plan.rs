@@ -120,7 +120,7 @@ impl DeltaPlanner {
     fn choose(&mut self, file: &ModelFile, bases: &mut Bases) -> Result<BaseChoice> {
         let mut families = match self.families.take() {
             Some(families) => families,
-            None => Families::new(CatalogueBlob::load_all(self.store.as_ref())?),
+            None => Families::new(CatalogueBlob::load_known(self.store.as_ref())?),
         };
         let mut load = |fingerprint: &Fingerprint| match read_record(fingerprint, bases) {
             Ok(record) => Ok(record.map(Arc::new)),

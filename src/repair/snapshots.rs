@@ -95,6 +95,7 @@ pub fn repair_snapshots(
 ) -> Result<SnapshotsReport> {
     let repository = &repository.stopped_by(stop);
     let store = repository.store.as_ref();
+    store.make_directories(true)?;
     if !request.dry_run {
         check_writable(repository)?;
         // Damaged bundles only have copies.

@@ -130,6 +130,7 @@ pub fn upgrade(repository: &Repository, dry_run: bool) -> Result<UpgradeReport> 
         mark.save(repository.store.as_ref())?.into_iter().next().map(String::from)
     };
     if !dry_run {
+        repository.ready_directories()?;
         keys::heal_slots(repository)?;
     }
     let present = Feature::ALL.into_iter().filter(is_present).map(FeatureReport::from).collect();

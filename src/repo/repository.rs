@@ -120,6 +120,7 @@ impl Repository {
         // The slot first: whoever finds a configuration finds a slot that opens it.
         keys::put(store.as_ref(), &KeySlot::new(&keyring, unlock, label, suite)?)?;
         put_record(&store, &payload, features::bits(&features::needed(true)))?;
+        store.make_directories(false)?;
         let repository = Self::open_with(store, &|| Ok(unlock.clone()))?;
         // Nobody changes the keys yet.
         keys::heal_claimed(&repository)?;
@@ -136,6 +137,7 @@ impl Repository {
         let (id, key) = identity.split_at(16);
         let payload = encode_record(&config_record(config, id, Some(key), None))?;
         put_record(&store, &payload, features::bits(&features::needed(false)))?;
+        store.make_directories(false)?;
         Self::open(store)
     }
 
@@ -293,6 +295,18 @@ impl Repository {
         Ok(())
     }
 
+    /// Makes the directories of all kinds of blobs, which repositories of earlier programs lack, if that is allowed.
+    ///
+    /// # Errors
+    /// [`Error::Unreadable`] if one is away; [`Error::Interrupted`].
+    pub fn ready_directories(&self) -> Result<()> {
+        match self.store.make_directories(false) {
+            Err(error) if error.is_unreadable() || error.stops_reading() => Err(error),
+            Err(error) => Ok(tracing::debug!("{error}")),
+            Ok(()) => Ok(()),
+        }
+    }
+
     /// Key of what the local cache directory has of an encrypted repository. It outlives a change of the master key.
     pub fn cache_key(&self) -> Option<SecretKey> {
         let keyring = &self.encryption.as_ref()?.keyring;
@@ -311,11 +325,12 @@ impl Repository {
         Err(Error::Locked { location: store.location(), reason: "these are the keys of another repository".into() })
     }
 
-    /// Fails if writing into this repository needs features that this program lacks, or would use an old master key.
+    /// Fails if writing into this repository needs features that this program lacks, or would use an old master key, or
+    /// if a directory of the repository is away.
     ///
     /// # Errors
     /// [`Error::Unsupported`] with the unknown feature bits. [`Error::Locked`] if an old key slot and an old claim hold
-    /// back a master key that is in use; those of listing the store.
+    /// back a master key that is in use; [`Error::Unreadable`] with the directory; those of listing the store.
     pub fn check_writable(&self) -> Result<()> {
         self.check_features()?;
         let held_back = self.encryption.as_ref().and_then(|encryption| encryption.held_back.as_ref());
@@ -324,6 +339,7 @@ impl Repository {
 
     /// As [`Self::check_writable`], for a change of the key slots: it is what gets rid of old ones.
     pub(super) fn check_features(&self) -> Result<()> {
+        self.store.make_directories(true)?;
         match self.writer_features & !WRITER_FEATURES_KNOWN {
             0 => Ok(()),
             unknown => Err(Error::unknown_features(NAME, unknown)),

@@ -73,6 +73,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).puts_exclusively(name)
     }
 
+    fn make_directories(&self, dry_run: bool) -> Result<()> {
+        (**self).make_directories(dry_run)
+    }
+
     fn clean_temporaries(&self) -> Result<usize> {
         (**self).clean_temporaries()
     }

@@ -114,6 +114,7 @@ impl StoreObserver for Arc<StoreCounters> {
             StoreCall::StoredHash
             | StoreCall::SyncDeletions
             | StoreCall::PutsExclusively
+            | StoreCall::MakeDirectories
             | StoreCall::CleanTemporaries => return Ok(0),
         };
         counter.add(1);

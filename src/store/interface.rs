@@ -194,6 +194,14 @@ pub trait Store: Send + Sync {
     /// [`Io`](crate::Error::Io).
     fn puts_exclusively(&self, name: &BlobName) -> Result<bool>;
 
+    /// Makes the directories of all kinds of blobs, if the store has directories, and notes that they were made. From
+    /// then on one that is missing is [`Unreadable`](crate::Error::Unreadable): somebody has moved it, or a share is
+    /// away. It is not empty. A `dry_run` only looks.
+    ///
+    /// # Errors
+    /// [`Io`](crate::Error::Io). [`Unreadable`](crate::Error::Unreadable) if one that was there before is missing.
+    fn make_directories(&self, dry_run: bool) -> Result<()>;
+
     /// Removes what killed processes left half written, but nothing that live processes are writing. Returns the
     /// number of files removed.
     ///

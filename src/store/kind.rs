@@ -62,11 +62,23 @@ pub(super) enum CacheUse {
     Container,
 }
 
+/// Where the blobs of a kind lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// There is one, without a directory.
+    Root,
+    /// In a directory that every repository has from the start.
+    Directory,
+    /// In a directory that every encrypted repository has.
+    KeyDirectory,
+}
+
 /// A line of the table.
 struct KindRow {
     kind: BlobKind,
     /// Its directory, or the whole name if there is one blob of the kind.
     directory: &'static str,
+    place: Place,
     /// Whether it is stored in the clear in an encrypted repository, too.
     is_public: bool,
     cache: CacheUse,
@@ -74,26 +86,34 @@ struct KindRow {
 
 /// Every kind but [`BlobKind::Unknown`]. Of two directories that fit a name, the first one counts.
 const KINDS: [KindRow; 15] = [
-    row(BlobKind::Container, "containers", false, CacheUse::Container),
-    row(BlobKind::Segment, "index", false, CacheUse::Whole),
-    row(BlobKind::Snapshot, "snapshots", false, CacheUse::Whole),
-    row(BlobKind::Bundle, "bundles", false, CacheUse::Whole),
-    row(BlobKind::Model, "models", false, CacheUse::Whole),
-    row(BlobKind::RequiredMark, "marks/required", false, CacheUse::Whole),
-    row(BlobKind::OptionalMark, "marks/optional", false, CacheUse::Whole),
-    row(BlobKind::Mark, "marks", false, CacheUse::Whole),
-    row(BlobKind::Intent, "intents", false, CacheUse::Never),
-    row(BlobKind::Pending, "pending", false, CacheUse::Never),
+    row(BlobKind::Container, "containers", Place::Directory, false, CacheUse::Container),
+    row(BlobKind::Segment, "index", Place::Directory, false, CacheUse::Whole),
+    row(BlobKind::Snapshot, "snapshots", Place::Directory, false, CacheUse::Whole),
+    row(BlobKind::Bundle, "bundles", Place::Directory, false, CacheUse::Whole),
+    row(BlobKind::Model, "models", Place::Directory, false, CacheUse::Whole),
+    row(BlobKind::RequiredMark, "marks/required", Place::Directory, false, CacheUse::Whole),
+    row(BlobKind::OptionalMark, "marks/optional", Place::Directory, false, CacheUse::Whole),
+    row(BlobKind::Mark, "marks", Place::Directory, false, CacheUse::Whole),
+    row(BlobKind::Intent, "intents", Place::Directory, false, CacheUse::Never),
+    row(BlobKind::Pending, "pending", Place::Directory, false, CacheUse::Never),
     // What a program needs before it has the keys.
-    row(BlobKind::Config, "config", true, CacheUse::Never),
-    row(BlobKind::ConfigCopy, "config-copy", true, CacheUse::Never),
-    row(BlobKind::Key, "keys", true, CacheUse::Never),
-    row(BlobKind::KeyCopy, "key-copies", true, CacheUse::Never),
-    row(BlobKind::KeyChange, "key-changes", false, CacheUse::Never),
+    row(BlobKind::Config, "config", Place::Root, true, CacheUse::Never),
+    row(BlobKind::ConfigCopy, "config-copy", Place::Root, true, CacheUse::Never),
+    row(BlobKind::Key, "keys", Place::KeyDirectory, true, CacheUse::Never),
+    row(BlobKind::KeyCopy, "key-copies", Place::KeyDirectory, true, CacheUse::Never),
+    row(BlobKind::KeyChange, "key-changes", Place::KeyDirectory, false, CacheUse::Never),
 ];
 
-const fn row(kind: BlobKind, directory: &'static str, is_public: bool, cache: CacheUse) -> KindRow {
-    KindRow { kind, directory, is_public, cache }
+const fn row(kind: BlobKind, directory: &'static str, place: Place, is_public: bool, cache: CacheUse) -> KindRow {
+    KindRow { kind, directory, place, is_public, cache }
+}
+
+/// The directories that every repository has once [`Store::make_directories`](super::Store::make_directories) was
+/// called, each after its parent. Those of keys are only in an encrypted one.
+pub(super) fn lasting_directories(is_encrypted: bool) -> impl Iterator<Item = &'static str> {
+    let lasts = move |row: &&KindRow| row.place == Place::Directory || is_encrypted && row.place == Place::KeyDirectory;
+    // The one of all marks comes behind those in it.
+    KINDS.iter().rev().filter(lasts).map(|row| row.directory)
 }
 
 impl BlobKind {
@@ -124,8 +144,8 @@ impl BlobKind {
     /// The kind of the blob of this name.
     fn of(name: &str) -> BlobKind {
         let fits = |row: &&KindRow| match name.strip_prefix(row.directory) {
-            Some("") => matches!(row.kind, BlobKind::Config | BlobKind::ConfigCopy),
-            Some(rest) => rest.starts_with('/') && !matches!(row.kind, BlobKind::Config | BlobKind::ConfigCopy),
+            Some("") => row.place == Place::Root,
+            Some(rest) => rest.starts_with('/') && row.place != Place::Root,
             None => false,
         };
         KINDS.iter().find(fits).map_or(BlobKind::Unknown, |row| row.kind)

@@ -54,6 +54,8 @@ pub struct LocalStore {
     root: PathBuf,
     open_files: Mutex<LruCache<BlobName, Arc<File>>>,
     durable_directories: Mutex<HashSet<PathBuf>>,
+    /// Those of kinds of blobs that were there once.
+    pub(super) seen_directories: Mutex<HashSet<&'static str>>,
 }
 
 impl LocalStore {
@@ -70,11 +72,13 @@ impl LocalStore {
         };
         match reason {
             Some(reason) => Err(Error::NoRepository { location: root.display().to_string(), reason: reason.into() }),
-            None => Ok(LocalStore {
-                root: root.into(),
-                open_files: Mutex::new(LruCache::new(OPEN_FILES_MAX)),
-                durable_directories: Mutex::default(),
-            }),
+            None => {
+                let open_files = Mutex::new(LruCache::new(OPEN_FILES_MAX));
+                let (durable_directories, seen_directories) = (Mutex::default(), Mutex::default());
+                let store = LocalStore { root: root.into(), open_files, durable_directories, seen_directories };
+                store.see_directories();
+                Ok(store)
+            }
         }
     }
 
@@ -90,6 +94,10 @@ impl LocalStore {
             sync_directory(parent).map_err(|error| Error::io("sync", parent, error))?;
         }
         Self::open(root)
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        &self.root
     }
 
     fn path(&self, name: &BlobName) -> PathBuf {
@@ -117,6 +125,7 @@ impl LocalStore {
     fn put_file(&self, name: &BlobName, fill: FillFile<'_>) -> Result<bool> {
         let path = self.path(name);
         let directory = path.parent().unwrap_or(&self.root);
+        self.check_directories(name)?;
         let new = match fs::symlink_metadata(&path) {
             Ok(_) => {
                 self.make_durable(directory)?;
@@ -167,7 +176,10 @@ impl LocalStore {
             opened => opened,
         };
         let file = match file {
-            Err(error) if is_absent(&error) && !is_behind_link(&path) => return Err(missing(name)),
+            Err(error) if is_absent(&error) && !is_behind_link(&path) => {
+                self.check_directories(name)?;
+                return Err(missing(name));
+            }
             opened => opened.map_err(|error| self.read_failed("open", name, 0, error))?,
         };
         let metadata = file.metadata().map_err(|error| self.read_failed("inspect", name, 0, error))?;
@@ -229,6 +241,7 @@ impl Store for LocalStore {
         let path = self.path(name);
         let directory = path.parent().unwrap_or(&self.root);
         let failed = |error| Error::io("write", &path, error);
+        self.check_directories(name)?;
         let mut temporary = Temporary::create(&self.root.join(TEMPORARY_PREFIX)).map_err(failed)?;
         temporary.write(parts).map_err(failed)?;
         self.make_durable(directory)?;
@@ -275,7 +288,7 @@ impl Store for LocalStore {
                 Ok(Some(BlobMetadata { len: metadata.len(), modified: metadata.modified().map_err(failed)? }))
             }
             Ok(_) => Ok(None),
-            Err(error) if is_absent(&error) && !is_behind_link(&path) => Ok(None),
+            Err(error) if is_absent(&error) && !is_behind_link(&path) => self.check_directories(name).map(|()| None),
             Err(error) => Err(failed(error)),
         }
     }
@@ -286,7 +299,9 @@ impl Store for LocalStore {
 
     fn list(&self, prefix: BlobPrefix) -> Result<Vec<ListedBlob>> {
         let (mut listed, prefix) = (Vec::new(), prefix.directory());
+        self.check_directories(&prefix)?;
         list_directory(&self.root.join(&prefix), &prefix, &mut listed)?;
+        self.check_directories(&prefix)?;
         listed.sort_unstable();
         Ok(listed)
     }
@@ -295,7 +310,7 @@ impl Store for LocalStore {
         let path = self.path(name);
         self.open_files.lock().unwrap_or_else(PoisonError::into_inner).pop(name);
         match remove_file(&path) {
-            Err(error) if is_absent(&error) => {}
+            Err(error) if is_absent(&error) => self.check_directories(name)?,
             removed => removed.map_err(|error| Error::io("delete", &path, error))?,
         }
         match durable {
@@ -340,6 +355,10 @@ impl Store for LocalStore {
         Ok(true)
     }
 
+    fn make_directories(&self, dry_run: bool) -> Result<()> {
+        self.make_lasting_directories(dry_run)
+    }
+
     fn clean_temporaries(&self) -> Result<usize> {
         let directory = self.root.join(TEMPORARY_PREFIX);
         clean(&directory).map_err(|error| Error::io("clean", &directory, error))
@@ -377,13 +396,13 @@ mod tests {
     #[test]
     fn foreign_files_are_not_listed_and_temporaries_are_cleaned() {
         let (_directory, store) = fresh();
-        store.put_if_absent(&named("snapshots/a"), &[b"x"]).expect("puts");
-        for foreign in ["snapshots/.DS_Store", "snapshots/Upper", "tmp/0123"] {
+        store.put_if_absent(&named("models/a"), &[b"x"]).expect("puts");
+        for foreign in ["models/.DS_Store", "models/Upper", "tmp/0123"] {
             fs::write(store.root.join(foreign), b"foreign").expect("writes");
         }
-        std::os::unix::fs::symlink("a", store.root.join("snapshots/link")).expect("links");
+        std::os::unix::fs::symlink("a", store.root.join("models/link")).expect("links");
         let names: Vec<_> = store.list(BlobPrefix::All).expect("lists").into_iter().map(|listed| listed.name).collect();
-        assert_eq!(names, ["snapshots/a"]);
+        assert_eq!(names, ["models/a"]);
         assert_eq!((store.clean_temporaries().expect("cleans"), store.clean_temporaries().expect("cleans")), (1, 0));
     }
 

@@ -128,6 +128,10 @@ impl Store for MemoryStore {
         Ok(true)
     }
 
+    fn make_directories(&self, _: bool) -> Result<()> {
+        Ok(())
+    }
+
     fn clean_temporaries(&self) -> Result<usize> {
         Ok(0)
     }

@@ -45,6 +45,8 @@ pub enum StoreCall {
     IsUnused,
     /// [`Store::puts_exclusively`].
     PutsExclusively,
+    /// [`Store::make_directories`].
+    MakeDirectories,
     /// [`Store::clean_temporaries`].
     CleanTemporaries,
 }
@@ -52,8 +54,8 @@ pub enum StoreCall {
 impl StoreCall {
     /// Whether the call may change what is stored.
     pub fn is_write(self) -> bool {
-        use StoreCall::{CleanTemporaries, Delete, Lock, Overwrite, Put, PutStream, PutsExclusively, SyncDeletions};
-        matches!(self, Put | PutStream | Overwrite | Delete | SyncDeletions | Lock | PutsExclusively | CleanTemporaries)
+        use StoreCall::{Get, GetRange, Head, IsUnused, LenOf, List, LockedUntil, StoredHash};
+        !matches!(self, Get | GetRange | StoredHash | Head | LenOf | List | LockedUntil | IsUnused)
     }
 
     /// What the call does, for messages: an infinitive.
@@ -65,6 +67,7 @@ impl StoreCall {
             StoreCall::List | StoreCall::IsUnused => "list",
             StoreCall::Delete | StoreCall::SyncDeletions => "delete",
             StoreCall::Lock => "lock",
+            StoreCall::MakeDirectories => "create",
             StoreCall::CleanTemporaries => "clean",
         }
     }
@@ -251,6 +254,10 @@ impl<S: Store, O: StoreObserver> Store for ObservedStore<S, O> {
 
     fn puts_exclusively(&self, name: &BlobName) -> Result<bool> {
         self.watch(StoreCall::PutsExclusively, name, no_bytes, |_| self.inner.puts_exclusively(name))
+    }
+
+    fn make_directories(&self, dry_run: bool) -> Result<()> {
+        self.watch(StoreCall::MakeDirectories, "", no_bytes, |_| self.inner.make_directories(dry_run))
     }
 
     fn clean_temporaries(&self) -> Result<usize> {

@@ -245,6 +245,10 @@ impl Store for SealedStore {
         self.inner.puts_exclusively(name)
     }
 
+    fn make_directories(&self, dry_run: bool) -> Result<()> {
+        self.inner.make_directories(dry_run)
+    }
+
     fn clean_temporaries(&self) -> Result<usize> {
         self.inner.clean_temporaries()
     }

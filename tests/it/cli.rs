@@ -8,7 +8,7 @@ mod copy;
 mod corners;
 mod damage;
 mod documents;
-mod fixture;
+pub mod fixture;
 mod forget;
 mod heal;
 mod inspect;

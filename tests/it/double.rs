@@ -159,6 +159,10 @@ macro_rules! double_store {
                 crate::double::Double::inner(self).puts_exclusively(name)
             }
 
+            fn make_directories(&self, dry_run: bool) -> fhrd::Result<()> {
+                crate::double::Double::inner(self).make_directories(dry_run)
+            }
+
             fn clean_temporaries(&self) -> fhrd::Result<usize> {
                 crate::double::Double::inner(self).clean_temporaries()
             }

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod append_only;
+mod away;
 #[cfg(feature = "bench")]
 mod bench;
 mod check;

@@ -24,7 +24,7 @@ use crate::repo::keys;
 use crate::repo::marks::{BadParts, Marks, Quarantine};
 use crate::repo::pause::pause;
 use crate::repo::snapshot::{self, NamedSnapshot};
-use crate::store::{BlobKind, BlobName};
+use crate::store::{BlobKind, BlobName, ListedBlob, Store};
 use crate::types::{ContainerId, SnapshotId};
 
 /// Times that the repository is checked because containers vanish meanwhile, or more within the time that follows.
@@ -214,7 +214,8 @@ fn check_once(
             slots.damaged.iter().for_each(|(name, error)| log.damaged_blob(name, error));
             report.notes.extend(slots.hints);
             catalogues(repository, &mut log)?;
-            bundles(repository, &mut report)?;
+            bundles(repository, &mut report, &mut log)?;
+            claims(repository, &mut log)?;
             all_snapshots(repository, &mut log)?
         }
     };
@@ -270,16 +271,26 @@ fn all_snapshots(repository: &Repository, log: &mut DefectLog) -> Result<Vec<Nam
     Ok(snapshots)
 }
 
+/// The blobs of a kind. Logs that their directory cannot be listed.
+fn listed_or_logged(store: &dyn Store, kind: BlobKind, log: &mut DefectLog) -> Result<Vec<ListedBlob>> {
+    match store.list(kind.into()) {
+        Err(error @ Error::Unreadable { .. }) => {
+            log.damaged_blob(kind.directory(), &error);
+            Ok(Vec::new())
+        }
+        listed => listed,
+    }
+}
+
+/// Logs a directory of claims that cannot be listed. Claims themselves come and go.
+fn claims(repository: &Repository, log: &mut DefectLog) -> Result<()> {
+    let kinds = [BlobKind::Intent, BlobKind::Pending];
+    kinds.into_iter().try_for_each(|kind| listed_or_logged(repository.store.as_ref(), kind, log).map(drop))
+}
+
 /// Loads every catalogue of models, and logs those that are damaged.
 fn catalogues(repository: &Repository, log: &mut DefectLog) -> Result<()> {
-    let catalogues = match repository.store.list(BlobKind::Model.into()) {
-        Err(error @ Error::Unreadable { .. }) => {
-            log.damaged_blob(BlobKind::Model.directory(), &error);
-            Vec::new()
-        }
-        listed => listed?,
-    };
-    for listed in catalogues {
+    for listed in listed_or_logged(repository.store.as_ref(), BlobKind::Model, log)? {
         if let Err(error) = model::CatalogueBlob::load(repository.store.as_ref(), &listed.name)
             && error.kind() != ErrorKind::NotFound
         {
@@ -291,15 +302,11 @@ fn catalogues(repository: &Repository, log: &mut DefectLog) -> Result<()> {
 
 /// Reads every bundle of snapshots, and notes those that cannot be read. They are no defect: they only have copies, and
 /// whoever writes next deletes them.
-fn bundles(repository: &Repository, report: &mut CheckReport) -> Result<()> {
-    let store = repository.store.as_ref();
-    let (listed, mut unreadable) = match store.list(BlobKind::Bundle.into()) {
-        Err(error @ Error::Unreadable { .. }) => (Vec::new(), vec![(BlobKind::Bundle.to_string(), error)]),
-        listed => (listed?, Vec::new()),
-    };
-    for blob in listed {
+fn bundles(repository: &Repository, report: &mut CheckReport, log: &mut DefectLog) -> Result<()> {
+    let (store, mut unreadable) = (repository.store.as_ref(), Vec::new());
+    for blob in listed_or_logged(store, BlobKind::Bundle, log)? {
         match bundle::verify(store, &blob.name) {
-            Err(error) if error.kind() != ErrorKind::NotFound => unreadable.push((blob.name.into(), damage(error)?)),
+            Err(error) if error.kind() != ErrorKind::NotFound => unreadable.push((blob.name, damage(error)?)),
             _ => {}
         }
     }

@@ -319,6 +319,10 @@ impl Store for RemoteStore {
         None
     }
 
+    fn make_directories(&self, _: bool) -> Result<()> {
+        Ok(())
+    }
+
     fn clean_temporaries(&self) -> Result<usize> {
         Ok(0)
     }

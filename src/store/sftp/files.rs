@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::failure::SftpFailure;
-use super::packet::{Attributes, Reply, Request, SftpRequestKind};
+use super::packet::{Attributes, Reply, Request, SftpRequestKind, StatusCode};
 use super::session::{SftpSession, WaitKind};
 
 /// Files are read-only from the start, because nothing changes a blob.
@@ -115,10 +115,30 @@ pub(super) fn replace(session: &SftpSession, from: &[u8], to: &[u8]) -> Result<(
     rename(session, from, to)
 }
 
-/// Removes a file. A missing one is fine.
-pub(super) fn remove(session: &SftpSession, path: &[u8]) -> Result<(), SftpFailure> {
+/// Removes a file. Returns whether there was one.
+pub(super) fn remove(session: &SftpSession, path: &[u8]) -> Result<bool, SftpFailure> {
     let reply = session.call(Request::new(SftpRequestKind::Remove).text(path), WaitKind::ToTheEnd)?;
-    succeeded(reply).or_else(|failure| if failure.is_missing() { Ok(()) } else { Err(failure) })
+    let removed = succeeded(reply).map(|()| true);
+    removed.or_else(|failure| if failure.is_missing() { Ok(false) } else { Err(failure) })
+}
+
+/// Opens a directory to list it.
+pub(super) fn open_directory(session: &Arc<SftpSession>, path: &[u8]) -> Result<RemoteFile, SftpFailure> {
+    opened(session, session.call(Request::new(SftpRequestKind::Opendir).text(path), WaitKind::Stoppable)?)
+}
+
+/// Whether the rest of an open directory has an entry.
+pub(super) fn has_entries(directory: &RemoteFile) -> Result<bool, SftpFailure> {
+    loop {
+        let request = Request::new(SftpRequestKind::Readdir).text(&directory.handle);
+        match directory.session.call(request, WaitKind::Stoppable)? {
+            Reply::Names(names) if names.is_empty() => return Ok(false),
+            Reply::Names(names) if names.iter().any(|it| !matches!(it.name.as_ref(), b"." | b"..")) => return Ok(true),
+            Reply::Names(_) => {}
+            Reply::Status(StatusCode::EndOfFile, _) => return Ok(false),
+            reply => return Err(SftpFailure::of(reply)),
+        }
+    }
 }
 
 /// Creates a directory that only its owner can use, unless it exists. Returns whether it is new.

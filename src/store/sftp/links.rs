@@ -71,15 +71,15 @@ impl SftpStore {
         Ok(false)
     }
 
-    /// The failure of `name`, which could not be found because of `failure`: what is behind a link that leads nowhere
-    /// is unreadable.
+    /// The failure of `name`, which could not be found because of `failure`: what is behind a link that leads nowhere,
+    /// or in a directory that is away, is unreadable.
     pub(super) fn explain_missing(&self, session: &Arc<SftpSession>, name: &str, failure: SftpFailure) -> SftpFailure {
         if !is_answer(&failure) {
             return failure;
         }
         match self.is_behind_link(session, name) {
             Ok(true) => unreadable(name).into(),
-            Ok(false) => failure,
+            Ok(false) => self.check_directories(session, name).err().unwrap_or(failure),
             Err(other) => other,
         }
     }

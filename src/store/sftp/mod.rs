@@ -11,6 +11,7 @@
 
 mod address;
 mod connection;
+mod directories;
 mod failure;
 mod files;
 mod links;

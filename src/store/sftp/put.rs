@@ -243,6 +243,7 @@ impl SftpStore {
                 continue;
             }
             self.connection.retry(WaitKind::ToTheEnd, |session, _| {
+                self.check_directories(session, directory)?;
                 files::make_directory(session, &self.path(directory)).map(drop)
             })?;
             self.sync_parent(directory)?;
@@ -295,5 +296,28 @@ impl SftpStore {
             }
         }
         failure.into_error("write", &self.url(name))
+    }
+}
+
+/// Reads the concatenation of slices.
+pub(super) struct BlobParts<'a> {
+    pub parts: &'a [&'a [u8]],
+    /// Bytes of the first one that are read.
+    pub at: usize,
+}
+
+impl Read for BlobParts<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        while let Some((first, rest)) = self.parts.split_first() {
+            match first.get(self.at..).unwrap_or_default() {
+                [] => (self.parts, self.at) = (rest, 0),
+                mut unread => {
+                    let count = unread.read(buffer)?;
+                    self.at += count;
+                    return Ok(count);
+                }
+            }
+        }
+        Ok(0)
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
-use std::io::Read;
 use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,6 +15,7 @@ use super::failure::SftpFailure;
 use super::files::{self, RemoteFile};
 use super::links::{self, LinkRole};
 use super::packet::{Attributes, DirectoryEntry, OPEN_READ, Reply, Request, SftpRequestKind, StatusCode};
+use super::put::BlobParts;
 use super::session::{SftpSession, WaitKind};
 use super::transfer;
 use crate::error::{Error, Result};
@@ -51,6 +51,8 @@ pub struct SftpStore {
     open_files: Mutex<LruCache<BlobName, Arc<OpenBlob>>>,
     /// Directories that this process has created or found.
     made: Mutex<HashSet<String>>,
+    /// Directories of kinds of blobs, and the note that there are all, that were there once.
+    pub(super) seen_directories: Mutex<HashSet<&'static str>>,
 }
 
 /// A file that stays open, as it was when it was opened.
@@ -60,7 +62,7 @@ struct OpenBlob {
     attributes: Attributes,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -73,6 +75,7 @@ impl SftpStore {
     pub fn open(rest: &OsStr, options: &StoreOptions) -> Result<Self> {
         let store = Self::connect(rest, options)?;
         let found = store.connection.retry(WaitKind::Stoppable, |session, _| {
+            store.see_directories(session)?;
             files::look(session, SftpRequestKind::Stat, &store.path(""), WaitKind::Stoppable)
         });
         let reason = match found.map_err(|failure| failure.into_error("open", &store.url("")))? {
@@ -110,6 +113,7 @@ impl SftpStore {
             directory_sync: DirectorySync { is_possible: AtomicBool::new(true), has_worked: AtomicBool::new(false) },
             open_files: Mutex::new(LruCache::new(OPEN_FILES_MAX)),
             made: Mutex::default(),
+            seen_directories: Mutex::default(),
         };
         let session = store.connection.session(WaitKind::Stoppable);
         let has = session.map_err(|failure| failure.into_error("connect to", &store.url("")))?.extensions;
@@ -233,8 +237,9 @@ impl SftpStore {
                 Ok(directory) => open.push((name, directory, Vec::new())),
                 Err(failure) => match self.explain_missing(session, &name, failure) {
                     failure if failure.is_missing() => {}
-                    SftpFailure::Other(Error::Unreadable { .. }) => {
-                        return Err(links::unreadable(format!("the directory {name}")).into());
+                    SftpFailure::Other(Error::Unreadable { source, .. }) => {
+                        let what = format!("the directory {name}");
+                        return Err(Error::Unreadable { what, offset: 0, source }.into());
                     }
                     failure => return Err(failure),
                 },
@@ -388,6 +393,7 @@ impl Store for SftpStore {
             let found = files::look(session, SftpRequestKind::Stat, &self.path(name), WaitKind::Stoppable);
             match found.map_err(|failure| self.explain_missing(session, name, failure))? {
                 None if self.is_behind_link(session, name)? => Err(links::unreadable(name).into()),
+                None => self.check_directories(session, name).map(|()| None),
                 found => Ok(found),
             }
         });
@@ -404,13 +410,19 @@ impl Store for SftpStore {
 
     fn list(&self, prefix: BlobPrefix) -> Result<Vec<ListedBlob>> {
         let prefix = prefix.directory();
-        let listed = self.connection.retry(WaitKind::Stoppable, |session, _| self.walk(session, &prefix));
+        let listed = self.connection.retry(WaitKind::Stoppable, |session, _| {
+            let listed = self.walk(session, &prefix)?;
+            self.check_others(session, &prefix).map(|()| listed)
+        });
         listed.map_err(|failure| failure.into_error("list", &self.url(&prefix)))
     }
 
     fn delete(&self, name: &BlobName, durable: Durable) -> Result<()> {
         lock(&self.open_files).pop(name);
-        let removed = self.connection.retry(WaitKind::ToTheEnd, |session, _| files::remove(session, &self.path(name)));
+        let removed = self.connection.retry(WaitKind::ToTheEnd, |session, _| {
+            let was_there = files::remove(session, &self.path(name))?;
+            if was_there { Ok(()) } else { self.check_directories(session, name) }
+        });
         removed.map_err(|failure| failure.into_error("delete", &self.url(name)))?;
         match durable {
             Durable::OnReturn => self.sync_deletion(name),
@@ -461,6 +473,10 @@ impl Store for SftpStore {
         Ok(true)
     }
 
+    fn make_directories(&self, dry_run: bool) -> Result<()> {
+        self.make_lasting_directories(dry_run)
+    }
+
     fn clean_temporaries(&self) -> Result<usize> {
         let old = self.entries(TEMPORARY_PREFIX)?;
         let old = old.into_iter().filter(|entry| entry.attributes.is_file() && is_temporary_name(&entry.name));
@@ -472,28 +488,5 @@ impl Store for SftpStore {
         };
         let names = old.iter().filter(is_old).map(|entry| String::from_utf8_lossy(&entry.name));
         Ok(names.map(|name| self.remove_temporary(&format!("{TEMPORARY_PREFIX}/{name}"))).count())
-    }
-}
-
-/// Reads the concatenation of slices.
-struct BlobParts<'a> {
-    parts: &'a [&'a [u8]],
-    /// Bytes of the first one that are read.
-    at: usize,
-}
-
-impl Read for BlobParts<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        while let Some((first, rest)) = self.parts.split_first() {
-            match first.get(self.at..).unwrap_or_default() {
-                [] => (self.parts, self.at) = (rest, 0),
-                mut unread => {
-                    let count = unread.read(buffer)?;
-                    self.at += count;
-                    return Ok(count);
-                }
-            }
-        }
-        Ok(0)
     }
 }

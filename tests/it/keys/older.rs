@@ -94,6 +94,9 @@ impl Store for OneNewer {
     fn puts_exclusively(&self, name: &BlobName) -> Result<bool> {
         self.new.puts_exclusively(name)
     }
+    fn make_directories(&self, dry_run: bool) -> Result<()> {
+        self.new.make_directories(dry_run)
+    }
     fn clean_temporaries(&self) -> Result<usize> {
         self.new.clean_temporaries()
     }

@@ -7,8 +7,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use fhrd::config::RepositoryConfig;
 use fhrd::error::{Error, ErrorKind};
-use fhrd::store::{self, BlobKind, BlobPrefix, Durable, RateLimits, Reading, Store, StoreExt, StoreOptions};
+use fhrd::repo::Repository;
+use fhrd::store::{self, BlobKind, BlobName, BlobPrefix, Durable, RateLimits, Reading, Store, StoreExt, StoreOptions};
 
 use super::contract;
 use super::process::did_run;
@@ -48,14 +50,14 @@ fn foreign_files_are_not_listed_and_only_old_temporaries_are_removed() {
     let root = sshd.data().join("a");
     write(root.join("tmp").join("0".repeat(32)), b"left by a writer that is dead or alive");
     assert!(store.is_unused().unwrap(), "all that a killed init leaves");
-    let odd = OsStr::new("snapshots/.DS_Store");
+    let odd = OsStr::new("models/.DS_Store");
     write(root.join(odd), b"foreign");
-    write(root.join(std::os::unix::ffi::OsStrExt::from_bytes(b"snapshots/\xff") as &OsStr), b"foreign");
+    write(root.join(std::os::unix::ffi::OsStrExt::from_bytes(b"models/\xff") as &OsStr), b"foreign");
     assert!(!store.is_unused().unwrap());
-    store.put_if_absent(&named("snapshots/a"), &[b"x"]).unwrap();
-    std::os::unix::fs::symlink("a", root.join("snapshots/link")).unwrap();
+    store.put_if_absent(&named("models/a"), &[b"x"]).unwrap();
+    std::os::unix::fs::symlink("a", root.join("models/link")).unwrap();
     let names: Vec<_> = store.list(BlobPrefix::All).unwrap().into_iter().map(|listed| listed.name).collect();
-    assert_eq!(names, ["snapshots/a"]);
+    assert_eq!(names, ["models/a"]);
     assert_eq!(store.clean_temporaries().unwrap(), 0, "its writer may live");
     let day_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(25 * 3600);
     let temporary = root.join("tmp").join("0".repeat(32));
@@ -209,6 +211,61 @@ fn what_is_behind_a_link_on_a_server_is_there_or_unreadable_but_never_absent() {
         let _ = fs::remove_dir_all(&away).or_else(|_| fs::remove_file(&away));
     }
     did_run("SFTP links", "sshd");
+}
+
+#[test]
+fn a_directory_that_is_away_on_a_server_is_never_taken_for_empty() {
+    let Some(sshd) = Sshd::start("SFTP directories that are away", "") else { return };
+    let (root, away) = (sshd.data().join("a"), sshd.data().join("away"));
+    let repository =
+        Repository::init(store::create_with(sshd.url("a"), &sshd.options()).unwrap(), &RepositoryConfig::default());
+    drop(repository.unwrap());
+    assert!(root.join(".directories").is_dir());
+    let kinds = [BlobKind::Container, BlobKind::Segment, BlobKind::Snapshot, BlobKind::Mark, BlobKind::Intent];
+    for kind in kinds {
+        for is_seen in [true, false] {
+            let (before, directory) = (store::open_with(sshd.url("a"), &sshd.options()).unwrap(), kind.directory());
+            fs::rename(root.join(directory), &away).unwrap();
+            let store = match is_seen {
+                true => before,
+                false => store::open_with(sshd.url("a"), &sshd.options()).unwrap(),
+            };
+            let name = BlobName::hashed(kind, &[7; 32]);
+            let errors = [
+                store.list(kind.into()).map(drop),
+                store.list(BlobPrefix::All).map(drop),
+                store.head(&name).map(drop),
+                store.get(&name, 9).map(drop),
+                store.put_if_absent(&name, &[b"x"]).map(drop),
+                store.delete(&name, Durable::OnReturn),
+                store.make_directories(false),
+            ];
+            for (error, at) in errors.map(|done| done.expect_err(directory)).iter().zip(0..) {
+                assert!(matches!(error, Error::Unreadable { .. }), "{at} {directory}: {error}");
+                assert!(error.to_string().contains("does not exist"), "{at} {directory}: {error}");
+            }
+            assert!(!root.join(directory).exists());
+            fs::rename(&away, root.join(directory)).unwrap();
+            assert_eq!(store.list(kind.into()).unwrap(), []);
+            assert!(store.head(&name).unwrap().is_none());
+        }
+    }
+    // Repositories of earlier programs have neither.
+    fs::remove_dir_all(&root).unwrap();
+    let store = store::create_with(sshd.url("a"), &sshd.options()).unwrap();
+    assert_eq!(store.list(BlobKind::Container.into()).unwrap(), []);
+    let (container, segment) = (named("containers/03/03"), named("index/04"));
+    assert!(store.put_if_absent(&container, &[b"x"]).unwrap() && store.put_if_absent(&segment, &[b"x"]).unwrap());
+    fs::rename(root.join("containers"), &away).unwrap();
+    let store = store::open_with(sshd.url("a"), &sshd.options()).unwrap();
+    assert!(store.list(BlobKind::Container.into()).is_err() && store.head(&container).is_err());
+    assert_eq!(store.list(BlobKind::Pending.into()).unwrap(), []);
+    fs::rename(&away, root.join("containers")).unwrap();
+    store.make_directories(true).unwrap();
+    assert!(!root.join("pending").exists());
+    store.make_directories(false).unwrap();
+    assert!(root.join("pending").is_dir() && root.join(".directories").is_dir() && !root.join("keys").exists());
+    did_run("SFTP directories that are away", "sshd");
 }
 
 #[test]

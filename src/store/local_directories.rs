@@ -1,0 +1,80 @@
+//! The directories of a local store: what is in one that is away is unread, not absent (`directories`).
+
+use std::fs;
+use std::path::Path;
+use std::sync::PoisonError;
+
+use super::directories::{NOTE, away, needed_for, witnesses};
+use super::disk::{create_directory, sync_directory};
+use super::kind::{BlobKind, lasting_directories};
+use super::local::LocalStore;
+use super::local_listing::is_absent;
+use crate::error::{Error, Result};
+
+/// Whether nothing is at `path`, not even a link.
+fn is_missing(path: &Path) -> bool {
+    path.symlink_metadata().is_err_and(|error| is_absent(&error))
+}
+
+impl LocalStore {
+    /// Notes the directories that are there: they must stay.
+    pub(super) fn see_directories(&self) {
+        lasting_directories(true)
+            .filter(|directory| self.root().join(directory).is_dir())
+            .for_each(|directory| self.see(directory));
+    }
+
+    fn see(&self, directory: &'static str) {
+        self.seen_directories.lock().unwrap_or_else(PoisonError::into_inner).insert(directory);
+    }
+
+    fn has_seen(&self, directory: &str) -> bool {
+        self.seen_directories.lock().unwrap_or_else(PoisonError::into_inner).contains(directory)
+    }
+
+    fn is_encrypted(&self) -> bool {
+        let keys = BlobKind::Key.directory();
+        self.has_seen(keys) || !is_missing(&self.root().join(keys))
+    }
+
+    /// Fails if a directory is away, without which nobody knows what is at or below `prefix`.
+    pub(super) fn check_directories(&self, prefix: &str) -> Result<()> {
+        needed_for(prefix, self.is_encrypted()).try_for_each(|directory| {
+            if !is_missing(&self.root().join(directory)) {
+                self.see(directory);
+                return Ok(());
+            }
+            if self.is_expected(directory) { Err(away(directory)) } else { Ok(()) }
+        })
+    }
+
+    /// Whether a lasting directory that is missing was there.
+    fn is_expected(&self, directory: &str) -> bool {
+        let has_entries =
+            |directory: &&str| fs::read_dir(self.root().join(directory)).is_ok_and(|mut it| it.next().is_some());
+        self.has_seen(directory)
+            || !is_missing(&self.root().join(NOTE))
+            || witnesses(directory).iter().any(|it| has_entries(&it))
+    }
+
+    /// Makes the lasting directories and the note, unless this is a `dry_run`. Fails if one is away.
+    pub(super) fn make_lasting_directories(&self, dry_run: bool) -> Result<()> {
+        self.check_directories("")?;
+        let note = self.root().join(NOTE);
+        if dry_run || !is_missing(&note) {
+            return Ok(());
+        }
+        let create =
+            |directory: &Path| create_directory(directory).map_err(|error| Error::io("create", directory, error));
+        let sync = |directory: &Path| sync_directory(directory).map_err(|error| Error::io("sync", directory, error));
+        for directory in lasting_directories(self.is_encrypted()) {
+            create(&self.root().join(directory))?;
+        }
+        sync(&self.root().join(BlobKind::Mark.directory()))?;
+        sync(self.root())?;
+        create(&note)?;
+        sync(self.root())?;
+        self.see_directories();
+        Ok(())
+    }
+}

@@ -1,0 +1,108 @@
+//! The directories of a store on a server: what is in one that is away is unread, not absent (`store/directories.rs`).
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::failure::SftpFailure;
+use super::files;
+use super::packet::{Request, SftpRequestKind};
+use super::session::{SftpSession, WaitKind};
+use super::store::{SftpStore, lock};
+use crate::error::Result;
+use crate::store::BlobKind;
+use crate::store::directories::{NOTE, away, is_with_others, needed_for, witnesses};
+use crate::store::kind::lasting_directories;
+
+impl SftpStore {
+    /// Which of `directories` are there. What cannot be looked at is.
+    fn present(
+        &self,
+        session: &Arc<SftpSession>,
+        directories: Vec<&'static str>,
+    ) -> Result<HashSet<&'static str>, SftpFailure> {
+        let mut asked = Vec::new();
+        for directory in directories {
+            let request = Request::new(SftpRequestKind::Lstat).text(&self.path(directory));
+            asked.push((directory, session.send(request)?));
+        }
+        let mut present = HashSet::new();
+        for (directory, request) in asked {
+            match files::attributes(request.wait(WaitKind::Stoppable)?) {
+                Ok(None) => {}
+                Ok(Some(_)) | Err(SftpFailure::Status(..)) => _ = present.insert(directory),
+                Err(failure) => return Err(failure),
+            }
+        }
+        lock(&self.seen_directories).extend(&present);
+        Ok(present)
+    }
+
+    fn has_seen(&self, directory: &str) -> bool {
+        lock(&self.seen_directories).contains(directory)
+    }
+
+    /// Notes the directories that are there: they must stay.
+    pub(super) fn see_directories(&self, session: &Arc<SftpSession>) -> Result<(), SftpFailure> {
+        self.present(session, lasting_directories(true).chain([NOTE]).collect()).map(drop)
+    }
+
+    /// Fails if a directory is away, without which nobody knows what is at or below `prefix`.
+    pub(super) fn check_directories(&self, session: &Arc<SftpSession>, prefix: &str) -> Result<(), SftpFailure> {
+        let needed: Vec<&str> = needed_for(prefix, self.has_seen(BlobKind::Key.directory())).collect();
+        let present = self.present(session, needed.clone())?;
+        for directory in needed.into_iter().filter(|directory| !present.contains(directory)) {
+            if self.is_expected(session, directory)? {
+                return Err(away(directory).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Self::check_directories`], after a listing of `prefix` that has found its directory.
+    pub(super) fn check_others(&self, session: &Arc<SftpSession>, prefix: &str) -> Result<(), SftpFailure> {
+        if is_with_others(prefix) { self.check_directories(session, prefix) } else { Ok(()) }
+    }
+
+    /// Whether a lasting directory that is missing was there.
+    fn is_expected(&self, session: &Arc<SftpSession>, directory: &str) -> Result<bool, SftpFailure> {
+        if self.has_seen(directory) || self.has_seen(NOTE) || self.present(session, vec![NOTE])?.contains(NOTE) {
+            return Ok(true);
+        }
+        for witness in witnesses(directory) {
+            let opened = files::open_directory(session, &self.path(witness));
+            let has_entries = match opened {
+                Err(SftpFailure::Status(..)) => false,
+                opened => files::has_entries(&opened?)?,
+            };
+            if has_entries {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Makes the lasting directories and the note, unless this is a `dry_run`. Fails if one is away.
+    pub(super) fn make_lasting_directories(&self, dry_run: bool) -> Result<()> {
+        let is_done = self.connection.retry(WaitKind::ToTheEnd, |session, _| {
+            // Those of keys are new if a key slot is.
+            self.see_directories(session)?;
+            self.check_directories(session, "")?;
+            Ok(dry_run || !self.present(session, vec![NOTE])?.is_empty())
+        });
+        let made = is_done.and_then(|is_done| if is_done { Ok(()) } else { self.make_them() });
+        made.map_err(|failure| failure.into_error("create", &self.url("")))
+    }
+
+    fn make_them(&self) -> Result<(), SftpFailure> {
+        let make = |directory: &str| {
+            self.connection
+                .retry(WaitKind::ToTheEnd, |session, _| files::make_directory(session, &self.path(directory)).map(drop))
+        };
+        lasting_directories(self.has_seen(BlobKind::Key.directory())).try_for_each(make)?;
+        self.sync_parent(BlobKind::RequiredMark.directory())?;
+        self.sync_parent(NOTE)?;
+        make(NOTE)?;
+        self.sync_parent(NOTE)?;
+        self.connection.retry(WaitKind::ToTheEnd, |session, _| self.see_directories(session))
+    }
+}
