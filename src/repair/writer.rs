@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::config::Config;
 use crate::error::{Error, Result};
+use crate::repo::claims::ContainerClaim;
 use crate::repo::container::{SealedContainer, blob_name};
 use crate::repo::index::{ChunkIndex, ContainerIndexes, ContainerListing};
 use crate::repo::{MetadataWriter, Repository};
-use crate::store::{BlobKind, Store};
+use crate::store::Store;
 use crate::types::ContainerId;
 
 /// Container indexes in memory, and their bytes.
@@ -68,7 +69,7 @@ pub(super) fn finish(repository: &Repository, index: &Mutex<ChunkIndex>, metadat
 /// has deleted a container of `stored` already. A prune that begins later sees what was written.
 pub(super) fn check_prune(repository: &Repository, stored: &HashSet<ContainerId>) -> Result<()> {
     let store = repository.store.as_ref();
-    let mut is_safe = store.list(BlobKind::Pending.into())?.is_empty();
+    let mut is_safe = !ContainerClaim::is_any_pending(store)?;
     for id in stored {
         is_safe &= store.head(&blob_name(id))?.is_some();
     }

@@ -170,6 +170,16 @@ impl ContainerClaim {
         Ok(ContainerClaim { name: name.clone(), host: record.host, containers })
     }
 
+    /// Whether a prune has announced itself. One listing may lack its entry, so only a second one says that there is
+    /// none.
+    ///
+    /// # Errors
+    /// Those of listing the store.
+    pub fn is_any_pending(store: &dyn Store) -> Result<bool> {
+        let is_listed = || Ok(!store.list(BlobKind::Pending.into())?.is_empty());
+        Ok(is_listed()? || is_listed()?)
+    }
+
     /// Calls `found` with each claim of a kind. Returns those that cannot be read, with the reason. If one vanishes
     /// before it is read, its owner may have put another one in its place before that, so they are listed again.
     ///

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use minicbor::{Decode, Encode};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::repo::claims::{ClaimKind, IntentNote, claim_name};
+use crate::repo::claims::{ClaimKind, ContainerClaim, IntentNote, claim_name};
 use crate::repo::clock::{Clock, latest};
 use crate::repo::recipe::{ContentReference, unknown_variant};
 use crate::repo::salts::Salt;
@@ -285,7 +285,7 @@ pub fn is_reported(store: &dyn Store, named: &NamedSnapshot) -> Result<bool> {
 /// # Errors
 /// [`Error::Usage`] if a prune is running; [`Error::NoSuchSnapshot`] if the snapshot was deleted. Those of the store.
 pub fn check_replaced(store: &dyn Store, replaced: &SnapshotId) -> Result<()> {
-    if !store.list(BlobKind::Pending.into())?.is_empty() {
+    if ContainerClaim::is_any_pending(store)? {
         return Err(Error::Usage("a prune is running, or was killed; run `prune` or try again later".into()));
     }
     match store.head(&blob_name(replaced))? {

@@ -11,15 +11,17 @@ use fhrd::backup::{BackupReport, BackupRequest, ParentChoice, TreeSource, backup
 use fhrd::config::Config;
 use fhrd::error::{Error, Result};
 use fhrd::inspect::check::{CheckReport, check};
-use fhrd::keep::{PruneOptions, forget, prune};
+use fhrd::keep::{PruneOptions, TagChange, forget, prune, tag};
 use fhrd::metrics::Progress;
+use fhrd::repair::containers::repair_containers;
 use fhrd::repair::index::repair_index;
 use fhrd::repair::quarantine;
 use fhrd::repair::snapshots::{SnapshotRepair, SnapshotsReport, repair_snapshots};
 use fhrd::repo::Repository;
 use fhrd::repo::bundle;
 use fhrd::repo::claims::{ClaimKind, ContainerClaim};
-use fhrd::repo::container::parse_name;
+use fhrd::repo::container::{blob_name, parse_name};
+use fhrd::repo::index::ContainerListing;
 use fhrd::repo::marks::Marks;
 use fhrd::repo::paths::cache_directory;
 use fhrd::repo::snapshot;
@@ -287,6 +289,91 @@ fn what_a_repair_has_listed_once_is_not_lost_because_later_listings_are_empty() 
         }
     }
     assert!(emptied > 20, "{emptied}");
+}
+
+#[test]
+fn what_a_repair_has_listed_once_is_not_lost_because_later_listings_lack_it() {
+    let scene = Scene::new();
+    write(scene.source.path().join("new"), &Random(9).bytes(200_000));
+    back_up(&scene.place.open(), scene.source.path()).unwrap();
+    let (before, store) = (scene.names("snapshots"), scene.place.open().store);
+    let segments = ContainerListing::take(&store).unwrap().segments();
+    assert!(segments.len() > 1, "the others are still listed");
+    for segment in segments.iter() {
+        let mut hidden: Vec<String> = segment.containers().iter().map(|id| blob_name(id).to_string()).collect();
+        hidden.push(segment.name().to_string());
+        let mut shortened = 0;
+        for first in 0..12 {
+            // Nobody can know what no listing has shown.
+            for count in [1, 2, 20].into_iter().filter(|count| first > 0 || *count < 20) {
+                let (place, listings, hidden) = (scene.place.copy(), Arc::new(AtomicUsize::new(0)), hidden.clone());
+                let counted = listings.clone();
+                let reading = HookedStore::new(&place).listing(move |prefix, listed| match prefix {
+                    "containers" | "index"
+                        if (first..first + count).contains(&counted.fetch_add(1, Ordering::SeqCst)) =>
+                    {
+                        listed
+                            .into_iter()
+                            .filter(|blob| !hidden.iter().any(|name| blob.name == *name.as_str()))
+                            .collect()
+                    }
+                    _ => listed,
+                });
+                let request = SnapshotRepair { forget: true, dry_run: false };
+                let config = TestRepository::config();
+                let report = repair_snapshots(&reading.open(), &config, request, &Arc::default());
+                shortened += usize::from(listings.load(Ordering::SeqCst) > first);
+                let what = format!("{} {first} {count}: {report:?}", segment.name());
+                assert_eq!(names(&place, "snapshots"), before, "{what}");
+            }
+        }
+        assert!(shortened > 10, "{shortened}");
+    }
+}
+
+/// Puts the entry of a prune that may delete all containers.
+fn announce_prune(place: &TestRepository) {
+    let ids = names(place, "containers").iter().map(|name| parse_name(name).unwrap()).collect();
+    ContainerClaim::put(place.open().store.as_ref(), ClaimKind::Pending, &[7; 16], &ids).unwrap();
+}
+
+#[test]
+fn a_prune_that_one_listing_lacks_is_in_the_way_of_tags_and_repairs() {
+    let scene = Scene::with_waste();
+    announce_prune(&scene.place);
+    let before = scene.names("snapshots");
+    let shortened = Arc::new(AtomicUsize::new(0));
+    for nth in 0..3 {
+        let place = scene.place.copy();
+        let counted = shortened.clone();
+        let hide = without_listing("pending", nth);
+        let tagging = HookedStore::new(&place).listing(move |prefix, listed| {
+            let len = listed.len();
+            let shown = hide(prefix, listed);
+            counted.fetch_add(usize::from(shown.len() < len), Ordering::SeqCst);
+            shown
+        });
+        let repository = tagging.open();
+        let named = snapshot::list(repository.store.as_ref()).unwrap().0.remove(0);
+        let change = TagChange { add: vec!["more".into()], ..TagChange::default() };
+        let error = tag(&repository, &named, &change).unwrap_err();
+        assert!(error.to_string().contains("a prune is running"), "{error}");
+        assert_eq!(names(&place, "snapshots"), before, "listing {nth}");
+    }
+    // What the repair of containers has stored may go before a mark says that it is elsewhere.
+    let container = scene.container();
+    let mut bytes = scene.place.read(&container);
+    let end = bytes.len();
+    bytes[end - 100] ^= 1;
+    fs::write(scene.place.path().join(&container), bytes).unwrap();
+    for nth in 0..6 {
+        let place = scene.place.copy();
+        let repairing = HookedStore::new(&place).listing(without_listing("pending", nth)).open();
+        let error = repair_containers(&repairing, &TestRepository::config(), &Arc::default()).unwrap_err();
+        assert!(error.to_string().contains("a prune is running"), "listing {nth}: {error}");
+        assert_eq!(names(&place, "marks"), [""; 0], "listing {nth}");
+    }
+    assert!(shortened.load(Ordering::SeqCst) > 0);
 }
 
 #[test]
