@@ -3,7 +3,8 @@
 //! 1. One `stat` relative to the open parent directory returns kind, owner, times, size and identity. Symbolic links
 //!    are not followed.
 //! 2. Names of users and groups are cached, so that each is looked up once.
-//! 3. File flags and the project of a file or directory are read from the opened entry, on Linux.
+//! 3. File flags and the project of a file or directory are read from the opened entry, on Linux. A walk leaves those
+//!    of files for later: a backup opens most of them to read their content, and knows the others from a parent.
 //! 4. The target of a link and the extended attributes of every entry are read. Attributes that cannot be read are
 //!    reported and omitted.
 
@@ -33,6 +34,8 @@ pub struct Capturer {
     has_descriptor_paths: bool,
     /// Whether times of access are kept.
     with_atime: bool,
+    /// Whether the file flags of files are not read.
+    defers_flags: bool,
     /// Devices without file flags.
     flagless: RefCell<BTreeSet<u64>>,
 }
@@ -64,12 +67,30 @@ impl Capturer {
     pub fn new() -> Self {
         let has_descriptor_paths = Path::new("/proc/self/fd").is_dir();
         let flagless = RefCell::default();
-        Capturer { owners: UsersCache::new(), has_descriptor_paths, with_atime: false, flagless }
+        let (with_atime, defers_flags) = (false, false);
+        Capturer { owners: UsersCache::new(), has_descriptor_paths, with_atime, defers_flags, flagless }
     }
 
     /// The same, which keeps times of access if `with_atime`.
     pub fn with_atime(self, with_atime: bool) -> Self {
         Capturer { with_atime, ..self }
+    }
+
+    /// The same, which leaves the file flags of files [unknown](Node::knows_flags), so that it opens no file.
+    pub(super) fn deferring_flags(self) -> Self {
+        Capturer { defers_flags: true, ..self }
+    }
+
+    /// Reads the file flags of the open file `node`, if they are not known and its device may have any.
+    pub(super) fn add_flags(&self, file: BorrowedFd<'_>, path: &Path, node: &mut Node, warnings: &mut Vec<Error>) {
+        if !node.knows_flags() && self.may_have_flags(node) {
+            self.read_flags(file, path, node, warnings);
+        }
+    }
+
+    /// Whether the device of an entry may have file flags.
+    pub(super) fn may_have_flags(&self, node: &Node) -> bool {
+        !self.flagless.borrow().contains(&node.device)
     }
 
     /// Reads the entry `name` of the open `directory`, without following a link. `path` is its full path, for messages.
@@ -171,7 +192,7 @@ impl Capturer {
     fn open_for_flags(&self, entry: &EntryToOpen<'_>, node: &mut Node, warnings: &mut Vec<Error>) {
         // Until they are read.
         node.forget_absent_flags();
-        if self.flagless.borrow().contains(&node.device) {
+        if self.defers_flags && node.kind == NodeKind::File || !self.may_have_flags(node) {
             return;
         }
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | entry.follow;
@@ -183,11 +204,9 @@ impl Capturer {
 
     /// Reads the file flags of an open entry. Those that cannot be read are reported and omitted.
     fn read_flags(&self, entry: BorrowedFd<'_>, path: &Path, node: &mut Node, warnings: &mut Vec<Error>) {
-        node.forget_absent_flags();
-        let unsupported = [Errno::NOTTY, Errno::NOTSUP, Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL];
-        match flags::read(entry) {
-            Ok(flags) => node.set_file_flags(flags),
-            Err(error) if unsupported.contains(&error) => _ = self.flagless.borrow_mut().insert(node.device),
+        match read_flags(entry, node) {
+            Ok(()) => {}
+            Err(error) if has_none(error) => _ = self.flagless.borrow_mut().insert(node.device),
             Err(error) => warnings.push(Error::io("read the file flags of", path, error)),
         }
     }
@@ -196,6 +215,28 @@ impl Capturer {
         node.user = self.owners.get_user_by_uid(node.uid).and_then(|user| user.name().to_str().map(str::to_owned));
         node.group = self.owners.get_group_by_gid(node.gid).and_then(|group| group.name().to_str().map(str::to_owned));
     }
+}
+
+/// Reads the file flags of the open entry `node`. Those that cannot be read stay unknown.
+fn read_flags(entry: BorrowedFd<'_>, node: &mut Node) -> Result<(), Errno> {
+    node.forget_absent_flags();
+    flags::read(entry).map(|flags| node.set_file_flags(flags))
+}
+
+/// Whether an error says that the file system has no file flags.
+fn has_none(error: Errno) -> bool {
+    [Errno::NOTTY, Errno::NOTSUP, Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL].contains(&error)
+}
+
+/// Reads the file flags of the open file `node`, if they are not known.
+pub(super) fn add_flags(file: BorrowedFd<'_>, path: &Path, node: &mut Node) -> Option<Error> {
+    if node.knows_flags() {
+        return None;
+    }
+    read_flags(file, node)
+        .err()
+        .filter(|error| !has_none(*error))
+        .map(|error| Error::io("read the file flags of", path, error))
 }
 
 /// Returns a short path of the entry `name` that does not depend on the path of the open directory.

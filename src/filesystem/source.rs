@@ -3,7 +3,7 @@
 //! Opening does not follow links, does not wait for pipes and does not change access times. The opened file must be the
 //! one that was captured.
 
-use super::capture::{Capturer, identity_of, node_of};
+use super::capture::{Capturer, add_flags, identity_of, node_of};
 use super::moments;
 use crate::error::{Error, Result};
 use crate::repo::tree::{FileState, Node, NodeKind, Timestamp};
@@ -136,7 +136,7 @@ impl SourceFile {
 
     /// Updates a captured node to the state at opening, so that all of it belongs to the content that is read. A file
     /// of another state may be a new one, with the name and the inode number of the captured one, which others may
-    /// not read. Returns the errors of optional metadata.
+    /// not read. Reads file flags that are not known. Returns the errors of optional metadata.
     #[must_use]
     pub fn refresh(&self, node: &mut Node) -> Vec<Error> {
         let mut warnings = Vec::new();
@@ -144,6 +144,8 @@ impl SourceFile {
         if self.state() != node.state() {
             let opened = Node { name: std::mem::take(&mut node.name), atime: node.atime, ..self.opened.clone() };
             *node = Capturer::new().capture_open(self.file.as_fd(), opened, &self.path, &mut warnings);
+        } else if !self.is_special() {
+            warnings.extend(add_flags(self.file.as_fd(), &self.path, node));
         }
         warnings
     }

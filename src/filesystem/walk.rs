@@ -3,7 +3,8 @@
 //! 1. The walk starts with the names of the plan. It enters the parents of planned paths by path, following links.
 //! 2. A directory to store is opened without following links and must be the one that was captured. All its names are
 //!    read and sorted.
-//! 3. Each name is captured relative to its open directory, so paths may have any length.
+//! 3. Each name is captured relative to its open directory, so paths may have any length. No file is opened: its file
+//!    flags are not known.
 //! 4. Only the deepest directories stay open. A closed one is reopened from below through `..` and must be the same.
 //! 5. The user's [`EntryChoice`] is asked for each entry. An excluded directory is not entered.
 //! 6. An entry that cannot be read is reported as a problem, and the walk continues. The stack is explicit.
@@ -83,7 +84,7 @@ impl Walker {
     pub fn new(plan: WalkPlan, skip: BTreeSet<FileIdentity>, choice: EntryChoice) -> Self {
         let pending = plan.missing.into_iter().map(|(path, error)| Event::Problem { path, error }).collect();
         let mut walker = Walker {
-            capturer: Capturer::new().with_atime(choice.with_atime),
+            capturer: Capturer::new().with_atime(choice.with_atime).deferring_flags(),
             skip,
             choice,
             directories: Vec::new(),
@@ -136,6 +137,19 @@ impl Walker {
             _ => (None, self.source.clone()),
         };
         FileLocation { directory, path, is_special: false, read_holes }
+    }
+
+    /// Reads the file flags of the file `node` of the [`Event::Entry`] that was returned last, if they are not known.
+    /// Those of what cannot be opened stay unknown. Returns the errors.
+    pub fn read_flags(&self, node: &mut Node) -> Vec<Error> {
+        let mut warnings = Vec::new();
+        if !node.knows_flags()
+            && self.capturer.may_have_flags(node)
+            && let Ok(source) = self.location(node).open(node)
+        {
+            self.capturer.add_flags(source.file().as_fd(), source.path(), node, &mut warnings);
+        }
+        warnings
     }
 
     /// Starts with a directory whose entries are stored in the snapshot's root.

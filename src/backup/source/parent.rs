@@ -50,6 +50,8 @@ pub struct ParentCursor {
     roots: RecordedRoots,
     /// The entry of the next look, if the parent has it elsewhere in its tree.
     relocated: Option<Node>,
+    /// Whether a node without file flags says that the entry had none.
+    records_flags: bool,
 }
 
 fn nanoseconds(time: Timestamp) -> i128 {
@@ -82,6 +84,7 @@ impl ParentCursor {
             counts: None,
             roots: RecordedRoots::new(parent),
             relocated: None,
+            records_flags: parent.records_flags(),
         }
     }
 
@@ -188,16 +191,23 @@ impl ParentCursor {
     }
 
     /// The content of a file that is unchanged since the parent snapshot; `Some(None)` for an empty file, `None` for a
-    /// changed one. Copies the parent's map of holes to the node.
+    /// changed one. Copies the parent's map of holes to the node, and its file flags if the node's are not known: a
+    /// change of flags is one of `ctime`.
     pub fn unchanged(&mut self, node: &mut Node) -> Option<Option<ContentReference>> {
         self.previous_version = None;
-        let known = self.look(node)?;
+        let mut known = self.look(node)?;
         self.previous_version = known.content;
         if self.change != EntryChange::Unchanged {
             return None;
         }
         if let Some(holes) = known.extra.get(HOLES_KEY) {
             node.extra.insert(HOLES_KEY.into(), holes.clone());
+        }
+        if !self.records_flags {
+            known.forget_absent_flags();
+        }
+        if !node.knows_flags() && known.knows_flags() {
+            node.set_file_flags(known.file_flags());
         }
         let Some(content) = known.content else { return (known.size == 0).then_some(None) };
         // The content costs work by its length, which must be that of the file.

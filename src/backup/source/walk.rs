@@ -202,10 +202,12 @@ impl<'a> WalkStage<'a> {
             if unchanged.is_some() {
                 self.counts.files_unchanged.fetch_add(1, Ordering::Relaxed);
             }
+            self.walker.read_flags(&mut node).iter().for_each(|error| self.problem(error));
             return self.push_tree(TreeItem::Linked(Box::new(node), sent), emit);
         }
         if let Some(content) = unchanged.filter(|_| node.size > 0) {
             node.content = content;
+            self.walker.read_flags(&mut node).iter().for_each(|error| self.problem(error));
             self.counts.files_unchanged.fetch_add(1, Ordering::Relaxed);
             self.progress.bytes_skipped.add(node.size);
             if let Some(identity) = node.hard_link.filter(|_| content.is_some()) {

@@ -380,6 +380,63 @@ fn a_change_of_flags_is_stored_listed_and_rewritten() {
     assert!(is_listed(stdout(&home.run(&["ls", "latest", "--json"]))));
 }
 
+/// The names that were opened in a directory.
+#[cfg(target_os = "linux")]
+struct OpenedNames(std::os::fd::OwnedFd);
+
+#[cfg(target_os = "linux")]
+impl OpenedNames {
+    fn of(directory: &Path) -> Self {
+        use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
+        let watch = init(CreateFlags::NONBLOCK).unwrap();
+        add_watch(&watch, directory, WatchFlags::OPEN).unwrap();
+        OpenedNames(watch)
+    }
+
+    /// Those since the last call, each once, ascending.
+    fn take(&self) -> Vec<String> {
+        let mut space = [std::mem::MaybeUninit::uninit(); 4096];
+        let mut reader = rustix::fs::inotify::Reader::new(&self.0, &mut space);
+        let mut names = std::collections::BTreeSet::new();
+        while let Ok(event) = reader.next() {
+            names.extend(event.file_name().map(|name| name.to_string_lossy().into_owned()));
+        }
+        names.into_iter().collect()
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_unchanged_file_is_not_opened_and_keeps_its_flags() {
+    let Some((home, _cleared)) = flagged() else { return };
+    home.write("config.toml", b"[read]\nrecheck_seconds = 0\n");
+    std::thread::sleep(Duration::from_millis(50));
+    let backup = |options: &[&str]| home.backup(&[&["source", "--config", "config.toml"], options].concat());
+    backup(&["--force"]);
+    let opened = OpenedNames::of(&home.path("source"));
+    let files = ["grows", "immutable", "no dump", "plain"];
+    assert_eq!(count(&backup(&[]), "files_unchanged"), 7);
+    assert!(!files.iter().any(|file| opened.take().contains(&(*file).to_string())));
+    for name in files {
+        set_flags(&home.path("source").join(name), 0).unwrap();
+        let bits = FLAGGED.iter().find(|(flagged, _)| *flagged == name).unwrap().1;
+        set_flags(&home.path("source").join(name), bits ^ NO_ATIME).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        opened.take();
+        backup(&[]);
+        let names = opened.take();
+        assert!(names.iter().any(|opened| opened == name), "{name}: {names:?}");
+        backup(&[]);
+        assert!(!opened.take().contains(&name.to_string()));
+    }
+    restore(&home, &["--target", "back"]);
+    for name in files {
+        let bits = FLAGGED.iter().find(|(flagged, _)| *flagged == name).unwrap().1;
+        assert_eq!(flags(&home.path("back/source").join(name)), Some(bits ^ NO_ATIME), "{name}");
+    }
+    assert_eq!(flags(&home.path("back/source/second")), Some(IMMUTABLE ^ NO_ATIME));
+}
+
 #[test]
 fn a_second_name_that_the_target_refuses_becomes_a_copy() {
     let home = Home::new();
