@@ -19,6 +19,7 @@ mod prescan;
 mod project;
 mod removal;
 mod source;
+mod stale;
 mod target;
 mod target_directory;
 mod walk;

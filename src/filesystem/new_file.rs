@@ -6,11 +6,13 @@
 //!    goes on from there, if the file belongs to this user, has no other name and nobody has locked it.
 //! 3. A file that is dropped before it is whole is removed. If it already has much content, it stays for a later
 //!    restore.
+//! 4. It is locked as long as it has only the temporary name. What nobody has locked is left by a killed restore, and
+//!    goes when a restore leaves the directory (`stale`).
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Mutex, PoisonError};
 
@@ -21,11 +23,14 @@ use super::capture::identity_of;
 use super::flags;
 use super::target_directory::{Completeness, TEMPORARY_NAME, TargetName, random_name, rename_without_replacing};
 use crate::error::{Error, Result};
-use crate::repo::tree::{FileFlags, Node};
+use crate::repo::tree::{FileFlags, FileIdentity, Node};
 use crate::types::hex;
 
 /// A dropped file with this much content on disk is kept, bytes.
 const RESUMED_BYTES_MIN: u64 = 1 << 20;
+
+/// Temporary names that are tried.
+const NAMES_MAX: usize = 64;
 
 /// Identifies the content and the name of a file, for the name that it has until it is whole.
 pub type FileToken = [u8; 12];
@@ -146,6 +151,7 @@ impl Drop for NewFile {
                 path.display(),
                 path.with_file_name(&temporary).display()
             );
+            fstat(&self.file).iter().for_each(|stat| at.leave(identity_of(stat)));
             at.release(&mut Vec::new());
         }
     }
@@ -161,7 +167,7 @@ fn open_temporary(at: &TargetName, token: &FileToken, may_be_begun: bool) -> Res
     let temporary = OsString::from(format!("{TEMPORARY_NAME}{}", hex(token)));
     match create(at, &temporary) {
         // Somebody may have opened and locked it meanwhile: then it is theirs.
-        Ok(file) if is_lockable(&file) => return Ok(Opened { file, temporary, is_begun: false }),
+        Ok(file) if is_own(&file) => return Ok(Opened { file, temporary, is_begun: false }),
         Err(Errno::EXIST) => {
             if let Some(file) = may_be_begun.then(|| begun(at, &temporary)).flatten() {
                 return Ok(Opened { file, temporary, is_begun: true });
@@ -170,9 +176,14 @@ fn open_temporary(at: &TargetName, token: &FileToken, may_be_begun: bool) -> Res
         Ok(_) => {}
         Err(error) => return Err(at.refused(error)),
     }
-    let temporary = random_name().map_err(|error| Error::io("create", at.path(), error))?;
-    let file = create(at, &temporary).map_err(|error| at.refused(error))?;
-    Ok(Opened { file, temporary, is_begun: false })
+    for _ in 0..NAMES_MAX {
+        let temporary = random_name().map_err(|error| Error::io("create", at.path(), error))?;
+        let file = create(at, &temporary).map_err(|error| at.refused(error))?;
+        if is_own(&file) {
+            return Ok(Opened { file, temporary, is_begun: false });
+        }
+    }
+    Err(Error::io("create", at.path(), io::Error::other("temporary files are removed as soon as they are created")))
 }
 
 fn create(at: &TargetName, temporary: &OsString) -> rustix::io::Result<File> {
@@ -181,31 +192,37 @@ fn create(at: &TargetName, temporary: &OsString) -> rustix::io::Result<File> {
 }
 
 /// Locks a file that was created just now. On a file system without locks nobody else can have locked it either.
-fn is_lockable(file: &File) -> bool {
+/// `false` if somebody else has locked it, or has taken it for a stale one and removed it.
+fn is_own(file: &File) -> bool {
     flock(file, FlockOperation::NonBlockingLockExclusive) != Err(Errno::WOULDBLOCK)
+        && fstat(file).is_ok_and(|stat| stat.st_nlink > 0)
 }
 
 /// Opens what an interrupted restore has left. `None` if it may belong to anybody else.
 fn begun(at: &TargetName, temporary: &OsString) -> Option<File> {
+    let (file, _) = open_left(at.directory(), temporary)?;
+    fchmod(&file, Mode::RUSR | Mode::WUSR).ok()?;
+    Some(File::from(file))
+}
+
+/// Opens and locks a file that a restore has left under a temporary name. `None` if it may belong to anybody else.
+pub(super) fn open_left(directory: BorrowedFd<'_>, temporary: &OsStr) -> Option<(OwnedFd, FileIdentity)> {
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = openat(at.directory(), temporary, flags, Mode::empty()).ok()?;
+    let file = openat(directory, temporary, flags, Mode::empty()).ok()?;
     flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
     let stat = fstat(&file).ok()?;
     let is_ours = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
         && stat.st_nlink == 1
         && stat.st_uid == rustix::process::geteuid().as_raw();
     // Its owner may have given it its name before it was locked here.
-    let now = statat(at.directory(), temporary, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-    if !is_ours || identity_of(&now) != identity_of(&stat) {
-        return None;
-    }
-    fchmod(&file, Mode::RUSR | Mode::WUSR).ok()?;
-    Some(File::from(file))
+    let now = statat(directory, temporary, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    let identity = identity_of(&stat);
+    (is_ours && identity_of(&now) == identity).then_some((file, identity))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::target_directory::tests::{directory, names};
+    use super::super::target_directory::tests::{directory, names, reopened};
     use super::*;
     use std::fs;
     use std::os::unix::ffi::OsStrExt;
@@ -285,6 +302,41 @@ mod tests {
         assert_eq!(created.file.metadata().unwrap().len(), 5);
         created.publish(Completeness::Complete, &mut Vec::new()).unwrap();
         assert_eq!(fs::read(directory.path().join("a")).unwrap(), [0; 5]);
+    }
+
+    #[test]
+    fn what_a_killed_restore_has_left_goes_with_the_next_one() {
+        let (directory, opened) = directory();
+        let stale = interrupted(&directory, &opened);
+        let names_of = |names: &[&str]| names.iter().map(std::ffi::OsString::from).collect::<Vec<_>>();
+        // What the same restore has left stays for the next one.
+        opened.remove_stale();
+        assert!(stale.exists());
+        let next = reopened(&directory);
+        let locked = fs::File::create(directory.path().join(format!("{TEMPORARY_NAME}{}", "1".repeat(24)))).unwrap();
+        assert!(is_own(&locked));
+        let kept = [
+            format!("{TEMPORARY_NAME}{}", "2".repeat(23)),
+            format!("{TEMPORARY_NAME}{}x", "2".repeat(23)),
+            format!("x{TEMPORARY_NAME}{}", "2".repeat(24)),
+            format!("{TEMPORARY_NAME}{}", "3".repeat(24)),
+            format!("{TEMPORARY_NAME}{}", "4".repeat(24)),
+            "other name".into(),
+        ];
+        for (name, at) in kept.iter().zip(0..) {
+            let path = directory.path().join(name);
+            match at {
+                3 => fs::create_dir(&path).unwrap(),
+                4 => fs::hard_link(directory.path().join(&kept[0]), &path).unwrap(),
+                5 => fs::write(&path, b"").unwrap(),
+                _ => fs::write(&path, b"a user's").unwrap(),
+            }
+        }
+        next.remove_stale();
+        let mut expected = names_of(&kept.iter().map(String::as_str).collect::<Vec<_>>());
+        expected.push(format!("{TEMPORARY_NAME}{}", "1".repeat(24)).into());
+        expected.sort();
+        assert_eq!(names(&directory), expected);
     }
 
     #[test]

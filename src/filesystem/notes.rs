@@ -3,7 +3,7 @@
 //! An entry with one of these flags cannot be changed any more, get a further hard link or receive entries. So the
 //! flags wait in a temporary file until everything else is done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
@@ -27,6 +27,8 @@ pub struct TargetNotes {
     pub warnings: Counter,
     refused: Mutex<BTreeMap<u64, FileFlags>>,
     late: Mutex<Option<BufWriter<File>>>,
+    /// Files that are not whole and were left for another restore to go on from.
+    left: Mutex<BTreeSet<FileIdentity>>,
 }
 
 /// Flags that an entry gets at the end.
@@ -54,6 +56,16 @@ impl TargetNotes {
     pub fn warn_always(&self, what: &str) {
         self.warnings.add(1);
         tracing::warn!("{what}");
+    }
+
+    /// Notes a file that is left for another restore to go on from.
+    pub(super) fn leave(&self, file: FileIdentity) {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).insert(file);
+    }
+
+    /// Whether a file was noted so.
+    pub(super) fn has_left(&self, file: FileIdentity) -> bool {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).contains(&file)
     }
 
     /// Notes that a file system refuses these flags, and a project unless it is 0.

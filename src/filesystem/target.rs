@@ -124,6 +124,7 @@ impl Target {
             return;
         }
         if let Some(node) = node {
+            self.root.remove_stale();
             self.root.apply(node, problems);
         }
         self.root.write_back(problems);

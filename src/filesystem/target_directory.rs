@@ -21,6 +21,7 @@ use super::apply::Metadata;
 use super::capture::node_of;
 use super::flags::{self, unlocking};
 use super::notes::TargetNotes;
+use super::stale;
 use super::target::TargetOptions;
 use crate::error::{Error, Result};
 use crate::repo::tree::{FileIdentity, Node, Timestamp};
@@ -78,11 +79,24 @@ impl TargetDirectory {
         let Some(mut directory) = Arc::into_inner(self) else { return };
         if let Some(node) = directory.metadata.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
             directory.apply(&node, problems);
+            directory.remove_stale();
         }
         directory.write_back(problems);
     }
 
     /// Applies metadata.
+    /// Removes what killed restores have left in it. Nothing is written into it any more.
+    pub(super) fn remove_stale(&self) {
+        if !self.is_new {
+            stale::remove_stale(self.as_fd(), &self.path, |file| self.notes.has_left(file));
+        }
+    }
+
+    /// Notes a file in it that is left for another restore to go on from.
+    pub(super) fn leave(&self, file: FileIdentity) {
+        self.notes.leave(file);
+    }
+
     pub(super) fn apply(&self, node: &Node, problems: &mut Vec<Error>) {
         Metadata::new(node, &self.path, &self.notes, problems).of_locked(self.was_locked).apply_to(self.as_fd());
     }
@@ -162,6 +176,11 @@ impl TargetName {
     }
 
     pub(super) fn directory(&self) -> BorrowedFd<'_> {
+    /// Notes that the file `identity` stays under its temporary name, for another restore to go on from.
+    pub(super) fn leave(&self, identity: FileIdentity) {
+        self.directory.leave(identity);
+    }
+
         self.directory.as_fd()
     }
 
@@ -328,9 +347,14 @@ pub(super) mod tests {
     pub fn directory() -> (tempfile::TempDir, Arc<TargetDirectory>) {
         let directory = tempfile::tempdir().unwrap();
         let descriptor = OwnedFd::from(File::open(directory.path()).unwrap());
-        let options = TargetOptions { sync: true, ..TargetOptions::default() };
-        let opened = TargetDirectory::new(descriptor, directory.path().into(), false, false, &options);
+        let opened = reopened(&directory);
         (directory, opened)
+    }
+
+    /// The directory as another restore opens it.
+    pub fn reopened(directory: &tempfile::TempDir) -> Arc<TargetDirectory> {
+        let options = TargetOptions { sync: true, ..TargetOptions::default() };
+        TargetDirectory::new(descriptor, directory.path().into(), false, false, &options)
     }
 
     pub fn names(directory: &tempfile::TempDir) -> Vec<OsString> {

@@ -314,3 +314,24 @@ fn an_interrupted_restore_goes_on() {
         std::fs::remove_dir_all(home.path("back")).unwrap();
     }
 }
+
+#[test]
+fn what_a_killed_restore_has_left_goes_with_the_next_one() {
+    let home = Home::new();
+    home.write("large/file", &noise(5, LARGE_BYTES));
+    home.backup(&["large"]);
+    if !interrupt(&home, rustix::process::Signal::KILL) {
+        eprintln!("the restore was faster than the signal");
+    }
+    home.write("back/large/.fhrd-mine", b"a user's");
+    // Nothing goes on from the file of another content.
+    home.write("large/file", b"other");
+    home.backup(&["large"]);
+    restore(&home, &["--overwrite", "always", "--dry-run"]);
+    assert!(home.names("back/large").len() == 2, "{:?}", home.names("back/large"));
+    restore(&home, &["--overwrite", "always"]);
+    assert_eq!(
+        (home.names("back/large"), home.read("back/large/file")),
+        (vec![".fhrd-mine".into(), "file".into()], b"other".to_vec())
+    );
+}
