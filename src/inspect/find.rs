@@ -3,6 +3,7 @@
 //! 1. Snapshots of one host and the same paths form a series, oldest first.
 //! 2. Each tree of a series is walked beside the one before it. A directory of equal content is not entered: the
 //!    entries found below it are in this snapshot, too. So a series costs its first tree and the changes after it.
+//!    Where a tree cannot be read, the next one is searched whole.
 //! 3. An entry with another kind, size, time or content is another version, and is reported apart.
 
 use std::collections::BTreeMap;
@@ -284,6 +285,11 @@ impl PairVisitor for Search<'_> {
         self.matches += 1;
         self.newer += u64::from(error.is_newer());
         Ok(())
+    }
+
+    /// What of the snapshot before cannot be read was said when that one was searched.
+    fn needs_first(&self) -> bool {
+        false
     }
 }
 

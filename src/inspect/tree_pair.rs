@@ -61,6 +61,23 @@ pub trait PairVisitor {
     /// # Errors
     /// Any error ends the walk.
     fn unreadable(&mut self, path: &Path, error: Error) -> Result<()>;
+
+    /// Whether the second directory of a pair says nothing without the first. If not, the walk goes on with it where
+    /// the first one cannot be read.
+    fn needs_first(&self) -> bool {
+        true
+    }
+}
+
+/// `read`, or nothing if it failed because stored data cannot be read and the walk goes on without.
+fn or_nothing<T>(read: Result<T>, goes_on: bool, nothing: T) -> Result<T> {
+    match read {
+        Err(error) if goes_on && error.is_unreadable() => {
+            tracing::debug!("{error}");
+            Ok(nothing)
+        }
+        read => read,
+    }
 }
 
 /// A cursor that shows its next node.
@@ -87,13 +104,16 @@ struct PairedDirectory {
     first: PeekedCursor,
     second: PeekedCursor,
     listings: [Option<ContentReference>; 2],
+    /// Whether the second one is walked although the first cannot be read.
+    goes_on: bool,
 }
 
 impl PairedDirectory {
-    fn open(listings: [Option<ContentReference>; 2], reader: &mut ChunkReader) -> Result<Self> {
+    fn open(listings: [Option<ContentReference>; 2], goes_on: bool, reader: &mut ChunkReader) -> Result<Self> {
         let [first, second] = listings;
-        let (first, second) = (PeekedCursor::open(first, reader)?, PeekedCursor::open(second, reader)?);
-        Ok(PairedDirectory { first, second, listings })
+        let nothing = PeekedCursor { cursor: TreeCursor::open(None), next: None };
+        let first = or_nothing(PeekedCursor::open(first, reader), goes_on, nothing)?;
+        Ok(PairedDirectory { first, second: PeekedCursor::open(second, reader)?, listings, goes_on })
     }
 
     /// The entries of the next name.
@@ -103,7 +123,17 @@ impl PairedDirectory {
             (Some(first), Some(second)) => (first <= second, second <= first),
             (first, second) => (first.is_some(), second.is_some()),
         };
-        let first = if first { self.first.take(reader)? } else { None };
+        let first = match first {
+            true => {
+                let current = self.first.next.clone();
+                let taken = self.first.take(reader);
+                if self.goes_on && taken.is_err() {
+                    self.first.next = None;
+                }
+                or_nothing(taken, self.goes_on, current)?
+            }
+            false => None,
+        };
         let second = if second { self.second.take(reader)? } else { None };
         Ok((first, second))
     }
@@ -158,7 +188,7 @@ fn open(
     visitor: &mut dyn PairVisitor,
     levels: &mut Vec<PairedDirectory>,
 ) -> Result<bool> {
-    match PairedDirectory::open(listings, reader) {
+    match PairedDirectory::open(listings, !visitor.needs_first(), reader) {
         Ok(level) => levels.push(level),
         Err(error) if error.is_unreadable() => {
             visitor.unreadable(path, error)?;

@@ -18,7 +18,7 @@ use fhrd::metrics::Progress;
 use fhrd::repair::snapshots::{SnapshotRepair, repair_snapshots};
 use fhrd::repo::Repository;
 use fhrd::repo::recipe::ContentReference;
-use fhrd::repo::snapshot::{self, NamedSnapshot};
+use fhrd::repo::snapshot::{self, NamedSnapshot, Snapshot};
 use fhrd::repo::tree::{FileIdentity, Node, NodeKind};
 use fhrd::store::MemoryStore;
 use fhrd::types::Fingerprint;
@@ -214,7 +214,11 @@ fn what_reads_trees_goes_on_behind_a_directory_that_cannot_be_read() {
     let bad = Node { kind: NodeKind::Directory, mode: 0o755, ..file("bad", missing()) };
     let inner = hostile.listing(&[Node { size: 0, ..bad.clone() }, file("z", Some(good))]);
     let directory = Node { kind: NodeKind::Directory, mode: 0o755, content: Some(inner), ..file("d", None) };
-    let root = hostile.listing(&[directory, file("e", Some(good))]);
+    let root = hostile.listing(&[directory.clone(), file("e", Some(good))]);
+    let readable = hostile.listing(&[file("y", Some(good))]);
+    let readable = Node { size: 0, content: Some(readable), ..bad };
+    let inner = hostile.listing(&[readable, file("z", Some(good))]);
+    let later = hostile.listing(&[Node { content: Some(inner), ..directory }, file("e", Some(good))]);
     let (home, _) = hostile.finish_with(root, Vec::new(), 2);
     let repository = home.open();
     let named = snapshot::find(repository.store.as_ref(), "latest").unwrap();
@@ -241,6 +245,20 @@ fn what_reads_trees_goes_on_behind_a_directory_that_cannot_be_read() {
     })
     .unwrap();
     assert_eq!((found, unreadable), (expected.map(String::from).to_vec(), 1));
+    // A snapshot before that cannot be read hides nothing of the next one.
+    let store = repository.store.as_ref();
+    let (time_ns, root) = (named.snapshot.time_ns + 1, Some(later));
+    let next = Snapshot { time_ns, root, ..named.snapshot.clone() }.save(store).unwrap();
+    let both = [named, snapshot::find(store, &next.to_string()).unwrap()];
+    let mut found = Vec::new();
+    let (unreadable, _) = find_entries(&repository, &both, &query, &stop, &mut |entry| {
+        found.push((entry.path.display().to_string(), entry.first, entry.last));
+        Ok(())
+    })
+    .unwrap();
+    let expected = [("d", 0, 1), ("d/bad", 0, 1), ("d/bad/y", 1, 1), ("d/z", 0, 1), ("e", 0, 1)];
+    let expected = expected.map(|(path, first, last)| (path.to_string(), first, last));
+    assert_eq!((found.as_slice(), unreadable), (expected.as_slice(), 1));
     // Also where that is the root.
     let mut hostile = HostileRepository::new();
     hostile.whole(b"anything");
