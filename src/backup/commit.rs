@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::repo::Repository;
 use crate::repo::index::{ContainerListing, Hits, drop_deleted_containers};
 use crate::repo::marks::{Marks, Quarantine};
-use crate::repo::reliance::Reliance;
+use crate::repo::reliance::{LookPatience, Reliance};
 use crate::repo::salts::Salt;
 use crate::repo::snapshot::Snapshot;
 use crate::repo::tree::Node;
@@ -47,8 +47,10 @@ impl<'a> Commit<'a> {
         source: &'a dyn SourceKind,
         listing: &'a ContainerListing,
         indexes: &'a Indexes,
+        patience: LookPatience,
     ) -> Self {
-        let reliance = Arc::new(Reliance::new(repository, indexes.container_indexes.clone()));
+        let reliance = Reliance::new(repository, indexes.container_indexes.clone()).with_patience(patience);
+        let reliance = Arc::new(reliance);
         let guard = reliance.clone();
         indexes.set_guard(Box::new(move |stored| guard.hold(stored).map(drop)));
         Commit { repository, source, listing, indexes, reliance }

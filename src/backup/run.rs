@@ -34,6 +34,7 @@ use crate::repo::index::{ContainerListing, SharedContainerIndexes};
 use crate::repo::marks::Marks;
 use crate::repo::paths::{cache_directory, create_private};
 use crate::repo::pause::{jittered, pause};
+use crate::repo::reliance::LookPatience;
 
 /// Runs over the source, at most: a prune beside a backup may delete what the backup relies on.
 const RUNS_MAX: u32 = 10;
@@ -94,6 +95,14 @@ fn warn_of_future(source: &dyn SourceKind, now_ns: i64) {
     }
 }
 
+/// What cannot run again waits for a prune instead.
+fn patience_of(request: &BackupRequest) -> LookPatience {
+    match request.source.kind().is_repeatable() {
+        true => LookPatience::Once,
+        false => LookPatience::Stream { with_pauses: !request.without_pauses },
+    }
+}
+
 /// One run over the source. Fails with [`Error::Pruned`] if a prune has deleted, or may delete, what it relies on.
 fn run_once(
     repository: &Repository,
@@ -131,7 +140,7 @@ fn run_once(
         (saved, metrics, String::new(), indexes.hits())
     } else {
         let start = SnapshotStart { started_ns, paths, parent, root_node };
-        let commit = Commit::new(repository, source, listing, &indexes);
+        let commit = Commit::new(repository, source, listing, &indexes, patience_of(request));
         let committed = run_stages(wiring, first).and_then(|(saved, metrics)| {
             let (id, index_hits) = commit.run(start, &saved, counts)?;
             Ok((saved, metrics, id, index_hits))

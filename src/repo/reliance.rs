@@ -6,6 +6,8 @@
 //! 3. Before a segment names new containers, and before the commit, the run puts an intent with all of them. Then it
 //!    looks: if one of them is pending or gone, the run fails with [`Error::Pruned`], and the backup runs again. So the
 //!    bases of every container that a segment names are there, and stay as long as that container.
+//!    A stream cannot run again: it waits for the prune and looks again, as long as everything is still there. What is
+//!    there when the entry is gone stays, because later prunes see the intent.
 //! 4. After the snapshot the run looks once more: a prune may have taken its writer for dead, or a listing of intents
 //!    or pending entries may have been short. If something is pending or gone, it withdraws the snapshot. If it cannot
 //!    look, the snapshot stays unreported: the intents stay, and a note asks the next prune to look.
@@ -13,6 +15,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::repo::Repository;
@@ -37,6 +40,32 @@ pub fn take_listing(repository: &Repository, marks: Marks) -> Result<(ContainerL
     Ok((listing, pending))
 }
 
+/// Looks of a stream, at most, and the pauses between them, which grow.
+const STREAM_LOOKS: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(200);
+const PAUSE_MAX: Duration = Duration::from_secs(20);
+
+/// How often a run looks before it gives way to a prune.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LookPatience {
+    /// Once: it runs again.
+    #[default]
+    Once,
+    /// As long as a stream waits, without pauses for tests.
+    Stream {
+        /// Whether there are pauses.
+        with_pauses: bool,
+    },
+}
+
+/// Numbers of containers that a look has not found safe.
+struct LookedFor {
+    /// They are there, and a prune may delete them.
+    pending: usize,
+    /// They are not there.
+    gone: usize,
+}
+
 /// The intents of one run.
 pub struct Reliance {
     store: Arc<dyn Store>,
@@ -47,13 +76,20 @@ pub struct Reliance {
     intents: Mutex<Vec<Salt>>,
     /// Nobody knows whether the snapshot of this run is whole.
     is_in_doubt: AtomicBool,
+    patience: LookPatience,
 }
 
 impl Reliance {
     /// Without an intent; the run shares `container_indexes`.
     pub fn new(repository: &Repository, container_indexes: Arc<SharedContainerIndexes>) -> Self {
         let (store, salts) = (repository.store.clone(), repository.salts.clone());
-        Reliance { store, salts, container_indexes, intents: Mutex::default(), is_in_doubt: AtomicBool::default() }
+        let (intents, is_in_doubt, patience) = (Mutex::default(), AtomicBool::default(), LookPatience::default());
+        Reliance { store, salts, container_indexes, intents, is_in_doubt, patience }
+    }
+
+    /// The same, which looks as `patience` says.
+    pub fn with_patience(self, patience: LookPatience) -> Self {
+        Reliance { patience, ..self }
     }
 
     fn intents(&self) -> Vec<Salt> {
@@ -91,9 +127,32 @@ impl Reliance {
         }
     }
 
-    /// Fails if one of these containers is pending or gone. The order matters: a container leaves the store before it
-    /// leaves the pending entries.
+    /// Fails if one of these containers is pending or gone, and stays so as long as the run is patient.
     fn look(&self, relied: &HashSet<ContainerId>) -> Result<()> {
+        let mut look = 1;
+        loop {
+            let LookedFor { pending, gone } = self.look_once(relied)?;
+            let is_last = match self.patience {
+                LookPatience::Once => true,
+                LookPatience::Stream { .. } => look >= STREAM_LOOKS,
+            };
+            match pending + gone {
+                0 => return Ok(()),
+                count if gone > 0 || is_last => return Err(Error::Pruned { count }),
+                _ => {}
+            }
+            let time = PAUSE.saturating_mul(1 << look).min(PAUSE_MAX);
+            tracing::warn!("a prune may delete what this stream needs; waiting {:.1} s for it", time.as_secs_f64());
+            if self.patience == (LookPatience::Stream { with_pauses: true }) {
+                std::thread::sleep(time);
+            }
+            look += 1;
+        }
+    }
+
+    /// Counts those of these containers that are pending, and the others that are gone. The order matters: a container
+    /// leaves the store before it leaves the pending entries.
+    fn look_once(&self, relied: &HashSet<ContainerId>) -> Result<LookedFor> {
         let store = self.store.as_ref();
         let pending = ContainerClaim::containers_of(store, ClaimKind::Pending)?;
         let listed: HashSet<ContainerId> = match store.list(BlobKind::Container.into()) {
@@ -106,10 +165,8 @@ impl Reliance {
         let heads = try_map_parallel(store.requests_max(), &unlisted, |id| store.head(&blob_name(id)))?;
         let gone: HashSet<&ContainerId> =
             unlisted.iter().zip(heads).filter(|(_, head)| head.is_none()).map(|(id, _)| *id).collect();
-        match relied.iter().filter(|id| pending.contains(id) || gone.contains(id)).count() {
-            0 => Ok(()),
-            count => Err(Error::Pruned { count }),
-        }
+        let pending = relied.iter().filter(|id| pending.contains(id) && !gone.contains(id)).count();
+        Ok(LookedFor { pending, gone: gone.len() })
     }
 
     /// Whether the snapshot `id`, which names the intent `intent`, may be reported. If not, it is withdrawn.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytesize::ByteSize;
-use fhrd::backup::{BackupReport, BackupRequest, TreeSource, backup};
+use fhrd::backup::{BackupReport, BackupRequest, SnapshotLabels, StreamInput, StreamSource, TreeSource, backup};
 use fhrd::config::{Config, RepositoryConfig};
 use fhrd::error::{Error, Result};
 use fhrd::inspect::check::check;
@@ -78,6 +78,47 @@ fn a_backup_outlasts_prunes_that_are_in_the_way_again_and_again() {
     prune(&place.open(), &no_grace(), &Arc::default()).unwrap();
     assert_eq!(reported(&place), 1);
     let report = check(&place.open(), &config, true, &Progress::default(), &Arc::default()).unwrap();
+    assert_eq!(report.defects, [""; 0]);
+}
+
+#[test]
+fn a_stream_waits_for_a_prune_that_leaves_what_it_needs() {
+    let (place, source) = (Arc::new(TestRepository::new()), tempfile::tempdir().unwrap());
+    write(source.path().join("file"), &Random(1).bytes(300_000));
+    let path = source.path().join("file").into_os_string();
+    let back_up_stream = |repository: &Repository| {
+        let input = StreamInput::Command(vec!["cat".into(), path.clone()]);
+        let stream = StreamSource { name: "stream".into(), input, labels: SnapshotLabels::default() };
+        let request = BackupRequest { without_pauses: true, ..BackupRequest::new(stream) };
+        backup(repository, &TestRepository::config(), &request, &Progress::default(), &Arc::default())
+    };
+    back_up_stream(&place.open()).unwrap();
+    // The prune announces itself just before a look, and ends while the stream waits or never.
+    for (nth, ends_after) in [(0, 1), (0, 3), (1, 2), (0, 100)] {
+        let (store, intents, lists) = (place.open().store, AtomicUsize::new(0), AtomicUsize::new(0));
+        let entry: Mutex<Option<_>> = Mutex::default();
+        let writer = hooked(&place, move |call, name| {
+            if call == "put" && name.starts_with("intents") && intents.fetch_add(1, Ordering::SeqCst) == nth {
+                let containers = ContainerListing::take(&store)?.containers;
+                let claim = ContainerClaim::put(store.as_ref(), ClaimKind::Pending, &[7; 16], &containers)?;
+                *entry.lock().unwrap() = Some(claim.name);
+            }
+            if call == "list" && name == "pending" {
+                let mut entry = entry.lock().unwrap();
+                let is_over = entry.is_some() && lists.fetch_add(1, Ordering::SeqCst) == ends_after;
+                if let Some(name) = if is_over { entry.take() } else { None } {
+                    store.delete(&name, Durable::OnReturn)?;
+                }
+            }
+            Ok(())
+        });
+        let before = reported(&place);
+        let done = back_up_stream(&writer);
+        assert_eq!(done.is_ok(), ends_after < 100, "{nth} {ends_after}: {done:?}");
+        assert_eq!(reported(&place), before + usize::from(done.is_ok()));
+        prune(&place.open(), &no_grace(), &Arc::default()).unwrap();
+    }
+    let report = check(&place.open(), &TestRepository::config(), true, &Progress::default(), &Arc::default()).unwrap();
     assert_eq!(report.defects, [""; 0]);
 }
 
