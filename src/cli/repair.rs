@@ -27,7 +27,10 @@ fn index(session: &Session) -> Result<Exit> {
     if session.options.json {
         print_json(&report)?;
     } else {
-        report.segments_damaged.iter().for_each(|text| note(&format!("dropped: {text}")));
+        for text in &report.segments_damaged {
+            let stays = report.segments_kept.iter().any(|name| text.starts_with(name.as_str()));
+            note(&format!("{}: {text}", if stays { "damaged, and stays" } else { "dropped" }));
+        }
         report.unreadable.iter().for_each(|text| note(&format!("error: {text}")));
         report.unlistable.iter().for_each(|text| note(&format!("error: cannot list {text}")));
         report.newer.iter().for_each(|text| note(&format!("newer: {text}")));

@@ -36,7 +36,7 @@ use crate::repo::keys;
 use crate::repo::marks::{Marks, check_writable};
 use crate::repo::pause::pause;
 use crate::repo::snapshot;
-use crate::store::{BlobName, newer_or_wrong};
+use crate::store::{BlobName, Store, newer_or_wrong};
 use crate::types::ContainerId;
 
 /// Looks for what snapshots need, at most.
@@ -65,8 +65,11 @@ pub struct IndexReport {
     pub newer: Vec<String>,
     /// Segments written.
     pub segments_written: u64,
-    /// Segments dropped because they were damaged, with the damage.
+    /// Segments that were damaged, with the damage.
     pub segments_damaged: Vec<String>,
+    /// Those of them that stay, by name: they name containers that are in no other segment, because these cannot be
+    /// read now.
+    pub segments_kept: Vec<String>,
     /// Damaged catalogues of models that were replaced.
     pub catalogues_replaced: u64,
     /// Damaged blobs of snapshots that were written again from copies.
@@ -112,6 +115,7 @@ pub fn repair_index(repository: &Repository, stop: &Arc<AtomicBool>) -> Result<I
     listing.forget_orphans();
     sort_out_newer(&mut listing)?;
     delete_unreadable_segments(&mut listing)?;
+    report.segments_kept = kept(store.as_ref(), &report.segments_damaged)?;
     report.catalogues_replaced = catalogue::replace_damaged(repository)?;
     let marks = Marks::read(store.as_ref())?;
     report.missing.extend(returned::missing(store.as_ref(), &marks.quarantine)?);
@@ -122,6 +126,20 @@ pub fn repair_index(repository: &Repository, stop: &Arc<AtomicBool>) -> Result<I
     }
     report.bundles_deleted = delete_damaged_bundles(store.as_ref(), u64::MAX, 0)?;
     Ok(report)
+}
+
+/// The names of the segments that are still there, of texts that begin with the name of one.
+fn kept(store: &dyn Store, damaged: &[String]) -> Result<Vec<String>> {
+    let mut kept = Vec::new();
+    for name in damaged.iter().filter_map(|text| BlobName::parse(text.split(": ").next()?).ok()) {
+        match store.head(&name) {
+            Ok(None) => {}
+            Err(error) if error.stops_reading() => return Err(error),
+            // What cannot be looked at is not gone.
+            _ => kept.push(name.into()),
+        }
+    }
+    Ok(kept)
 }
 
 /// The directories of containers that could not be listed, with the reason of each.

@@ -423,3 +423,21 @@ fn no_snapshot_is_replaced_or_deleted_while_the_device_refuses_to_read() {
     let new = snapshot::find(scene.store.as_ref(), damaged.replaced_by.as_ref().unwrap()).unwrap();
     assert_eq!((new.snapshot.problems(), report.forgotten.len()), (damaged.dropped_count, 1));
 }
+
+#[test]
+fn a_damaged_segment_that_a_repair_leaves_is_not_called_dropped() {
+    let scene = Scene::new();
+    scene.back_up(false);
+    let segment = scene.store.list(BlobKind::Segment.into()).unwrap().remove(0);
+    let container = scene.containers().remove(0);
+    let directory = container.name.rsplit_once('/').unwrap().0.to_string();
+    let repair = |bad: &[&str]| {
+        *scene.store.bad.lock().unwrap() = bad.iter().map(|name| (name.to_string(), 0..segment.len)).collect();
+        let report = repair_index(&scene.repository, &Arc::default()).unwrap();
+        assert!(report.segments_damaged[0].starts_with(segment.name.as_str()), "{report:?}");
+        (report.segments_kept, scene.store.inner.head(&segment.name).unwrap().is_some())
+    };
+    // It may name containers that nobody sees now.
+    assert_eq!(repair(&[&segment.name, &format!("{directory}/")]), (vec![segment.name.to_string()], true));
+    assert_eq!(repair(&[&segment.name]), (vec![], false));
+}
