@@ -25,6 +25,7 @@ use super::stale;
 use super::target::TargetOptions;
 use crate::error::{Error, Result};
 use crate::repo::tree::{FileIdentity, Node, Timestamp};
+use crate::store::sync_content;
 use crate::types::hex;
 
 /// Start of the names of entries that are not complete yet.
@@ -78,13 +79,12 @@ impl TargetDirectory {
     pub(super) fn release(self: Arc<Self>, problems: &mut Vec<Error>) {
         let Some(mut directory) = Arc::into_inner(self) else { return };
         if let Some(node) = directory.metadata.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
-            directory.apply(&node, problems);
             directory.remove_stale();
+            directory.apply(&node, problems);
         }
         directory.write_back(problems);
     }
 
-    /// Applies metadata.
     /// Removes what killed restores have left in it. Nothing is written into it any more.
     pub(super) fn remove_stale(&self) {
         if !self.is_new {
@@ -97,16 +97,17 @@ impl TargetDirectory {
         self.notes.leave(file);
     }
 
+    /// Applies metadata.
     pub(super) fn apply(&self, node: &Node, problems: &mut Vec<Error>) {
         Metadata::new(node, &self.path, &self.notes, problems).of_locked(self.was_locked).apply_to(self.as_fd());
     }
 
     /// Makes its entries durable, if that is wanted.
     pub(super) fn write_back(&self, problems: &mut Vec<Error>) {
-        if self.sync
-            && let Err(error) = fsync(&self.descriptor)
-        {
-            problems.push(Error::io("sync", &self.path, error));
+        match if self.sync { fsync(&self.descriptor) } else { Ok(()) } {
+            // Some network file systems cannot sync directories and do not need to.
+            Ok(()) | Err(Errno::INVAL | Errno::NOTSUP | Errno::NOSYS) => {}
+            Err(error) => problems.push(Error::io("sync", &self.path, error)),
         }
     }
 
@@ -175,12 +176,12 @@ impl TargetName {
         self.directory.release(problems);
     }
 
-    pub(super) fn directory(&self) -> BorrowedFd<'_> {
     /// Notes that the file `identity` stays under its temporary name, for another restore to go on from.
     pub(super) fn leave(&self, identity: FileIdentity) {
         self.directory.leave(identity);
     }
 
+    pub(super) fn directory(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()
     }
 
@@ -211,7 +212,7 @@ impl TargetName {
         if !self.directory.sync {
             return Ok(());
         }
-        file.sync_all().map_err(|error| Error::io("sync", self.path(), error))
+        sync_content(file).map_err(|error| Error::io("sync", self.path(), error))
     }
 
     /// Calls `create` with the directory and a name that is probably free, and returns the name that succeeded.
@@ -346,13 +347,13 @@ pub(super) mod tests {
 
     pub fn directory() -> (tempfile::TempDir, Arc<TargetDirectory>) {
         let directory = tempfile::tempdir().unwrap();
-        let descriptor = OwnedFd::from(File::open(directory.path()).unwrap());
         let opened = reopened(&directory);
         (directory, opened)
     }
 
     /// The directory as another restore opens it.
     pub fn reopened(directory: &tempfile::TempDir) -> Arc<TargetDirectory> {
+        let descriptor = OwnedFd::from(File::open(directory.path()).unwrap());
         let options = TargetOptions { sync: true, ..TargetOptions::default() };
         TargetDirectory::new(descriptor, directory.path().into(), false, false, &options)
     }

@@ -38,7 +38,28 @@ pub(super) fn create_file(path: &Path) -> io::Result<File> {
 /// Makes the content of the file at `path` durable, but not its name.
 pub(super) fn sync_file(file: &File, path: &Path) -> io::Result<()> {
     let _ = path;
-    recorded!(FileChange::Content(path), file.sync_all())
+    recorded!(FileChange::Content(path), sync_content(file))
+}
+
+/// Makes the content of a file durable. A file system that cannot promise that is an error: after a power cut, what was
+/// reported could be gone.
+///
+/// # Errors
+/// Those of the file system.
+pub fn sync_content(file: &File) -> io::Result<()> {
+    file.sync_all().map_err(unsynced)
+}
+
+/// The error of a file that could not be synced.
+pub(super) fn unsynced(error: io::Error) -> io::Error {
+    if !matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) {
+        return error;
+    }
+    let text = format!(
+        "the file system cannot sync files ({error}), so a power cut could lose them: use another one, or mount it \
+         with other options"
+    );
+    io::Error::new(error.kind(), text)
 }
 
 /// Renames a file, over a file of the new name.
@@ -106,4 +127,20 @@ pub(super) fn rename_without_replacing(from: &Path, target: &Path) -> Option<io:
 #[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
 pub(super) fn rename_without_replacing(_: &Path, _: &Path) -> Option<io::Result<()>> {
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_synced_is_an_error_that_says_so() {
+        let (reader, writer) = io::pipe().unwrap();
+        let pipe = File::from(std::os::fd::OwnedFd::from(writer));
+        let error = sync_content(&pipe).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.to_string().contains("cannot sync files"), "{error}");
+        drop(reader);
+        sync_content(&tempfile::tempfile().unwrap()).unwrap();
+    }
 }

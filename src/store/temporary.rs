@@ -13,7 +13,9 @@ use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::disk::{create_directory, create_file, hard_link, remove_file, rename, rename_without_replacing, sync_file};
+use super::disk::{
+    create_directory, create_file, hard_link, remove_file, rename, rename_without_replacing, sync_file, unsynced,
+};
 use crate::types::hex;
 
 /// A writer gives up after cleaners have removed this many new files.
@@ -76,7 +78,7 @@ impl Temporary {
             if step < STEP_BYTES {
                 break;
             }
-            self.file.sync_data()?;
+            self.file.sync_data().map_err(unsynced)?;
         }
         sync_file(&self.file, &self.path)?;
         Ok(len)
