@@ -54,10 +54,13 @@ pub fn profile_file(name: &Path) -> Result<PathBuf> {
     Ok(file.into())
 }
 
-/// Directory of the local caches of `repository`.
+/// The cache directory of a user without a home directory: nothing can be created there, so nothing is cached.
+const NOWHERE: &str = "/dev/null/no home directory (set HOME)";
+
+/// Directory of the local caches of `repository`. Nothing can be created in it if the user has no home directory.
 ///
 /// # Errors
-/// [`Error::Usage`] if the user has no home directory.
+/// None now.
 pub fn cache_directory(repository: &Repository) -> Result<PathBuf> {
     match repository.store.local_path() {
         Some(path) => local_cache_directory(&path, &repository.id),
@@ -95,7 +98,8 @@ pub fn local_cache_directory(path: &Path, id: &str) -> Result<PathBuf> {
 fn named_cache_directory(location: &[u8], id: &str) -> Result<PathBuf> {
     let [first, second, third, fourth, ..] = *blake3::hash(location).as_bytes();
     let location = hex(&[first, second, third, fourth]);
-    Ok(directories()?.cache_dir().join("fhrd").join(format!("{id}-{location}")))
+    let caches = directories().map_or_else(|_| NOWHERE.into(), |directories| directories.cache_dir());
+    Ok(caches.join("fhrd").join(format!("{id}-{location}")))
 }
 
 /// Creates a file, or empties it, accessible by the owner only.

@@ -98,3 +98,33 @@ fn a_file_without_an_end_is_refused_wherever_an_option_names_one() {
         assert!([1, 2, 12].contains(&code(&output)), "{words:?}: {:?} {}", output.status, stderr(&output));
     }
 }
+
+#[test]
+fn a_user_without_a_home_directory_needs_only_a_repository() {
+    use std::os::unix::process::CommandExt;
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("NOT TESTED: a user without a home directory, which only root can become");
+        return;
+    }
+    let home = Home::new();
+    home.write("src/a", b"letter");
+    let program = home.path("fhrd");
+    std::fs::copy(env!("CARGO_BIN_EXE_fhrd"), &program).unwrap();
+    for (name, mode) in [("", 0o777), ("src", 0o755), ("src/a", 0o644), ("fhrd", 0o755)] {
+        std::fs::set_permissions(home.path(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let run = |words: &[&str]| {
+        let mut command = std::process::Command::new(&program);
+        command.args(words).args(["--repo", "repo"]).current_dir(home.path("")).uid(54_321).gid(54_321).env_clear();
+        command.output().unwrap()
+    };
+    assert_eq!(code(&run(&["init"])), 0);
+    let first = run(&["backup", "src"]);
+    assert!(code(&first) == 0 && stderr(&first).contains("nothing is cached"), "{}", stderr(&first));
+    let verbs = ["backup src", "restore latest --target back", "stats", "check", "prune", "repair index", "ls latest"];
+    for verb in verbs {
+        let output = run(&verb.split(' ').collect::<Vec<_>>());
+        assert_eq!(code(&output), 0, "{verb}: {}", stderr(&output));
+    }
+    assert_eq!(home.read("back/src/a"), b"letter");
+}
