@@ -32,7 +32,9 @@ use crate::restore::restore;
 use crate::store::disk::journal::{Entry, Journal};
 use crate::store::disk::replay::{Blobs, Replay, numbers, store_with};
 use crate::store::{BlobKind, Store};
-use crate::types::SnapshotId;
+use crate::types::{Fingerprint, SnapshotId};
+
+mod models;
 
 /// States after one change that are tried by default.
 const STATES_MAX: usize = 12;
@@ -48,6 +50,8 @@ struct Reported {
     latest: Option<SnapshotId>,
     /// What is gone for good.
     forgotten: BTreeSet<SnapshotId>,
+    /// Models in the catalogue.
+    models: BTreeSet<Fingerprint>,
     slots: BTreeSet<String>,
     removed: BTreeSet<String>,
     /// Whether marks say that something is bad.
@@ -137,6 +141,7 @@ impl Scene {
         let id = SnapshotId::parse(&done.snapshot).unwrap();
         self.reported.snapshots.insert(id, files.clone());
         self.reported.latest = Some(id);
+        self.reported.models = models::catalogued(&self.repository);
         self.report("backup");
         id
     }
@@ -240,6 +245,7 @@ fn examine(
     assert!(!before.is_quarantined || after.is_some() || !marks.quarantine.is_empty(), "{what}: the mark is gone");
     let is_damaged = before.is_damaged || after.is_some_and(|after| after.is_damaged);
     if !is_damaged {
+        models::assert_models(&repository, before, what);
         assert_whole(&repository, (before, after), what);
     }
     if after.is_none() && !is_damaged {
@@ -304,7 +310,7 @@ fn assert_whole(repository: &Repository, (before, after): (&Reported, Option<&Re
 }
 
 fn files_below(directory: &Path) -> Files {
-    let names = ["base", "text", "noise"].into_iter().filter(|name| directory.join(name).exists());
+    let names = ["base", "text", "noise", "model.safetensors"].into_iter().filter(|name| directory.join(name).exists());
     names.map(|name| (name, fs::read(directory.join(name)).unwrap())).collect()
 }
 
