@@ -28,7 +28,7 @@ fn index(session: &Session) -> Result<Exit> {
         print_json(&report)?;
     } else {
         for text in &report.segments_damaged {
-            let stays = report.segments_kept.iter().any(|name| text.starts_with(name.as_str()));
+            let stays = report.segments_staying.iter().any(|name| text.starts_with(name.as_str()));
             note(&format!("{}: {text}", if stays { "damaged, and stays" } else { "dropped" }));
         }
         report.unreadable.iter().for_each(|text| note(&format!("error: {text}")));

@@ -315,7 +315,7 @@ mod tests {
         let next = reopened(&directory);
         let locked = fs::File::create(directory.path().join(format!("{TEMPORARY_NAME}{}", "1".repeat(24)))).unwrap();
         assert!(is_own(&locked));
-        let kept = [
+        let others = [
             format!("{TEMPORARY_NAME}{}", "2".repeat(23)),
             format!("{TEMPORARY_NAME}{}x", "2".repeat(23)),
             format!("x{TEMPORARY_NAME}{}", "2".repeat(24)),
@@ -323,17 +323,17 @@ mod tests {
             format!("{TEMPORARY_NAME}{}", "4".repeat(24)),
             "other name".into(),
         ];
-        for (name, at) in kept.iter().zip(0..) {
+        for (name, at) in others.iter().zip(0..) {
             let path = directory.path().join(name);
             match at {
                 3 => fs::create_dir(&path).unwrap(),
-                4 => fs::hard_link(directory.path().join(&kept[0]), &path).unwrap(),
+                4 => fs::hard_link(directory.path().join(&others[0]), &path).unwrap(),
                 5 => fs::write(&path, b"").unwrap(),
                 _ => fs::write(&path, b"a user's").unwrap(),
             }
         }
         next.remove_stale();
-        let mut expected = names_of(&kept.iter().map(String::as_str).collect::<Vec<_>>());
+        let mut expected = names_of(&others.iter().map(String::as_str).collect::<Vec<_>>());
         expected.push(format!("{TEMPORARY_NAME}{}", "1".repeat(24)).into());
         expected.sort();
         assert_eq!(names(&directory), expected);

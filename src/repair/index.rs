@@ -69,7 +69,7 @@ pub struct IndexReport {
     pub segments_damaged: Vec<String>,
     /// Those of them that stay, by name: they name containers that are in no other segment, because these cannot be
     /// read now.
-    pub segments_kept: Vec<String>,
+    pub segments_staying: Vec<String>,
     /// Damaged catalogues of models that were replaced.
     pub catalogues_replaced: u64,
     /// Damaged blobs of snapshots that were written again from copies.
@@ -115,7 +115,7 @@ pub fn repair_index(repository: &Repository, stop: &Arc<AtomicBool>) -> Result<I
     listing.forget_orphans();
     sort_out_newer(&mut listing)?;
     delete_unreadable_segments(&mut listing)?;
-    report.segments_kept = kept(store.as_ref(), &report.segments_damaged)?;
+    report.segments_staying = still_there(store.as_ref(), &report.segments_damaged)?;
     report.catalogues_replaced = catalogue::replace_damaged(repository)?;
     let marks = Marks::read(store.as_ref())?;
     report.missing.extend(returned::missing(store.as_ref(), &marks.quarantine)?);
@@ -129,17 +129,17 @@ pub fn repair_index(repository: &Repository, stop: &Arc<AtomicBool>) -> Result<I
 }
 
 /// The names of the segments that are still there, of texts that begin with the name of one.
-fn kept(store: &dyn Store, damaged: &[String]) -> Result<Vec<String>> {
-    let mut kept = Vec::new();
+fn still_there(store: &dyn Store, damaged: &[String]) -> Result<Vec<String>> {
+    let mut staying = Vec::new();
     for name in damaged.iter().filter_map(|text| BlobName::parse(text.split(": ").next()?).ok()) {
         match store.head(&name) {
             Ok(None) => {}
             Err(error) if error.stops_reading() => return Err(error),
             // What cannot be looked at is not gone.
-            _ => kept.push(name.into()),
+            _ => staying.push(name.into()),
         }
     }
-    Ok(kept)
+    Ok(staying)
 }
 
 /// The directories of containers that could not be listed, with the reason of each.

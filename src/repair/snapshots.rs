@@ -94,8 +94,8 @@ pub fn repair_snapshots(
     stop: &Arc<AtomicBool>,
 ) -> Result<SnapshotsReport> {
     let repository = &repository.stopped_by(stop);
+    repository.store.make_directories(true)?;
     let store = repository.store.as_ref();
-    store.make_directories(true)?;
     if !request.dry_run {
         check_writable(repository)?;
         // Damaged bundles only have copies.
@@ -115,8 +115,8 @@ pub fn repair_snapshots(
         tally: EntryTally::default(),
         known: known_directories(),
     };
-    let healed = healed.iter().map(ToString::to_string).collect();
-    let (mut report, mut may_come_back) = (SnapshotsReport { healed, ..SnapshotsReport::default() }, false);
+    let (mut report, mut may_come_back) = (SnapshotsReport::default(), false);
+    report.healed.extend(healed.iter().map(ToString::to_string));
     for named in &snapshots {
         repair.look(named)?;
         if repair.found.dropped_count > 0 && !repair.look_again(repository, &listing, named)? {
@@ -126,11 +126,8 @@ pub fn repair_snapshots(
             report.newer.push(format!("{}: {newer}", snapshot::blob_name(&named.id)));
             continue;
         }
-        if repair.found.dropped_count == 0 {
-            report.whole += 1;
-            continue;
-        }
-        if snapshot::is_forgotten(store, &named.id)? {
+        report.whole += u64::from(repair.found.dropped_count == 0);
+        if repair.found.dropped_count == 0 || snapshot::is_forgotten(store, &named.id)? {
             continue;
         }
         let mut found = std::mem::take(&mut repair.found);

@@ -302,7 +302,10 @@ impl Repository {
     pub fn ready_directories(&self) -> Result<()> {
         match self.store.make_directories(false) {
             Err(error) if error.is_unreadable() || error.stops_reading() => Err(error),
-            Err(error) => Ok(tracing::debug!("{error}")),
+            Err(error) => {
+                tracing::debug!("{error}");
+                Ok(())
+            }
             Ok(()) => Ok(()),
         }
     }

@@ -54,7 +54,7 @@ impl LocalStore {
             |directory: &&str| fs::read_dir(self.root().join(directory)).is_ok_and(|mut it| it.next().is_some());
         self.has_seen(directory)
             || !is_missing(&self.root().join(NOTE))
-            || witnesses(directory).iter().any(|it| has_entries(&it))
+            || witnesses(directory).iter().any(|it| has_entries(it))
     }
 
     /// Makes the lasting directories and the note, unless this is a `dry_run`. Fails if one is away.

@@ -435,7 +435,7 @@ fn a_damaged_segment_that_a_repair_leaves_is_not_called_dropped() {
         *scene.store.bad.lock().unwrap() = bad.iter().map(|name| (name.to_string(), 0..segment.len)).collect();
         let report = repair_index(&scene.repository, &Arc::default()).unwrap();
         assert!(report.segments_damaged[0].starts_with(segment.name.as_str()), "{report:?}");
-        (report.segments_kept, scene.store.inner.head(&segment.name).unwrap().is_some())
+        (report.segments_staying, scene.store.inner.head(&segment.name).unwrap().is_some())
     };
     // It may name containers that nobody sees now.
     assert_eq!(repair(&[&segment.name, &format!("{directory}/")]), (vec![segment.name.to_string()], true));
