@@ -52,9 +52,7 @@ impl LocalStore {
     fn is_expected(&self, directory: &str) -> bool {
         let has_entries =
             |directory: &&str| fs::read_dir(self.root().join(directory)).is_ok_and(|mut it| it.next().is_some());
-        self.has_seen(directory)
-            || !is_missing(&self.root().join(NOTE))
-            || witnesses(directory).iter().any(|it| has_entries(it))
+        self.has_seen(directory) || !is_missing(&self.root().join(NOTE)) || witnesses(directory).iter().any(has_entries)
     }
 
     /// Makes the lasting directories and the note, unless this is a `dry_run`. Fails if one is away.
