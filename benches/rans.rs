@@ -3,7 +3,8 @@
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use fhrd::kernel::counts::count;
-use fhrd::kernel::rans::{FrequencyTable, RansKernel, decode_with, encode_with};
+use fhrd::kernel::cpu_features::CpuFeatures;
+use fhrd::kernel::rans::{FrequencyTable, decode_with, encode_with};
 
 const SYMBOLS: usize = 256 << 10;
 const CONTEXTS: u8 = 16;
@@ -55,46 +56,40 @@ fn tokens() -> Case {
     Case { symbols, contexts, models }
 }
 
-fn run_encode(bencher: Bencher<'_, '_>, kernel: RansKernel, case: &Case) {
-    if !kernel.is_available() {
-        return;
-    }
+fn run_encode(bencher: Bencher<'_, '_>, features: CpuFeatures, case: &Case) {
     let mut out = Vec::new();
     bencher.counter(ItemsCount::new(SYMBOLS)).bench_local(|| {
         out.clear();
-        encode_with(kernel, &case.symbols, &case.contexts, &case.models, &mut out);
+        encode_with(features, &case.symbols, &case.contexts, &case.models, &mut out);
     });
 }
 
-fn run_decode(bencher: Bencher<'_, '_>, kernel: RansKernel, case: &Case) {
-    if !kernel.is_available() {
-        return;
-    }
+fn run_decode(bencher: Bencher<'_, '_>, features: CpuFeatures, case: &Case) {
     let (mut payload, mut out) = (Vec::new(), vec![0; SYMBOLS]);
-    encode_with(kernel, &case.symbols, &case.contexts, &case.models, &mut payload);
+    encode_with(features, &case.symbols, &case.contexts, &case.models, &mut payload);
     bencher.counter(ItemsCount::new(SYMBOLS)).bench_local(|| {
-        assert!(decode_with(kernel, &payload, &case.contexts, &case.models, &mut out), "an encoding");
+        assert!(decode_with(features, &payload, &case.contexts, &case.models, &mut out), "an encoding");
     });
 }
 
-#[divan::bench(args = RansKernel::ALL)]
-fn encode(bencher: Bencher<'_, '_>, kernel: RansKernel) {
-    run_encode(bencher, kernel, &exponents());
+#[divan::bench(args = CpuFeatures::subsets())]
+fn encode(bencher: Bencher<'_, '_>, features: CpuFeatures) {
+    run_encode(bencher, features, &exponents());
 }
 
-#[divan::bench(args = RansKernel::ALL)]
-fn encode_with_contexts(bencher: Bencher<'_, '_>, kernel: RansKernel) {
-    run_encode(bencher, kernel, &tokens());
+#[divan::bench(args = CpuFeatures::subsets())]
+fn encode_with_contexts(bencher: Bencher<'_, '_>, features: CpuFeatures) {
+    run_encode(bencher, features, &tokens());
 }
 
-#[divan::bench(args = RansKernel::ALL)]
-fn decode(bencher: Bencher<'_, '_>, kernel: RansKernel) {
-    run_decode(bencher, kernel, &exponents());
+#[divan::bench(args = CpuFeatures::subsets())]
+fn decode(bencher: Bencher<'_, '_>, features: CpuFeatures) {
+    run_decode(bencher, features, &exponents());
 }
 
-#[divan::bench(args = RansKernel::ALL)]
-fn decode_with_contexts(bencher: Bencher<'_, '_>, kernel: RansKernel) {
-    run_decode(bencher, kernel, &tokens());
+#[divan::bench(args = CpuFeatures::subsets())]
+fn decode_with_contexts(bencher: Bencher<'_, '_>, features: CpuFeatures) {
+    run_decode(bencher, features, &tokens());
 }
 
 #[divan::bench]

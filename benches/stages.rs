@@ -6,7 +6,8 @@ use divan::counter::BytesCount;
 use fhrd::chunk::classify::ChunkClassifier;
 use fhrd::codec::{ByteGroupLayout, Codec, Planes, Scratch, Zstandard};
 use fhrd::config::Config;
-use fhrd::kernel::sieve::{Sieve, SieveKernel};
+use fhrd::kernel::cpu_features::CpuFeatures;
+use fhrd::kernel::sieve::Sieve;
 use fhrd::kernel::{compare, planes};
 use fhrd::repo::container::{ContainerNumber, EntryNumber};
 use fhrd::similar::{DeltaMatcher, Superfeature};
@@ -70,10 +71,10 @@ fn noise(len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-#[divan::bench(args = SieveKernel::ALL)]
-fn sieve(bencher: Bencher<'_, '_>, kernel: SieveKernel) {
+#[divan::bench(args = CpuFeatures::subsets())]
+fn sieve(bencher: Bencher<'_, '_>, features: CpuFeatures) {
     let bytes = noise(CHUNK_BYTES * 16);
-    let Some(sieve) = Sieve::with_kernel(1, kernel) else { return };
+    let sieve = Sieve::with_features(1, features);
     bencher.counter(BytesCount::of_slice(&bytes)).bench_local(|| {
         let mut total = 0;
         sieve.scan(&bytes, |anchor| {

@@ -36,8 +36,8 @@ pub fn check_cpu_features() -> Result<()> {
     CpuFeatures::limit().map(|_| ()).map_err(|UnknownCpuFeatures(value)| Error::Config {
         origin: cpu_features::VARIABLE.into(),
         message: format!(
-            "expected one of {}, found `{}`",
-            CpuFeatures::ALL.map(CpuFeatures::name).join(", "),
+            "expected names out of {}, such as `avx512,-gfni`, found `{}`",
+            CpuFeatures::names().collect::<Vec<_>>().join(", "),
             value.display()
         ),
     })

@@ -1,4 +1,5 @@
 //! Loads and stores of vectors of 32 bytes.
+#![cfg(target_arch = "x86_64")]
 #![expect(unsafe_code, reason = "loads and stores of vectors")]
 
 use std::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_storeu_si256};
@@ -6,9 +7,6 @@ use std::mem::MaybeUninit;
 
 /// Bytes of a vector.
 pub(super) const VECTOR_BYTES: usize = 32;
-
-/// Bytes that may be uninitialised.
-pub(super) type UninitBytes = [MaybeUninit<u8>];
 
 #[target_feature(enable = "avx2")]
 #[inline]

@@ -4,22 +4,26 @@
 //!    pairs of bits within squares of four, then groups of four bits. Byte `i` of the result holds bit `i` of each.
 //! 2. A block of matrices is transposed at a time. Then the bytes of the block are distributed to the planes.
 
+use super::dispatch::dispatch;
 use super::planes::planes_mut;
-use super::vector::vectorised;
 
 /// Matrices transposed at a time.
 const BLOCK: usize = 32;
 
-vectorised! {
+dispatch! {
     /// Deinterleaves `bytes` into eight bit planes, one after the other in `planes`.
     ///
     /// Bit `k` of a plane's byte `j` comes from byte `8 j + k`. Does nothing unless the length of `bytes` is a multiple
     /// of eight and equals that of `planes`.
-    pub fn deinterleave(bytes: &[u8], planes: &mut [u8]) = deinterleave_matrices
+    pub fn deinterleave(bytes: &[u8], planes: &mut [u8]) {
+        AVX512 | AVX2 | PORTABLE => deinterleave_matrices,
+    }
 }
-vectorised! {
+dispatch! {
     /// Inverse of [`deinterleave`], with the same conditions.
-    pub fn interleave(planes: &[u8], bytes: &mut [u8]) = interleave_matrices
+    pub fn interleave(planes: &[u8], bytes: &mut [u8]) {
+        AVX512 | AVX2 | PORTABLE => interleave_matrices,
+    }
 }
 
 /// Transposes the matrix whose row `r` is byte `r`.
@@ -77,6 +81,7 @@ fn interleave_matrices(planes: &[u8], bytes: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::cpu_features::with_each_subset;
 
     fn deinterleave_scalar(bytes: &[u8]) -> Vec<u8> {
         let mut planes = vec![0; bytes.len()];
@@ -94,34 +99,28 @@ mod tests {
 
     #[test]
     fn every_length_agrees_with_the_scalar_reference_and_round_trips() {
-        for matrices in (0..70).chain([127, 128, 129, 511, 512, 513]) {
-            let bytes = noise(8 * matrices);
-            let (mut planes, mut interleaved) = (vec![0; bytes.len()], vec![0; bytes.len()]);
-            deinterleave(&bytes, &mut planes);
-            assert_eq!(planes, deinterleave_scalar(&bytes), "{matrices} matrices");
-            interleave(&planes, &mut interleaved);
-            assert_eq!(interleaved, bytes, "{matrices} matrices");
-        }
-    }
-
-    #[test]
-    fn loops_without_vectors_agree_with_the_scalar_reference() {
-        let bytes = noise(8 * 77);
-        let (mut planes, mut interleaved) = (vec![0; bytes.len()], vec![0; bytes.len()]);
-        deinterleave_matrices(&bytes, &mut planes);
-        assert_eq!(planes, deinterleave_scalar(&bytes));
-        interleave_matrices(&planes, &mut interleaved);
-        assert_eq!(interleaved, bytes);
+        with_each_subset(|_| {
+            for matrices in (0..70).chain([127, 128, 129, 511, 512, 513]) {
+                let bytes = noise(8 * matrices);
+                let (mut planes, mut interleaved) = (vec![0; bytes.len()], vec![0; bytes.len()]);
+                deinterleave(&bytes, &mut planes);
+                assert_eq!(planes, deinterleave_scalar(&bytes), "{matrices} matrices");
+                interleave(&planes, &mut interleaved);
+                assert_eq!(interleaved, bytes, "{matrices} matrices");
+            }
+        });
     }
 
     #[test]
     fn inputs_of_wrong_lengths_are_ignored() {
-        let mut out = [9u8; 16];
-        deinterleave(&[1; 8], &mut out);
-        deinterleave(&[1; 12], &mut out[..12]);
-        interleave(&[1; 8], &mut out);
-        interleave(&[1; 12], &mut out[..12]);
-        interleave(&[], &mut out[..0]);
-        assert_eq!(out, [9; 16]);
+        with_each_subset(|_| {
+            let mut out = [9u8; 16];
+            deinterleave(&[1; 8], &mut out);
+            deinterleave(&[1; 12], &mut out[..12]);
+            interleave(&[1; 8], &mut out);
+            interleave(&[1; 12], &mut out[..12]);
+            interleave(&[], &mut out[..0]);
+            assert_eq!(out, [9; 16]);
+        });
     }
 }

@@ -4,7 +4,7 @@
 //! 2. If all bytes are zero or in a narrow range, pairs of bytes are counted: half as many increments, in a table
 //!    of 4096 pairs. The rows and columns of the table are summed at the end. Vectors find the range of the bytes.
 
-use super::vector::vectorised;
+use super::dispatch::dispatch;
 
 /// Byte values.
 const VALUES: usize = 256;
@@ -40,9 +40,11 @@ fn count_each(bytes: &[u8]) -> [u32; VALUES] {
     std::array::from_fn(|value| counts.iter().map(|counts| counts[value]).sum())
 }
 
-vectorised! {
+dispatch! {
     /// The least byte that is not zero, less one (255 if there is none), and the greatest byte.
-    fn bounds(bytes: &[u8]) -> (u8, u8) = bounds_loop
+    fn bounds(bytes: &[u8]) -> (u8, u8) {
+        AVX512 | AVX2 | PORTABLE => bounds_loop,
+    }
 }
 
 #[inline(always)]
@@ -50,9 +52,11 @@ fn bounds_loop(bytes: &[u8]) -> (u8, u8) {
     bytes.iter().fold((u8::MAX, 0), |(least, most), byte| (least.min(byte.wrapping_sub(1)), most.max(*byte)))
 }
 
-vectorised! {
+dispatch! {
     /// [`count`] of bytes that are zero or in `least + 1..least + RANGE`.
-    fn count_pairs(bytes: &[u8], least: u8) -> [u32; VALUES] = count_pairs_loop
+    fn count_pairs(bytes: &[u8], least: u8) -> [u32; VALUES] {
+        AVX512 | AVX2 | PORTABLE => count_pairs_loop,
+    }
 }
 
 #[inline(always)]
@@ -94,9 +98,11 @@ pub struct ValueRange {
     pub most: u8,
 }
 
-vectorised! {
+dispatch! {
     /// The range of the values of `bytes`.
-    pub fn value_range(bytes: &[u8]) -> ValueRange = value_range_loop
+    pub fn value_range(bytes: &[u8]) -> ValueRange {
+        AVX512 | AVX2 | PORTABLE => value_range_loop,
+    }
 }
 
 #[inline(always)]
@@ -109,6 +115,7 @@ fn value_range_loop(bytes: &[u8]) -> ValueRange {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::cpu_features::with_each_subset;
 
     fn scalar(bytes: &[u8]) -> [u32; VALUES] {
         let mut counts = [0; VALUES];
@@ -128,28 +135,37 @@ mod tests {
 
     #[test]
     fn every_length_and_range_agrees_with_the_scalar_reference() {
-        for len in [0, 1, 7, 8, 9, PAIRED_MIN - 1, PAIRED_MIN, PAIRED_MIN + 1, PAIRED_MIN + BLOCK - 1, 100_001] {
-            for (range, first) in [(1, 0), (1, 255), (62, 1), (63, 1), (64, 1), (63, 193), (64, 192), (65, 9), (256, 0)]
-            {
-                for zeros in [false, true] {
-                    let bytes = bytes(len, range, first, zeros);
-                    assert_eq!(count(&bytes), scalar(&bytes), "{len} bytes of {range} from {first}, zeros: {zeros}");
+        with_each_subset(|_| {
+            for len in [0, 1, 7, 8, 9, PAIRED_MIN - 1, PAIRED_MIN, PAIRED_MIN + 1, PAIRED_MIN + BLOCK - 1, 100_001] {
+                for (range, first) in
+                    [(1, 0), (1, 255), (62, 1), (63, 1), (64, 1), (63, 193), (64, 192), (65, 9), (256, 0)]
+                {
+                    for zeros in [false, true] {
+                        let bytes = bytes(len, range, first, zeros);
+                        assert_eq!(
+                            count(&bytes),
+                            scalar(&bytes),
+                            "{len} bytes of {range} from {first}, zeros: {zeros}"
+                        );
+                    }
                 }
             }
-        }
+        });
     }
 
     #[test]
     fn all_bytes_are_in_the_range() {
-        let range_of = |bytes: &[u8]| {
-            assert_eq!(value_range(bytes), value_range_loop(bytes));
-            let ValueRange { has_zero, least, most } = value_range(bytes);
-            (has_zero, least, most)
-        };
-        assert_eq!(range_of(&bytes(5000, 63, 70, true)), (true, 70, 132));
-        assert_eq!(range_of(&bytes(5000, 63, 70, false)), (false, 70, 132));
-        assert_eq!(range_of(&[255; 40]), (false, 255, 255));
-        assert_eq!((range_of(&[]), range_of(&[0; 40])), ((false, 0, 0), (true, 0, 0)));
+        with_each_subset(|_| {
+            let range_of = |bytes: &[u8]| {
+                assert_eq!(value_range(bytes), value_range_loop(bytes));
+                let ValueRange { has_zero, least, most } = value_range(bytes);
+                (has_zero, least, most)
+            };
+            assert_eq!(range_of(&bytes(5000, 63, 70, true)), (true, 70, 132));
+            assert_eq!(range_of(&bytes(5000, 63, 70, false)), (false, 70, 132));
+            assert_eq!(range_of(&[255; 40]), (false, 255, 255));
+            assert_eq!((range_of(&[]), range_of(&[0; 40])), ((false, 0, 0), (true, 0, 0)));
+        });
     }
 
     #[test]

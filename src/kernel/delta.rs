@@ -10,8 +10,8 @@
 //!
 //! Every bit pattern has a position in this order, so a difference exists for every pair of elements.
 
-use super::lanes::{Lanes, by_lanes};
-use super::vector::vectorised;
+use super::dispatch::dispatch;
+use super::lanes::{Lanes, ShiftedLanes};
 
 /// Contexts of tokens.
 pub const CONTEXTS: usize = 16;
@@ -367,25 +367,41 @@ fn window<E: DeltaElement>(buffer: &[u8; BUFFER_BYTES], at: usize, count: u32) -
     first >> shift | u64::from(buffer[byte + 8]) << (64 - shift)
 }
 
-by_lanes! {
+dispatch! {
     fn encode_16(inputs: [&[u8]; 2], exponent: Exponent, tokens: &mut [u8], contexts: &mut [u8],
-        counts: &mut [TokenCounts; TABLES], extra: &mut [u8]) -> usize = encode_loop::<u16>
+        counts: &mut [TokenCounts; TABLES], extra: &mut [u8]) -> usize {
+        AVX512_PEXT | AVX2_PEXT => encode_loop::<u16, super::lanes::pext::PextLanes>,
+        AVX512 | AVX2 | PORTABLE => encode_loop::<u16, ShiftedLanes>,
+    }
 }
-by_lanes! {
+dispatch! {
     fn encode_32(inputs: [&[u8]; 2], exponent: Exponent, tokens: &mut [u8], contexts: &mut [u8],
-        counts: &mut [TokenCounts; TABLES], extra: &mut [u8]) -> usize = encode_loop::<u32>
+        counts: &mut [TokenCounts; TABLES], extra: &mut [u8]) -> usize {
+        AVX512_PEXT | AVX2_PEXT => encode_loop::<u32, super::lanes::pext::PextLanes>,
+        AVX512 | AVX2 | PORTABLE => encode_loop::<u32, ShiftedLanes>,
+    }
 }
-vectorised! {
-    fn contexts_16(base: &[u8], exponent: Exponent, contexts: &mut [u8]) = contexts_loop::<u16>
+dispatch! {
+    fn contexts_16(base: &[u8], exponent: Exponent, contexts: &mut [u8]) {
+        AVX512 | AVX2 | PORTABLE => contexts_loop::<u16>,
+    }
 }
-vectorised! {
-    fn contexts_32(base: &[u8], exponent: Exponent, contexts: &mut [u8]) = contexts_loop::<u32>
+dispatch! {
+    fn contexts_32(base: &[u8], exponent: Exponent, contexts: &mut [u8]) {
+        AVX512 | AVX2 | PORTABLE => contexts_loop::<u32>,
+    }
 }
-by_lanes! {
-    fn decode_16(tokens: &[u8], extra: &[u8], base: &[u8], out: &mut [u8]) -> bool = decode_loop::<u16>
+dispatch! {
+    fn decode_16(tokens: &[u8], extra: &[u8], base: &[u8], out: &mut [u8]) -> bool {
+        AVX512_PEXT | AVX2_PEXT => decode_loop::<u16, super::lanes::pext::PextLanes>,
+        AVX512 | AVX2 | PORTABLE => decode_loop::<u16, ShiftedLanes>,
+    }
 }
-by_lanes! {
-    fn decode_32(tokens: &[u8], extra: &[u8], base: &[u8], out: &mut [u8]) -> bool = decode_loop::<u32>
+dispatch! {
+    fn decode_32(tokens: &[u8], extra: &[u8], base: &[u8], out: &mut [u8]) -> bool {
+        AVX512_PEXT | AVX2_PEXT => decode_loop::<u32, super::lanes::pext::PextLanes>,
+        AVX512 | AVX2 | PORTABLE => decode_loop::<u32, ShiftedLanes>,
+    }
 }
 
 /// Encodes the elements of `raw` as differences from those of `base`; `width` is 2 or 4 bytes.

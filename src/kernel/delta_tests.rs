@@ -1,7 +1,7 @@
 //! The loops agree with a scalar reference for every difference of two bytes and every length near a lane width.
 
 use super::*;
-use crate::kernel::lanes::ShiftedLanes;
+use crate::kernel::cpu_features::with_each_subset;
 
 /// Random values. The greater `few`, the more of the high bits are clear.
 fn noise(elements: usize, few: u32) -> Vec<u32> {
@@ -60,35 +60,18 @@ fn check(width: usize, raw: &[u32], base: &[u32], exponent: Exponent) {
     let (want_tokens, want_contexts, want_extra) = scalar(width, raw, base, exponent);
     let (raw_bytes, base_bytes) = (bytes(raw, width), bytes(base, width));
     let elements = raw.len();
-    for portable in [false, true] {
+    with_each_subset(|features| {
         let (mut found, mut found_contexts, mut extra) =
             (vec![0; elements], vec![0; elements], vec![0xa5; raw_bytes.len() + SLACK_BYTES]);
         let mut counts = [[0; CONTEXTS * SLOTS]; TABLES];
         let both = [raw_bytes.as_slice(), base_bytes.as_slice()];
-        let run = match (portable, width) {
-            (false, _) => |width,
-                           both,
-                           exponent,
-                           tokens_out: &mut [u8],
-                           found_contexts: &mut [u8],
-                           counts: &mut _,
-                           extra: &mut [u8]| {
-                encode(width, both, exponent, tokens_out, found_contexts, counts, extra)
-            },
-            (true, 2) => {
-                |_, both, exponent, tokens: &mut [u8], found_contexts: &mut [u8], counts: &mut _, extra: &mut [u8]| {
-                    encode_loop::<u16, ShiftedLanes>(both, exponent, tokens, found_contexts, counts, extra)
-                }
-            }
-            (true, _) => {
-                |_, both, exponent, tokens: &mut [u8], found_contexts: &mut [u8], counts: &mut _, extra: &mut [u8]| {
-                    encode_loop::<u32, ShiftedLanes>(both, exponent, tokens, found_contexts, counts, extra)
-                }
-            }
-        };
-        let extra_len = run(width, both, exponent, &mut found, &mut found_contexts, &mut counts, &mut extra);
-        assert_eq!((&found, &found_contexts), (&want_tokens, &want_contexts), "{elements} elements of {width}");
-        assert_eq!(extra[..extra_len], want_extra, "{elements} elements of {width}");
+        let extra_len = encode(width, both, exponent, &mut found, &mut found_contexts, &mut counts, &mut extra);
+        assert_eq!(
+            (&found, &found_contexts),
+            (&want_tokens, &want_contexts),
+            "{elements} elements of {width}, {features}"
+        );
+        assert_eq!(extra[..extra_len], want_extra, "{elements} elements of {width}, {features}");
         let mut expected = [[0; SLOTS]; CONTEXTS];
         found
             .iter()
@@ -100,19 +83,15 @@ fn check(width: usize, raw: &[u32], base: &[u32], exponent: Exponent) {
         let (mut back, mut again) = (vec![0; raw_bytes.len()], vec![0; elements]);
         contexts(width, &base_bytes, exponent, &mut again);
         assert_eq!(again, found_contexts);
-        let is_decoded = match (portable, width) {
-            (false, _) => super::decode(width, &found, &extra[..extra_len], &base_bytes, &mut back),
-            (true, 2) => decode_loop::<u16, ShiftedLanes>(&found, &extra[..extra_len], &base_bytes, &mut back),
-            (true, _) => decode_loop::<u32, ShiftedLanes>(&found, &extra[..extra_len], &base_bytes, &mut back),
-        };
-        assert!(is_decoded && back == raw_bytes, "{elements} elements of {width}");
+        let is_decoded = super::decode(width, &found, &extra[..extra_len], &base_bytes, &mut back);
+        assert!(is_decoded && back == raw_bytes, "{elements} elements of {width}, {features}");
         extra.truncate(extra_len);
         extra.push(0);
         assert!(!super::decode(width, &found, &extra, &base_bytes, &mut back));
         if extra_len > 0 {
             assert!(!super::decode(width, &found, &extra[..extra_len - 1], &base_bytes, &mut back));
         }
-    }
+    });
 }
 
 #[test]

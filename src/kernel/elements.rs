@@ -3,7 +3,7 @@
 //! Conversion to a narrower type rounds to nearest, ties to even, as processors and libraries do. A NaN keeps the top
 //! bits of its payload and becomes quiet.
 
-use super::vector::vectorised;
+use super::dispatch::dispatch;
 
 #[inline(always)]
 fn xor_loop(raw: &[u8], base: &[u8], out: &mut [u8]) {
@@ -93,46 +93,65 @@ fn fp16_to_fp32_loop(elements: &[u8], out: &mut [u8]) {
     }
 }
 
-vectorised! {
+dispatch! {
     /// `out = raw ^ base`, up to the shortest length.
-    pub fn xor(raw: &[u8], base: &[u8], out: &mut [u8]) = xor_loop
+    pub fn xor(raw: &[u8], base: &[u8], out: &mut [u8]) {
+        AVX512 | AVX2 | PORTABLE => xor_loop,
+    }
 }
-vectorised! {
+dispatch! {
     /// `out = raw - base` for each byte, wrapping, up to the shortest length.
-    pub fn difference(raw: &[u8], base: &[u8], out: &mut [u8]) = difference_loop
+    pub fn difference(raw: &[u8], base: &[u8], out: &mut [u8]) {
+        AVX512 | AVX2 | PORTABLE => difference_loop,
+    }
 }
-vectorised! {
+dispatch! {
     /// `out += base` for each byte, wrapping: the inverse of [`difference`].
-    pub fn add(out: &mut [u8], base: &[u8]) = add_loop
+    pub fn add(out: &mut [u8], base: &[u8]) {
+        AVX512 | AVX2 | PORTABLE => add_loop,
+    }
 }
-vectorised! {
+dispatch! {
     /// `out ^= base`: the inverse of [`xor`].
-    pub fn xor_assign(out: &mut [u8], base: &[u8]) = xor_assign_loop
+    pub fn xor_assign(out: &mut [u8], base: &[u8]) {
+        AVX512 | AVX2 | PORTABLE => xor_assign_loop,
+    }
 }
-vectorised! {
+dispatch! {
     /// Converts FP32 to BF16.
-    pub fn fp32_to_bf16(elements: &[u8], out: &mut [u8]) = fp32_to_bf16_loop
+    pub fn fp32_to_bf16(elements: &[u8], out: &mut [u8]) {
+        AVX512 | AVX2 | PORTABLE => fp32_to_bf16_loop,
+    }
 }
-vectorised! {
+dispatch! {
     /// Converts FP32 to BF16 by truncation.
-    pub fn fp32_to_bf16_truncated(elements: &[u8], out: &mut [u8]) = fp32_to_bf16_truncated_loop
+    pub fn fp32_to_bf16_truncated(elements: &[u8], out: &mut [u8]) {
+        AVX512 | AVX2 | PORTABLE => fp32_to_bf16_truncated_loop,
+    }
 }
-vectorised! {
+dispatch! {
     /// Converts FP32 to FP16.
-    pub fn fp32_to_fp16(elements: &[u8], out: &mut [u8]) = fp32_to_fp16_loop
+    pub fn fp32_to_fp16(elements: &[u8], out: &mut [u8]) {
+        AVX512 | AVX2 | PORTABLE => fp32_to_fp16_loop,
+    }
 }
-vectorised! {
+dispatch! {
     /// Converts BF16 to FP32, which is exact.
-    pub fn bf16_to_fp32(elements: &[u8], out: &mut [u8]) = bf16_to_fp32_loop
+    pub fn bf16_to_fp32(elements: &[u8], out: &mut [u8]) {
+        AVX512 | AVX2 | PORTABLE => bf16_to_fp32_loop,
+    }
 }
-vectorised! {
+dispatch! {
     /// Converts FP16 to FP32, which is exact.
-    pub fn fp16_to_fp32(elements: &[u8], out: &mut [u8]) = fp16_to_fp32_loop
+    pub fn fp16_to_fp32(elements: &[u8], out: &mut [u8]) {
+        AVX512 | AVX2 | PORTABLE => fp16_to_fp32_loop,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::cpu_features::with_each_subset;
 
     fn noise(len: usize) -> Vec<u8> {
         (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
@@ -157,88 +176,101 @@ mod tests {
 
     #[test]
     fn every_half_is_widened_exactly_and_round_trips() {
-        let halves: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
-        let (mut wide, mut scalar) = (vec![0; 4 << 16], vec![0; 4 << 16]);
-        let (mut back, mut back_scalar) = (vec![0; 2 << 16], vec![0; 2 << 16]);
-        fp16_to_fp32(&halves, &mut wide);
-        fp16_to_fp32_loop(&halves, &mut scalar);
-        assert!(wide == scalar);
-        fp32_to_fp16(&wide, &mut back);
-        fp32_to_fp16_loop(&wide, &mut back_scalar);
-        assert!(back == back_scalar);
-        for half in 0..=u16::MAX {
-            let at = usize::from(half);
-            let found = f32::from_le_bytes(wide.as_chunks().0[at]);
-            let narrowed = u16::from_le_bytes(back.as_chunks().0[at]);
-            if half & 0x7fff > 0x7c00 {
-                assert!(found.is_nan() && narrowed == half | 0x200);
-            } else {
-                assert!(f64::from(found) == value(half) && found.is_sign_negative() == (half >> 15 == 1), "{half:#x}");
-                assert_eq!(narrowed, half);
+        with_each_subset(|_| {
+            let halves: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
+            let (mut wide, mut scalar) = (vec![0; 4 << 16], vec![0; 4 << 16]);
+            let (mut back, mut back_scalar) = (vec![0; 2 << 16], vec![0; 2 << 16]);
+            fp16_to_fp32(&halves, &mut wide);
+            fp16_to_fp32_loop(&halves, &mut scalar);
+            assert!(wide == scalar);
+            fp32_to_fp16(&wide, &mut back);
+            fp32_to_fp16_loop(&wide, &mut back_scalar);
+            assert!(back == back_scalar);
+            for half in 0..=u16::MAX {
+                let at = usize::from(half);
+                let found = f32::from_le_bytes(wide.as_chunks().0[at]);
+                let narrowed = u16::from_le_bytes(back.as_chunks().0[at]);
+                if half & 0x7fff > 0x7c00 {
+                    assert!(found.is_nan() && narrowed == half | 0x200);
+                } else {
+                    assert!(
+                        f64::from(found) == value(half) && found.is_sign_negative() == (half >> 15 == 1),
+                        "{half:#x}"
+                    );
+                    assert_eq!(narrowed, half);
+                }
             }
-        }
-        bf16_to_fp32(&halves, &mut wide);
-        fp32_to_bf16(&wide, &mut back);
-        fp32_to_bf16_truncated(&wide, &mut back_scalar);
-        assert!(back_scalar == halves);
-        let pairs = back.as_chunks::<2>().0.iter().zip(halves.as_chunks::<2>().0);
-        assert!(
-            pairs
-                .enumerate()
-                .all(|(at, (back, half))| back == half || (at & 0x7fff > 0x7f80 && back[0] == half[0] | 0x40))
-        );
+            bf16_to_fp32(&halves, &mut wide);
+            fp32_to_bf16(&wide, &mut back);
+            fp32_to_bf16_truncated(&wide, &mut back_scalar);
+            assert!(back_scalar == halves);
+            let pairs = back.as_chunks::<2>().0.iter().zip(halves.as_chunks::<2>().0);
+            assert!(
+                pairs
+                    .enumerate()
+                    .all(|(at, (back, half))| back == half || (at & 0x7fff > 0x7f80 && back[0] == half[0] | 0x40))
+            );
+        });
     }
 
     #[test]
     fn fp16_rounds_to_nearest_and_ties_to_even() {
-        for half in (0..0x7bffu16).chain(0x8000..0xfbff) {
-            let (low, high) = (value(half), value(half + 1));
-            let middle = ((low + high) / 2.0) as f32;
-            let even = half + (half & 1);
-            assert_eq!(to_fp16(middle), even, "{half:#x}");
-            let up = if half >> 15 == 0 { middle.next_up() } else { middle.next_down() };
-            let down = if half >> 15 == 0 { middle.next_down() } else { middle.next_up() };
-            assert_eq!((to_fp16(down), to_fp16(up)), (half, half + 1), "{half:#x}");
-        }
-        assert_eq!((to_fp16(65_519.996), to_fp16(65_520.0), to_fp16(f32::MAX)), (0x7bff, 0x7c00, 0x7c00));
-        assert_eq!((to_fp16(1e-30), to_fp16(-1e-30), to_fp16(f32::NEG_INFINITY)), (0, 0x8000, 0xfc00));
+        with_each_subset(|_| {
+            for half in (0..0x7bffu16).chain(0x8000..0xfbff) {
+                let (low, high) = (value(half), value(half + 1));
+                let middle = ((low + high) / 2.0) as f32;
+                let even = half + (half & 1);
+                assert_eq!(to_fp16(middle), even, "{half:#x}");
+                let up = if half >> 15 == 0 { middle.next_up() } else { middle.next_down() };
+                let down = if half >> 15 == 0 { middle.next_down() } else { middle.next_up() };
+                assert_eq!((to_fp16(down), to_fp16(up)), (half, half + 1), "{half:#x}");
+            }
+            assert_eq!((to_fp16(65_519.996), to_fp16(65_520.0), to_fp16(f32::MAX)), (0x7bff, 0x7c00, 0x7c00));
+            assert_eq!((to_fp16(1e-30), to_fp16(-1e-30), to_fp16(f32::NEG_INFINITY)), (0, 0x8000, 0xfc00));
+        });
     }
 
     #[test]
     fn bf16_rounds_to_nearest_and_ties_to_even() {
-        for (element, want) in [
-            (0x3f80_8000u32, 0x3f80u16),
-            (0x3f80_8001, 0x3f81),
-            (0x3f81_8000, 0x3f82),
-            (0x3f80_7fff, 0x3f80),
-            (0x7f7f_ffff, 0x7f80),
-            (0xff80_0000, 0xff80),
-            (0x7f80_0001, 0x7fc0),
-            (0xffff_ffff, 0xffff),
-            (0, 0),
-            (0x8000_0001, 0x8000),
-        ] {
-            let mut out = [0; 2];
-            fp32_to_bf16(&element.to_le_bytes(), &mut out);
-            assert_eq!(u16::from_le_bytes(out), want, "{element:#x}");
-        }
+        with_each_subset(|_| {
+            for (element, want) in [
+                (0x3f80_8000u32, 0x3f80u16),
+                (0x3f80_8001, 0x3f81),
+                (0x3f81_8000, 0x3f82),
+                (0x3f80_7fff, 0x3f80),
+                (0x7f7f_ffff, 0x7f80),
+                (0xff80_0000, 0xff80),
+                (0x7f80_0001, 0x7fc0),
+                (0xffff_ffff, 0xffff),
+                (0, 0),
+                (0x8000_0001, 0x8000),
+            ] {
+                let mut out = [0; 2];
+                fp32_to_bf16(&element.to_le_bytes(), &mut out);
+                assert_eq!(u16::from_le_bytes(out), want, "{element:#x}");
+            }
+        });
     }
 
     #[test]
     fn combining_round_trips_at_every_length() {
-        for len in [0usize, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 256, 257] {
-            let (raw, base) = (noise(len), noise(len + 3)[3..].to_vec());
-            let (mut out, mut scalar) = (vec![0; len], vec![0; len]);
-            xor(&raw, &base, &mut out);
-            xor_loop(&raw, &base, &mut scalar);
-            assert_eq!(out, scalar);
-            assert!(out.iter().zip(raw.iter().zip(&base)).all(|(out, (raw, base))| *out == raw ^ base));
-            xor_assign(&mut out, &base);
-            assert_eq!(out, raw);
-            difference(&raw, &base, &mut out);
-            assert!(out.iter().zip(raw.iter().zip(&base)).all(|(out, (raw, base))| *out == raw.wrapping_sub(*base)));
-            add(&mut out, &base);
-            assert_eq!(out, raw);
-        }
+        with_each_subset(|_| {
+            for len in [0usize, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 256, 257] {
+                let (raw, base) = (noise(len), noise(len + 3)[3..].to_vec());
+                let (mut out, mut scalar) = (vec![0; len], vec![0; len]);
+                xor(&raw, &base, &mut out);
+                xor_loop(&raw, &base, &mut scalar);
+                assert_eq!(out, scalar);
+                assert!(out.iter().zip(raw.iter().zip(&base)).all(|(out, (raw, base))| *out == raw ^ base));
+                xor_assign(&mut out, &base);
+                assert_eq!(out, raw);
+                difference(&raw, &base, &mut out);
+                assert!(
+                    out.iter().zip(raw.iter().zip(&base)).all(|(out, (raw, base))| *out == raw.wrapping_sub(*base))
+                );
+                add(&mut out, &base);
+                assert_eq!(out, raw);
+            }
+        });
     }
 }

@@ -1,12 +1,15 @@
 //! Interleaving planes: elements are appended to a buffer in one pass.
 //!
-//! 1. With AVX2, 32 elements of 2 or 4 bytes at a time: vectors of adjacent planes are interleaved until elements are
-//!    whole, rotated back, and written to the buffer's spare capacity, which is not initialised before.
+//! 1. With AVX2 or NEON, a vector of each plane at a time, of elements of 2 or 4 bytes: the vectors are interleaved
+//!    until elements are whole, rotated back, and written to the buffer's spare capacity, which is not initialised
+//!    before.
 //! 2. The other elements are interleaved in a small array that stays in the cache, and appended.
 
-#[cfg(target_arch = "x86_64")]
-use super::cpu_features::CpuFeatures;
-use super::planes::interleave_rotated;
+use super::dispatch::dispatch;
+use super::planes::{UninitBytes, interleave_rotated};
+
+mod avx2;
+mod neon;
 
 /// Bytes of elements that are interleaved at a time.
 const BLOCK_BYTES: usize = 2 << 10;
@@ -35,95 +38,53 @@ pub fn append(planes: &[&[u8]], rotated: bool, out: &mut Vec<u8>) {
     }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
-fn append_vectors(_: &[&[u8]], _: bool, _: &mut Vec<u8>) -> usize {
+dispatch! {
+    /// Writes whole vectors of elements of two bytes to the front of `out`; returns the number of elements.
+    fn pairs(planes: [&[u8]; 2], rotated: bool, out: &mut UninitBytes) -> usize {
+        AVX2 => avx2::pairs,
+        NEON => neon::pairs,
+        PORTABLE => unavailable,
+    }
+}
+dispatch! {
+    /// Like [`pairs`], with elements of four bytes.
+    fn fours(planes: [&[u8]; 4], rotated: bool, out: &mut UninitBytes) -> usize {
+        AVX2 => avx2::fours,
+        NEON => neon::fours,
+        PORTABLE => unavailable,
+    }
+}
+
+fn unavailable<const WIDTH: usize>(_: [&[u8]; WIDTH], _: bool, _: &mut UninitBytes) -> usize {
     0
 }
 
 /// Appends whole vectors of elements if the spare capacity is sufficient; returns the number of elements.
-#[cfg(target_arch = "x86_64")]
-#[expect(unsafe_code, reason = "calls functions for detected CPU features that fill the appended bytes")]
+#[expect(unsafe_code, reason = "the loops fill the appended bytes")]
 fn append_vectors(planes: &[&[u8]], rotated: bool, out: &mut Vec<u8>) -> usize {
-    let elements = planes.first().map_or(0, |plane| plane.len()) / avx2::ELEMENTS * avx2::ELEMENTS;
-    let spare = out.spare_capacity_mut().get_mut(..elements * planes.len());
-    let Some(spare) = spare.filter(|_| CpuFeatures::used() >= CpuFeatures::Avx2) else { return 0 };
-    // SAFETY: the processor has AVX2.
-    unsafe {
-        match (planes, rotated) {
-            ([low, high], false) => avx2::pairs::<false>([low, high], spare),
-            ([low, high], true) => avx2::pairs::<true>([low, high], spare),
-            ([a, b, c, d], false) => avx2::fours::<false>([a, b, c, d], spare),
-            ([a, b, c, d], true) => avx2::fours::<true>([a, b, c, d], spare),
-            _ => return 0,
-        }
-    }
+    let elements = planes.first().map_or(0, |plane| plane.len());
+    let Some(spare) = out.spare_capacity_mut().get_mut(..elements * planes.len()) else { return 0 };
+    let done = match *planes {
+        [low, high] => pairs([low, high], rotated, spare),
+        [a, b, c, d] => fours([a, b, c, d], rotated, spare),
+        _ => 0,
+    };
     // SAFETY: the spare capacity has these bytes, and all of them have been written.
-    unsafe { out.set_len(out.len() + elements * planes.len()) };
-    elements
-}
-
-#[cfg(target_arch = "x86_64")]
-mod avx2 {
-    //! One vector of 32 bytes per plane.
-
-    use std::arch::x86_64::*;
-
-    pub(super) use crate::kernel::avx2::VECTOR_BYTES as ELEMENTS;
-    use crate::kernel::avx2::{UninitBytes, load, store};
-
-    /// Elements of two bytes.
-    #[target_feature(enable = "avx2")]
-    pub(super) fn pairs<const ROTATED: bool>(planes: [&[u8]; 2], out: &mut UninitBytes) {
-        let [low, high] = planes.map(|plane| plane.as_chunks::<ELEMENTS>().0);
-        let vectors = out.as_chunks_mut::<ELEMENTS>().0.as_chunks_mut::<2>().0;
-        for (([first, last], low), high) in vectors.iter_mut().zip(low).zip(high) {
-            let (low, high) = (load(low), load(high));
-            let back = |elements| {
-                if !ROTATED {
-                    return elements;
-                }
-                _mm256_or_si256(_mm256_srli_epi16::<1>(elements), _mm256_slli_epi16::<15>(elements))
-            };
-            let (a, b) = (back(_mm256_unpacklo_epi8(low, high)), back(_mm256_unpackhi_epi8(low, high)));
-            store(first, _mm256_permute2x128_si256::<0x20>(a, b));
-            store(last, _mm256_permute2x128_si256::<0x31>(a, b));
-        }
-    }
-
-    /// Elements of four bytes.
-    #[target_feature(enable = "avx2")]
-    pub(super) fn fours<const ROTATED: bool>(planes: [&[u8]; 4], out: &mut UninitBytes) {
-        let [a, b, c, d] = planes.map(|plane| plane.as_chunks::<ELEMENTS>().0);
-        let vectors = out.as_chunks_mut::<ELEMENTS>().0.as_chunks_mut::<4>().0;
-        for ((((vectors, a), b), c), d) in vectors.iter_mut().zip(a).zip(b).zip(c).zip(d) {
-            let (a, b, c, d) = (load(a), load(b), load(c), load(d));
-            let back = |elements| {
-                if !ROTATED {
-                    return elements;
-                }
-                _mm256_or_si256(_mm256_srli_epi32::<1>(elements), _mm256_slli_epi32::<31>(elements))
-            };
-            let (low, low_more) = (_mm256_unpacklo_epi8(a, b), _mm256_unpackhi_epi8(a, b));
-            let (high, high_more) = (_mm256_unpacklo_epi8(c, d), _mm256_unpackhi_epi8(c, d));
-            // Elements 0-3 and 16-19, 4-7 and 20-23, and so on.
-            let p = back(_mm256_unpacklo_epi16(low, high));
-            let q = back(_mm256_unpackhi_epi16(low, high));
-            let r = back(_mm256_unpacklo_epi16(low_more, high_more));
-            let s = back(_mm256_unpackhi_epi16(low_more, high_more));
-            store(&mut vectors[0], _mm256_permute2x128_si256::<0x20>(p, q));
-            store(&mut vectors[1], _mm256_permute2x128_si256::<0x20>(r, s));
-            store(&mut vectors[2], _mm256_permute2x128_si256::<0x31>(p, q));
-            store(&mut vectors[3], _mm256_permute2x128_si256::<0x31>(r, s));
-        }
-    }
+    unsafe { out.set_len(out.len() + done.min(elements) * planes.len()) };
+    done
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::cpu_features::{CpuFeatures, with_each_subset};
 
     #[test]
     fn every_length_agrees_with_the_scalar_reference() {
+        with_each_subset(every_length_agrees);
+    }
+
+    fn every_length_agrees(features: CpuFeatures) {
         for (count, elements) in
             [1, 2, 4, 8, 3].into_iter().flat_map(|count| (0..100).map(move |elements| (count, elements)))
         {
@@ -138,7 +99,7 @@ mod tests {
                 assert_eq!(
                     (&own[..6], &own[6..]),
                     (&b"before"[..], scalar),
-                    "{count} planes of {elements}, rotated: {rotated}"
+                    "{count} planes of {elements}, rotated: {rotated}, {features}"
                 );
             }
         }

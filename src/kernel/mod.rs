@@ -1,9 +1,9 @@
 //! Kernels: pure loops on slices that never fail.
 //!
 //! The loops never allocate: the entropy coders make their tables and buffers beforehand. Tests compare each loop with
-//! a readable scalar reference. The kernel names no other module of the crate.
+//! a readable scalar reference. The kernel names no other module of the crate. [`dispatch`] chooses among the loops for
+//! the CPU features of the processor.
 
-#[cfg(target_arch = "x86_64")]
 mod avx2;
 pub mod bits;
 pub mod compare;
@@ -11,6 +11,7 @@ pub mod counts;
 pub mod cpu_features;
 pub mod deinterleave;
 pub mod delta;
+mod dispatch;
 pub mod elements;
 pub mod entropy;
 pub mod interleave;
@@ -20,5 +21,4 @@ pub mod prefix;
 pub mod rans;
 pub mod repeats;
 pub mod sieve;
-mod vector;
 pub mod windows;

@@ -4,7 +4,12 @@
 //! and odd bytes, or interleaving two planes. Elements of 4 bytes need two steps: their even bytes are the 2-byte
 //! elements of planes 0 and 2. Elements of 8 bytes need three. Blocks keep the intermediate bytes in the L1 cache.
 
-use super::vector::vectorised;
+use std::mem::MaybeUninit;
+
+use super::dispatch::dispatch;
+
+/// Bytes that may be uninitialised.
+pub(super) type UninitBytes = [MaybeUninit<u8>];
 
 /// Elements rearranged at a time.
 const BLOCK_ELEMENTS: usize = 512;
@@ -132,23 +137,35 @@ pub fn interleave_rotated(planes: &[&[u8]], rotated: bool, out: &mut [u8]) {
     }
 }
 
-vectorised! {
-    fn deinterleave_rotated_pairs(raw: &[u8], low: &mut [u8], high: &mut [u8]) = deinterleave_rotated_pairs_loop
+dispatch! {
+    fn deinterleave_rotated_pairs(raw: &[u8], low: &mut [u8], high: &mut [u8]) {
+        AVX512 | AVX2 | PORTABLE => deinterleave_rotated_pairs_loop,
+    }
 }
-vectorised! {
-    fn deinterleave_rotated_fours(raw: &[[u8; 4]], planes: [&mut [u8]; 4]) = deinterleave_rotated_fours_loop
+dispatch! {
+    fn deinterleave_rotated_fours(raw: &[[u8; 4]], planes: [&mut [u8]; 4]) {
+        AVX512 | AVX2 | PORTABLE => deinterleave_rotated_fours_loop,
+    }
 }
-vectorised! {
-    fn deinterleave_rotated_eights(raw: &[[u8; 8]], planes: [&mut [u8]; 8]) = deinterleave_rotated_eights_loop
+dispatch! {
+    fn deinterleave_rotated_eights(raw: &[[u8; 8]], planes: [&mut [u8]; 8]) {
+        AVX512 | AVX2 | PORTABLE => deinterleave_rotated_eights_loop,
+    }
 }
-vectorised! {
-    fn interleave_rotated_pairs(low: &[u8], high: &[u8], out: &mut [u8]) = interleave_rotated_pairs_loop
+dispatch! {
+    fn interleave_rotated_pairs(low: &[u8], high: &[u8], out: &mut [u8]) {
+        AVX512 | AVX2 | PORTABLE => interleave_rotated_pairs_loop,
+    }
 }
-vectorised! {
-    fn interleave_rotated_fours(planes: [&[u8]; 4], out: &mut [u8]) = interleave_rotated_fours_loop
+dispatch! {
+    fn interleave_rotated_fours(planes: [&[u8]; 4], out: &mut [u8]) {
+        AVX512 | AVX2 | PORTABLE => interleave_rotated_fours_loop,
+    }
 }
-vectorised! {
-    fn interleave_rotated_eights(planes: [&[u8]; 8], out: &mut [u8]) = interleave_rotated_eights_loop
+dispatch! {
+    fn interleave_rotated_eights(planes: [&[u8]; 8], out: &mut [u8]) {
+        AVX512 | AVX2 | PORTABLE => interleave_rotated_eights_loop,
+    }
 }
 
 #[inline(always)]
@@ -268,6 +285,7 @@ fn interleave_eights([p0, p1, p2, p3, p4, p5, p6, p7]: [&[u8]; 8], elements: &mu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::cpu_features::with_each_subset;
 
     fn deinterleave_scalar(raw: &[u8], width: usize) -> Vec<u8> {
         let elements = raw.len() / width;
@@ -276,23 +294,25 @@ mod tests {
 
     #[test]
     fn every_length_agrees_with_the_scalar_reference_and_round_trips() {
-        let raw: Vec<u8> = (0..40_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-        for width in [1, 2, 4, 8] {
-            let lanes = [8, 16, 32, 64, 512, 1024, 4096].into_iter();
-            let elements = lanes.flat_map(|lane| [lane - 1, lane, lane + 1]).chain(0..8);
-            for elements in elements.filter(|elements| elements * width <= raw.len() - 8) {
-                for tail in [0, width - 1] {
-                    let raw = &raw[..elements * width + tail];
-                    let mut planes = vec![0; elements * width];
-                    deinterleave(raw, width, &mut planes);
-                    assert_eq!(planes, deinterleave_scalar(raw, width), "width {width}, {elements} elements");
-                    let views: Vec<&[u8]> = (0..width).map(|g| &planes[g * elements..(g + 1) * elements]).collect();
-                    let mut interleaved = vec![0; elements * width];
-                    interleave(&views, &mut interleaved);
-                    assert_eq!(interleaved, &raw[..elements * width], "width {width}, {elements} elements");
+        with_each_subset(|_| {
+            let raw: Vec<u8> = (0..40_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+            for width in [1, 2, 4, 8] {
+                let lanes = [8, 16, 32, 64, 512, 1024, 4096].into_iter();
+                let elements = lanes.flat_map(|lane| [lane - 1, lane, lane + 1]).chain(0..8);
+                for elements in elements.filter(|elements| elements * width <= raw.len() - 8) {
+                    for tail in [0, width - 1] {
+                        let raw = &raw[..elements * width + tail];
+                        let mut planes = vec![0; elements * width];
+                        deinterleave(raw, width, &mut planes);
+                        assert_eq!(planes, deinterleave_scalar(raw, width), "width {width}, {elements} elements");
+                        let views: Vec<&[u8]> = (0..width).map(|g| &planes[g * elements..(g + 1) * elements]).collect();
+                        let mut interleaved = vec![0; elements * width];
+                        interleave(&views, &mut interleaved);
+                        assert_eq!(interleaved, &raw[..elements * width], "width {width}, {elements} elements");
+                    }
                 }
             }
-        }
+        });
     }
 
     /// Every element rotated left by 1 bit.
@@ -307,34 +327,21 @@ mod tests {
 
     #[test]
     fn rotated_elements_agree_with_the_scalar_reference_and_round_trip() {
-        let raw: Vec<u8> = (0..20_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-        for width in [1, 2, 4, 8] {
-            for elements in [0, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 511, 512, 513, 1023, 1024, 1025] {
-                let raw = &raw[..elements * width + width - 1];
-                let (mut planes, mut interleaved) = (vec![0; elements * width], vec![0; elements * width]);
-                deinterleave_rotated(raw, width, width > 1, &mut planes);
-                let scalar = if width > 1 { rotated_scalar(raw, width) } else { raw[..elements].to_vec() };
-                assert_eq!(planes, deinterleave_scalar(&scalar, width), "width {width}, {elements} elements");
-                let views: Vec<&[u8]> = (0..width).map(|g| &planes[g * elements..(g + 1) * elements]).collect();
-                interleave_rotated(&views, width > 1, &mut interleaved);
-                assert_eq!(interleaved, &raw[..elements * width], "width {width}, {elements} elements");
+        with_each_subset(|_| {
+            let raw: Vec<u8> = (0..20_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+            for width in [1, 2, 4, 8] {
+                for elements in [0, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 511, 512, 513, 1023, 1024, 1025] {
+                    let raw = &raw[..elements * width + width - 1];
+                    let (mut planes, mut interleaved) = (vec![0; elements * width], vec![0; elements * width]);
+                    deinterleave_rotated(raw, width, width > 1, &mut planes);
+                    let scalar = if width > 1 { rotated_scalar(raw, width) } else { raw[..elements].to_vec() };
+                    assert_eq!(planes, deinterleave_scalar(&scalar, width), "width {width}, {elements} elements");
+                    let views: Vec<&[u8]> = (0..width).map(|g| &planes[g * elements..(g + 1) * elements]).collect();
+                    interleave_rotated(&views, width > 1, &mut interleaved);
+                    assert_eq!(interleaved, &raw[..elements * width], "width {width}, {elements} elements");
+                }
             }
-        }
-    }
-
-    #[test]
-    fn loops_without_vectors_agree_with_the_scalar_reference() {
-        let raw: Vec<u8> = (0..4096u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-        let (mut low, mut high, mut interleaved) = (vec![0; 2048], vec![0; 2048], vec![0; 4096]);
-        deinterleave_rotated_pairs_loop(&raw, &mut low, &mut high);
-        assert_eq!([low.clone(), high.clone()].concat(), deinterleave_scalar(&rotated_scalar(&raw, 2), 2));
-        interleave_rotated_pairs_loop(&low, &high, &mut interleaved);
-        assert_eq!(interleaved, raw);
-        let mut planes = vec![0; 2048];
-        deinterleave_rotated_fours_loop(raw[..2048].as_chunks().0, planes_mut(&mut planes, 512));
-        assert_eq!(planes, deinterleave_scalar(&rotated_scalar(&raw[..2048], 4), 4));
-        deinterleave_rotated_eights_loop(raw[..2048].as_chunks().0, planes_mut(&mut planes, 256));
-        assert_eq!(planes, deinterleave_scalar(&rotated_scalar(&raw[..2048], 8), 8));
+        });
     }
 
     #[test]

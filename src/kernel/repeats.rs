@@ -2,8 +2,9 @@
 //!
 //! *Near*: every element of a short sample is looked up among those before it, by its first four bytes.
 //! *Far*: windows at every multiple of 1 KiB are put into a table. In each segment of 64 KiB, the windows of 1024
-//! adjacent bytes are looked up before those of the segment are put there, one for each element. Windows of zeros are
-//! ignored.
+//! adjacent bytes are looked up before those of the segment are put there, one for each element ([`super::windows`]).
+
+use super::windows::{WindowSampling, share_seen};
 
 /// Bytes compared of an element: the shortest match of zstd.
 const NEAR_BYTES: usize = 4;
@@ -12,14 +13,8 @@ pub const NEAR_SAMPLE_MAX: usize = 1 << 15;
 const NEAR_SLOTS: usize = 2048;
 /// Bytes of a far window: short enough for phrases of tokens, long enough that those of weights do not recur.
 const WINDOW_BYTES: usize = 8;
-/// Bytes from one window in the table to the next, and adjacent offsets that are looked up.
-const STEP: usize = 1 << 10;
-/// Bytes of a segment.
-const SEGMENT_BYTES: usize = 64 << 10;
 const FAR_SLOTS: usize = 4096;
-/// Bits of a slot that hold the number of a window; the bits above hold a part of its hash, never 0.
-const NUMBER_BITS: u32 = 18;
-/// Odd factor of the hashes.
+/// Odd factor of the hash of near positions.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Windows seen so far.
@@ -55,38 +50,18 @@ pub fn share_near(sample: &[u8], step: usize, table: &mut RepeatTable) -> f64 {
 /// Share of the segments in which a window came before, at a distance of whole elements of `width` bytes, 0 to 1; 0
 /// without segments.
 pub fn share_far(raw: &[u8], width: usize, table: &mut RepeatTable) -> f64 {
-    let slots = &mut *table.far;
-    slots.fill(0);
-    let (mut looked_up, mut seen) = (0u32, 0u32);
-    for (number, start) in (0..raw.len()).step_by(SEGMENT_BYTES).enumerate() {
+    let sampling = WindowSampling {
+        window_bytes: WINDOW_BYTES,
+        step: 1 << 10,
+        segment_bytes: 64 << 10,
+        stride: width.max(1),
+        number_bits: 18,
         // The offset differs between segments, in case the data is periodic.
-        let from = start + (SEGMENT_BYTES / STEP - 2 - number * 37 % (SEGMENT_BYTES / STEP / 2)) * STEP;
-        if from + STEP + WINDOW_BYTES <= raw.len() {
-            looked_up += 1;
-            seen += u32::from((from..from + STEP).step_by(width.max(1)).any(|at| {
-                let found = slot_of(raw, at).map(|(slot, tag)| (slots[slot], tag));
-                found.is_some_and(|(slot, tag)| {
-                    let before = (slot & ((1 << NUMBER_BITS) - 1)) as usize * STEP;
-                    slot >> NUMBER_BITS == tag
-                        && raw.get(before..before + WINDOW_BYTES) == raw.get(at..at + WINDOW_BYTES)
-                })
-            }));
-        }
-        for at in (start..raw.len().min(start + SEGMENT_BYTES)).step_by(STEP) {
-            if let Some((slot, tag)) = slot_of(raw, at) {
-                slots[slot] = tag << NUMBER_BITS | (at / STEP) as u32 & ((1 << NUMBER_BITS) - 1);
-            }
-        }
-    }
-    f64::from(seen) / f64::from(looked_up.max(1))
-}
-
-/// Slot and tag of the window at `at`; `None` if it is incomplete or zero.
-#[inline(always)]
-fn slot_of(raw: &[u8], at: usize) -> Option<(usize, u32)> {
-    let sum = u64::from_le_bytes(*raw.get(at..)?.first_chunk::<WINDOW_BYTES>()?);
-    let hash = sum.wrapping_mul(FACTOR);
-    (sum != 0).then_some(((hash >> 51) as usize % FAR_SLOTS, (hash >> 37) as u32 & ((1 << (32 - NUMBER_BITS)) - 1) | 1))
+        looked_up: |number| 62 - number * 37 % 32,
+    };
+    let sum_of = |at: usize| Some(u64::from_le_bytes(*raw.get(at..)?.first_chunk()?));
+    let is_equal = |at: usize, before: usize| raw.get(before..before + WINDOW_BYTES) == raw.get(at..at + WINDOW_BYTES);
+    share_seen(sampling, raw.len(), &mut table.far, sum_of, is_equal)
 }
 
 #[cfg(test)]

@@ -1,26 +1,93 @@
-//! Windows: whether the XOR of two inputs repeats itself, at any distance.
+//! Windows: whether bytes repeat themselves, at any distance.
 //!
-//! 1. The windows at every multiple of 128 bytes are put into a table by the hash of their first 32 bytes.
-//! 2. In each segment of 8 KiB, the windows at 128 adjacent offsets are looked up before its own are put there. If
-//!    these bytes came before, at any distance, one of the 128 windows is in the table.
-//! 3. Windows whose first 32 bytes are zeros are ignored.
+//! 1. The windows at every multiple of a step are put into a table, by a hash of their first bytes.
+//! 2. In each segment, the windows at a step of adjacent offsets are looked up before those of the segment are put
+//!    there. If these bytes came before, at any distance, one of the windows is in the table.
+//! 3. Windows that begin with zeros are ignored.
+//!
+//! [`share_seen_before`] does so with the XOR of two inputs, [`super::repeats::share_far`] with the elements of one.
 
-/// Bytes of a window.
+/// Odd factor of the hash.
+const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+/// Position of a slot's number in a hash. The bits below it are the tag.
+const SLOT_AT: u32 = 51;
+
+/// Which windows are put into the table, and which are looked up.
+#[derive(Clone, Copy)]
+pub(super) struct WindowSampling {
+    /// Bytes of a window.
+    pub(super) window_bytes: usize,
+    /// Bytes from one window in the table to the next, and adjacent offsets that are looked up.
+    pub(super) step: usize,
+    /// Bytes of a segment, in which a step is looked up.
+    pub(super) segment_bytes: usize,
+    /// Bytes from one window that is looked up to the next.
+    pub(super) stride: usize,
+    /// Bits of a slot that hold the number of a window; the bits above hold a part of its hash, never 0. Empty slots
+    /// are 0.
+    pub(super) number_bits: u32,
+    /// Steps from the start of a segment, by its number, to the windows that are looked up.
+    pub(super) looked_up: fn(usize) -> usize,
+}
+
+/// Share of the segments of `len` bytes in which a window came before, 0 to 1; 0 without segments.
+///
+/// `sum_of` gives a sum of the first bytes of the window at an offset, 0 if they are zeros; `None` if it is incomplete.
+/// `is_equal` compares the windows at two offsets. The table is cleared first.
+#[inline(always)]
+pub(super) fn share_seen<const SLOTS: usize>(
+    sampling: WindowSampling,
+    len: usize,
+    slots: &mut [u32; SLOTS],
+    sum_of: impl Fn(usize) -> Option<u64>,
+    is_equal: impl Fn(usize, usize) -> bool,
+) -> f64 {
+    let WindowSampling { window_bytes, step, segment_bytes, stride, number_bits, looked_up } = sampling;
+    let number_mask = (1u32 << number_bits) - 1;
+    let tag_bits = u32::BITS - number_bits;
+    let slot_of = |at: usize| {
+        let hash = sum_of(at).filter(|sum| *sum != 0)?.wrapping_mul(FACTOR);
+        let tag = (hash >> (SLOT_AT - tag_bits)) as u32 & ((1 << tag_bits) - 1) | 1;
+        Some(((hash >> SLOT_AT) as usize % SLOTS, tag))
+    };
+    slots.fill(0);
+    let (mut looked_up_in, mut seen) = (0u32, 0u32);
+    for (number, start) in (0..len).step_by(segment_bytes).enumerate() {
+        let from = start + looked_up(number) * step;
+        if from + step + window_bytes <= len {
+            looked_up_in += 1;
+            seen += u32::from((from..from + step).step_by(stride).any(|at| {
+                let found = slot_of(at).map(|(slot, tag)| (slots[slot], tag));
+                let found = found.filter(|(found, tag)| found >> number_bits == *tag);
+                found.is_some_and(|(found, _)| is_equal(at, (found & number_mask) as usize * step))
+            }));
+        }
+        for at in (start..len.min(start + segment_bytes)).step_by(step) {
+            if let Some((slot, tag)) = slot_of(at) {
+                slots[slot] = tag << number_bits | (at / step) as u32 & number_mask;
+            }
+        }
+    }
+    f64::from(seen) / f64::from(looked_up_in.max(1))
+}
+
+/// Bytes of a window of [`share_seen_before`].
 const WINDOW_BYTES: usize = 64;
 /// Bytes of a window that are hashed.
 const HASHED_BYTES: usize = 32;
-/// Bytes from one window in the table to the next, and adjacent offsets that are looked up.
-const STEP: usize = 128;
-/// Bytes of a segment, in which [`STEP`] adjacent windows are looked up.
-const SEGMENT_BYTES: usize = 8 << 10;
-/// Steps of a segment.
-const STEPS: usize = SEGMENT_BYTES / STEP;
 /// Slots of a table.
 const SLOTS: usize = 8192;
-/// Odd factor of the hash.
-const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+const SAMPLING: WindowSampling = WindowSampling {
+    window_bytes: WINDOW_BYTES,
+    step: 128,
+    segment_bytes: 8 << 10,
+    stride: 1,
+    number_bits: u16::BITS,
+    // The offset differs between segments, in case the data is periodic.
+    looked_up: |number| number * 37 % 63,
+};
 
-/// Windows seen before, by hash. A slot holds 16 bits of the hash (never 0) above 16 bits of the step number, or 0.
+/// Windows of [`share_seen_before`] so far.
 pub struct WindowTable(Box<[u32; SLOTS]>);
 
 impl Default for WindowTable {
@@ -33,51 +100,21 @@ impl Default for WindowTable {
 ///
 /// If `base` is shorter, zeros follow it, but windows across its end are ignored. `table` is cleared first.
 pub fn share_seen_before(raw: &[u8], base: &[u8], table: &mut WindowTable) -> f64 {
-    let slots = &mut *table.0;
-    slots.fill(0);
-    let (mut looked_up, mut seen) = (0u32, 0u32);
-    let len = raw.len();
-    for (number, start) in (0..len).step_by(SEGMENT_BYTES).enumerate() {
-        // The offset differs between segments, in case the data is periodic.
-        let from = start + number * 37 % (STEPS - 1) * STEP;
-        if from + STEP + WINDOW_BYTES <= len {
-            looked_up += 1;
-            seen += u32::from((from..from + STEP).any(|at| {
-                let slot = slot_of([raw, base], at);
-                let found = slot.map(|(slot, tag)| (slots[slot], tag)).filter(|(found, tag)| found >> 16 == *tag);
-                found.is_some_and(|(found, _)| is_equal([raw, base], at, found as u16))
-            }));
-        }
-        for at in (start..len.min(start + SEGMENT_BYTES)).step_by(STEP) {
-            if let Some((slot, tag)) = slot_of([raw, base], at) {
-                slots[slot] = tag << 16 | (at / STEP) as u16 as u32;
-            }
-        }
-    }
-    f64::from(seen) / f64::from(looked_up.max(1))
-}
-
-/// Slot and tag (16 bits of the hash) of the window at `at`. `None` if it is incomplete or starts with zeros.
-#[inline(always)]
-fn slot_of([raw, base]: [&[u8]; 2], at: usize) -> Option<(usize, u32)> {
-    let raw = raw.get(at..)?.first_chunk::<HASHED_BYTES>()?;
-    let base = base.get(at..).map_or(Some(&[0; HASHED_BYTES]), |base| base.first_chunk())?;
-    let lanes = raw.as_chunks().0.iter().zip(base.as_chunks().0);
-    let sum = lanes.fold(0u64, |sum, (raw, base)| {
-        sum.rotate_left(23).wrapping_add(u64::from_le_bytes(*raw) ^ u64::from_le_bytes(*base))
-    });
-    let hash = sum.wrapping_mul(FACTOR);
-    (sum != 0).then_some(((hash >> 51) as usize % SLOTS, (hash >> 35) as u16 as u32 | 1))
-}
-
-/// Whether the window at `at` equals the one of this step.
-fn is_equal([raw, base]: [&[u8]; 2], at: usize, step: u16) -> bool {
+    let sum_of = |at: usize| {
+        let raw = raw.get(at..)?.first_chunk::<HASHED_BYTES>()?;
+        let base = base.get(at..).map_or(Some(&[0; HASHED_BYTES]), |base| base.first_chunk())?;
+        let lanes = raw.as_chunks().0.iter().zip(base.as_chunks().0);
+        Some(lanes.fold(0u64, |sum, (raw, base)| {
+            sum.rotate_left(23).wrapping_add(u64::from_le_bytes(*raw) ^ u64::from_le_bytes(*base))
+        }))
+    };
     let window = |at: usize| {
         let base = base.get(at..).map_or(Some(&[0; WINDOW_BYTES]), |base| base.first_chunk());
         let both = raw.get(at..at + WINDOW_BYTES).zip(base);
         both.map(|(raw, base)| raw.iter().zip(base).map(|(raw, base)| raw ^ base))
     };
-    window(at).zip(window(step as usize * STEP)).is_some_and(|(one, other)| one.eq(other))
+    let is_equal = |at, before| window(at).zip(window(before)).is_some_and(|(one, other)| one.eq(other));
+    share_seen(SAMPLING, raw.len(), &mut table.0, sum_of, is_equal)
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-#[cfg(target_arch = "x86_64")]
 use crate::kernel::cpu_features::CpuFeatures;
 
 /// Properties of a machine that speeds depend on.
@@ -30,7 +29,7 @@ impl Machine {
         Machine {
             processor: field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".into()),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
-            cpu_features: cpu_features(),
+            cpu_features: CpuFeatures::used().labels().map(str::to_string).collect(),
             memory_bytes: pages("MemTotal").unwrap_or(0) << 10,
             system: parts.map(|part| part.to_string_lossy().into_owned()).join(" "),
         }
@@ -42,22 +41,6 @@ fn field(file: &str, name: &str) -> Option<String> {
     let text = std::fs::read_to_string(file).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     Some(line.trim_start().strip_prefix(':')?.trim().to_string())
-}
-
-#[cfg(target_arch = "x86_64")]
-fn cpu_features() -> Vec<String> {
-    let used = CpuFeatures::used();
-    let known = [
-        ("AVX2", used >= CpuFeatures::Avx2),
-        ("AVX-512", used >= CpuFeatures::Avx512),
-        ("GFNI", used >= CpuFeatures::Avx512 && std::is_x86_feature_detected!("gfni")),
-    ];
-    known.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name.to_string()).collect()
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn cpu_features() -> Vec<String> {
-    Vec::new()
 }
 
 #[cfg(test)]

@@ -5,12 +5,13 @@
 //! 2. Adjacent codes are merged three times: the second one is shifted by the length of the first. Then the codes of
 //!    eight symbols are one number, if they have at most 56 bits, as nearly all have.
 //! 3. The numbers are collected in a register, and eight bytes are stored each time, whole or not.
-#![expect(unsafe_code, reason = "loads and stores vectors, and calls functions for detected CPU features")]
+#![cfg(target_arch = "x86_64")]
+#![expect(unsafe_code, reason = "loads and stores vectors")]
 
 use std::arch::x86_64::*;
 
-use super::SYMBOLS;
-use crate::kernel::cpu_features::CpuFeatures;
+use super::encoder::{encode_portable, encode_streams};
+use super::{PrefixCode, SYMBOLS};
 
 /// All symbols of a code must differ modulo this.
 const ALPHABET: usize = 64;
@@ -28,20 +29,17 @@ const PUT_MAX: i64 = 56;
 const LENGTH_AT: i32 = 12;
 
 /// The codes of an alphabet: their low bytes, and their high bits below their lengths.
-pub(super) struct CodeVectors {
+struct CodeVectors {
     low: [[u8; 16]; ALPHABET / 16],
     high: [[u8; 16]; ALPHABET / 16],
 }
 
 /// Code (first bit lowest) and length for each symbol. Symbols without a code have length zero.
-pub(super) type SymbolCodes = [(u16, u8); SYMBOLS];
+type SymbolCodes = [(u16, u8); SYMBOLS];
 
 impl CodeVectors {
-    /// `None` without AVX2, or if two symbols with a code are equal modulo [`ALPHABET`].
-    pub(super) fn of(symbol_codes: &SymbolCodes) -> Option<CodeVectors> {
-        if CpuFeatures::used() < CpuFeatures::Avx2 {
-            return None;
-        }
+    /// `None` if two symbols with a code are equal modulo [`ALPHABET`].
+    fn of(symbol_codes: &SymbolCodes) -> Option<CodeVectors> {
         let mut codes = CodeVectors { low: [[0; 16]; ALPHABET / 16], high: [[0; 16]; ALPHABET / 16] };
         for (symbol, (code, length)) in symbol_codes.iter().enumerate().filter(|(_, (_, length))| *length > 0) {
             let (row, column) = (symbol % ALPHABET / 16, symbol % 16);
@@ -52,11 +50,20 @@ impl CodeVectors {
         }
         Some(codes)
     }
+}
 
-    /// Appends the stream of `symbols` to `out`.
-    pub(super) fn encode(&self, symbols: &[u8], symbol_codes: &SymbolCodes, out: &mut Vec<u8>) {
-        // SAFETY: `of` made this, so the processor has the features.
-        unsafe { encode_stream(symbols, self, symbol_codes, out) }
+/// Encodes like [`encode_portable`], and with it if two symbols with a code are equal modulo [`ALPHABET`].
+#[target_feature(enable = "avx2,bmi2")]
+pub(super) fn encode(symbols: &[u8], code: &PrefixCode, out: &mut Vec<u8>) {
+    let mut symbol_codes = [(0, 0); SYMBOLS];
+    for (symbol, code_bits, length) in code.codes() {
+        symbol_codes[usize::from(symbol)] = (code_bits as u16, length as u8);
+    }
+    match CodeVectors::of(&symbol_codes) {
+        Some(vectors) => {
+            encode_streams(symbols, out, |symbols, out| encode_stream(symbols, &vectors, &symbol_codes, out));
+        }
+        None => encode_portable(symbols, code, out),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The decoder: each look-up gives several symbols, and several streams are decoded side by side.
 
 use super::{LENGTH_MAX, LENGTHS_BYTES, PrefixCode, STREAMS, SYMBOLS, segment_len};
-use crate::kernel::vector::up_to_avx2;
+use crate::kernel::dispatch::dispatch;
 
 /// Entries of a table.
 const ENTRIES: usize = 1 << LENGTH_MAX;
@@ -68,8 +68,10 @@ static REVERSED: [u16; ENTRIES] = {
     reversed
 };
 
-up_to_avx2! {
-    fn lookup_table(codes: &[(u8, u32)], lengths: &[u8; SYMBOLS]) -> LookupTable = LookupTable::new
+dispatch! {
+    fn lookup_table(codes: &[(u8, u32)], lengths: &[u8; SYMBOLS]) -> LookupTable {
+        AVX2 | PORTABLE => LookupTable::new,
+    }
 }
 
 impl LookupTable {
@@ -150,9 +152,11 @@ impl StreamCursor {
     }
 }
 
-up_to_avx2! {
+dispatch! {
     fn decode_streams(streams: &[u8], table: &LookupTable, lengths: &[u8; SYMBOLS],
-        cursors: &mut [StreamCursor; STREAMS], out: &mut [u8]) = decode_streams_loop
+        cursors: &mut [StreamCursor; STREAMS], out: &mut [u8]) {
+        AVX2 | PORTABLE => decode_streams_loop,
+    }
 }
 
 #[inline(always)]

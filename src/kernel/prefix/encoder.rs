@@ -1,7 +1,7 @@
 //! The encoder: collects the codes of entry symbols, or of pairs, in a register. See [`super::avx2_encoder`] for AVX2.
 
 use super::{LENGTHS_BYTES, PrefixCode, STREAMS, SYMBOLS, segment_len};
-use crate::kernel::vector::up_to_avx2;
+use crate::kernel::dispatch::dispatch;
 
 /// A table of pairs is possible if all symbols of the code differ modulo this.
 const PAIR_SYMBOLS: usize = 64;
@@ -19,20 +19,13 @@ const BUFFER_BYTES: usize = 1024;
 /// Mask of the length in an entry. The code is in the highest bits.
 const LENGTH_MASK: u64 = 0xff;
 
-/// Appends the encoding of `symbols` to `out`. Every symbol must have a code: otherwise the encoding decodes to other
-/// symbols.
-pub fn encode(symbols: &[u8], code: &PrefixCode, out: &mut Vec<u8>) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        let mut entries = [(0, 0); SYMBOLS];
-        for (symbol, code_bits, length) in code.codes() {
-            entries[usize::from(symbol)] = (code_bits as u16, length as u8);
-        }
-        if let Some(vectors) = super::avx2_encoder::CodeVectors::of(&entries) {
-            return encode_streams(symbols, out, |symbols, out| vectors.encode(symbols, &entries, out));
-        }
+dispatch! {
+    /// Appends the encoding of `symbols` to `out`. Every symbol must have a code: otherwise the encoding decodes to
+    /// other symbols.
+    pub fn encode(symbols: &[u8], code: &PrefixCode, out: &mut Vec<u8>) {
+        AVX2 => super::avx2_encoder::encode,
+        PORTABLE => encode_portable,
     }
-    encode_portable(symbols, code, out);
 }
 
 /// [`encode`] for any processor.
@@ -48,7 +41,7 @@ pub(super) fn encode_portable(symbols: &[u8], code: &PrefixCode, out: &mut Vec<u
 }
 
 /// Appends the lengths of the streams, then the streams that `encode` appends for each segment.
-fn encode_streams(symbols: &[u8], out: &mut Vec<u8>, encode: impl Fn(&[u8], &mut Vec<u8>)) {
+pub(super) fn encode_streams(symbols: &[u8], out: &mut Vec<u8>, encode: impl Fn(&[u8], &mut Vec<u8>)) {
     let start = out.len();
     out.resize(start + LENGTHS_BYTES, 0);
     let mut segments = symbols.chunks(segment_len(symbols.len()).max(1));
@@ -114,9 +107,10 @@ fn merged(first: u64, then: u64) -> u64 {
     ((first & !LENGTH_MASK) >> (then & 63)) + (first & LENGTH_MASK) + then
 }
 
-up_to_avx2! {
-    fn encode_stream(symbols: &[u8], entries: &[u64; SYMBOLS], pairs: Option<&[u64; PAIRS]>, out: &mut Vec<u8>)
-        = encode_stream_loop
+dispatch! {
+    fn encode_stream(symbols: &[u8], entries: &[u64; SYMBOLS], pairs: Option<&[u64; PAIRS]>, out: &mut Vec<u8>) {
+        AVX2 | PORTABLE => encode_stream_loop,
+    }
 }
 
 #[inline(always)]

@@ -5,7 +5,7 @@
 //! spreads them in three steps.
 
 use super::LOW_BITS_MAX;
-use crate::kernel::vector::vectorised;
+use crate::kernel::dispatch::dispatch;
 
 /// Symbols whose bits are packed at a time.
 const GROUP: usize = 8;
@@ -48,14 +48,46 @@ pub fn join_low_bits(symbols: &mut [u8], bits: u32, lows: &[u8]) {
     }
 }
 
-vectorised! { fn pack_1(symbols: &[u8], lows: &mut [u8]) = pack::<1> }
-vectorised! { fn pack_2(symbols: &[u8], lows: &mut [u8]) = pack::<2> }
-vectorised! { fn pack_3(symbols: &[u8], lows: &mut [u8]) = pack::<3> }
-vectorised! { fn pack_4(symbols: &[u8], lows: &mut [u8]) = pack::<4> }
-vectorised! { fn spread_1(symbols: &mut [u8], lows: &[u8]) = spread::<1> }
-vectorised! { fn spread_2(symbols: &mut [u8], lows: &[u8]) = spread::<2> }
-vectorised! { fn spread_3(symbols: &mut [u8], lows: &[u8]) = spread::<3> }
-vectorised! { fn spread_4(symbols: &mut [u8], lows: &[u8]) = spread::<4> }
+dispatch! {
+    fn pack_1(symbols: &[u8], lows: &mut [u8]) {
+        AVX512 | AVX2 | PORTABLE => pack::<1>,
+    }
+}
+dispatch! {
+    fn pack_2(symbols: &[u8], lows: &mut [u8]) {
+        AVX512 | AVX2 | PORTABLE => pack::<2>,
+    }
+}
+dispatch! {
+    fn pack_3(symbols: &[u8], lows: &mut [u8]) {
+        AVX512 | AVX2 | PORTABLE => pack::<3>,
+    }
+}
+dispatch! {
+    fn pack_4(symbols: &[u8], lows: &mut [u8]) {
+        AVX512 | AVX2 | PORTABLE => pack::<4>,
+    }
+}
+dispatch! {
+    fn spread_1(symbols: &mut [u8], lows: &[u8]) {
+        AVX512 | AVX2 | PORTABLE => spread::<1>,
+    }
+}
+dispatch! {
+    fn spread_2(symbols: &mut [u8], lows: &[u8]) {
+        AVX512 | AVX2 | PORTABLE => spread::<2>,
+    }
+}
+dispatch! {
+    fn spread_3(symbols: &mut [u8], lows: &[u8]) {
+        AVX512 | AVX2 | PORTABLE => spread::<3>,
+    }
+}
+dispatch! {
+    fn spread_4(symbols: &mut [u8], lows: &[u8]) {
+        AVX512 | AVX2 | PORTABLE => spread::<4>,
+    }
+}
 
 /// A mask with the lowest `bits` of every `stride` bits.
 const fn mask(bits: usize, stride: usize) -> u64 {

@@ -22,7 +22,6 @@
 //! D. Hirschberg, *A fast algorithm for optimal length-limited Huffman codes* (1990); F. Giesen, *Entropy decoding in
 //! Oodle Data: Huffman decoding on the Jaguar* (2016), for streams side by side.
 
-#[cfg(target_arch = "x86_64")]
 mod avx2_encoder;
 mod decoder;
 mod encoder;

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::kernel::counts::count;
+use crate::kernel::cpu_features::with_each_subset;
 
 /// Hash of the first encoding of the text below.
 const ENCODING_HASH: u32 = 3_041_644_646;
@@ -82,18 +83,27 @@ fn decode_scalar(payload: &[u8], code: &PrefixCode, len: usize) -> Option<Vec<u8
     Some(symbols)
 }
 
+/// Decodes with every loop to the same symbols.
 fn decoded(payload: &[u8], code: &PrefixCode, len: usize) -> Option<Vec<u8>> {
-    let mut out = vec![0xaa; len];
-    decode(payload, code, &mut out).then_some(out)
+    let mut all = Vec::new();
+    with_each_subset(|features| {
+        let mut out = vec![0xaa; len];
+        all.push(decode(payload, code, &mut out).then_some(out));
+        assert!(all.first() == all.last(), "{features}");
+    });
+    all.swap_remove(0)
 }
 
+/// Encodes with every loop to the same bytes, and decodes them.
 fn round_trip(symbols: &[u8], code: &PrefixCode) -> Vec<u8> {
-    let mut payload = vec![7];
-    encode(symbols, code, &mut payload);
     let mut portable = vec![7];
     super::encoder::encode_portable(symbols, code, &mut portable);
-    assert!(payload == portable, "{} symbols", symbols.len());
-    let payload = payload.split_off(1);
+    with_each_subset(|features| {
+        let mut payload = vec![7];
+        encode(symbols, code, &mut payload);
+        assert!(payload == portable, "{} symbols, {features}", symbols.len());
+    });
+    let payload = portable.split_off(1);
     assert!(decoded(&payload, code, symbols.len()).as_deref() == Some(symbols), "{} symbols", symbols.len());
     payload
 }
@@ -264,25 +274,27 @@ fn encodings_do_not_change() {
 
 #[test]
 fn low_bits_round_trip_for_every_length() {
-    for len in (0..=70).chain([511, 512, 513]) {
-        let symbols = drawn(len, 256, 0, 0, len as u64);
-        for bits in 0..=LOW_BITS_MAX {
-            let (mut highs, mut lows) = (vec![0; len], vec![0; low_bits_len(len, bits)]);
-            split_low_bits(&symbols, bits, &mut highs, &mut lows);
-            assert!(highs.iter().zip(&symbols).all(|(high, symbol)| *high == symbol >> bits));
-            let scalar =
-                |at: usize| symbols.get(at / bits as usize).map_or(0, |symbol| symbol >> (at % bits as usize) & 1);
-            for (number, byte) in lows.iter().enumerate() {
-                assert_eq!(*byte, (0..8).map(|at| scalar(8 * number + at) << at).sum::<u8>(), "{len} {bits}");
+    with_each_subset(|_| {
+        for len in (0..=70).chain([511, 512, 513]) {
+            let symbols = drawn(len, 256, 0, 0, len as u64);
+            for bits in 0..=LOW_BITS_MAX {
+                let (mut highs, mut lows) = (vec![0; len], vec![0; low_bits_len(len, bits)]);
+                split_low_bits(&symbols, bits, &mut highs, &mut lows);
+                assert!(highs.iter().zip(&symbols).all(|(high, symbol)| *high == symbol >> bits));
+                let scalar =
+                    |at: usize| symbols.get(at / bits as usize).map_or(0, |symbol| symbol >> (at % bits as usize) & 1);
+                for (number, byte) in lows.iter().enumerate() {
+                    assert_eq!(*byte, (0..8).map(|at| scalar(8 * number + at) << at).sum::<u8>(), "{len} {bits}");
+                }
+                join_low_bits(&mut highs, bits, &lows);
+                assert_eq!(highs, symbols);
             }
-            join_low_bits(&mut highs, bits, &lows);
-            assert_eq!(highs, symbols);
+            let mut highs = vec![1; len];
+            split_low_bits(&symbols, LOW_BITS_MAX + 1, &mut highs, &mut []);
+            join_low_bits(&mut highs, 3, &vec![0xff; low_bits_len(len, 3) + 1]);
+            assert!(highs.iter().all(|high| *high == 1));
         }
-        let mut highs = vec![1; len];
-        split_low_bits(&symbols, LOW_BITS_MAX + 1, &mut highs, &mut []);
-        join_low_bits(&mut highs, 3, &vec![0xff; low_bits_len(len, 3) + 1]);
-        assert!(highs.iter().all(|high| *high == 1));
-    }
+    });
 }
 
 /// A code with random lengths that fill the code space, made by splitting codes.

@@ -1,14 +1,14 @@
 //! The loops for AVX2: four vectors of eight lanes.
 //!
 //! Byte shuffles compact and spread units. The mask of the lanes selects a shuffle from a table.
-#![expect(unsafe_code, reason = "loads and stores vectors, and calls functions for detected CPU features")]
+#![cfg(target_arch = "x86_64")]
+#![expect(unsafe_code, reason = "loads and stores vectors")]
 
 use std::arch::x86_64::*;
 
 use super::groups::{GROUP_BYTES, decode_each, decode_rest};
 use super::tables::{BIAS_MASK, FREQUENCY_AT, LAST_CONTEXT, NUMBER_AT, NUMBER_MASK, Rows, SHIFT_AT, SHIFT_MASK};
 use super::{LANES, RansDecoder, RansEncoder, STATE_MIN, UNIT_BYTES, portable};
-use crate::kernel::cpu_features::CpuFeatures;
 
 /// Lanes of a vector.
 const WIDTH: usize = 8;
@@ -43,10 +43,6 @@ const fn shuffles(is_spread: bool) -> Shuffles {
         mask += 1;
     }
     all
-}
-
-pub(super) fn is_available() -> bool {
-    CpuFeatures::used() >= CpuFeatures::Avx2
 }
 
 #[target_feature(enable = "avx2")]
@@ -101,20 +97,17 @@ fn rows_of(contexts: __m128i, rows: __m128i) -> __m128i {
 }
 
 /// Encodes like [`portable::encode`].
+#[target_feature(enable = "avx2,popcnt")]
 pub(super) fn encode(encoder: &mut RansEncoder<'_>, symbols: &[u8], contexts: &[u8]) {
-    assert!(is_available(), "AVX2 was detected");
-    // SAFETY: the processor has the features.
-    unsafe {
-        if contexts.is_empty() {
-            encode_with_features::<false>(encoder, symbols, contexts);
-        } else {
-            encode_with_features::<true>(encoder, symbols, contexts);
-        }
+    if contexts.is_empty() {
+        encode_groups::<false>(encoder, symbols, contexts);
+    } else {
+        encode_groups::<true>(encoder, symbols, contexts);
     }
 }
 
 #[target_feature(enable = "avx2,popcnt")]
-fn encode_with_features<const CONTEXTS: bool>(encoder: &mut RansEncoder<'_>, symbols: &[u8], contexts: &[u8]) {
+fn encode_groups<const CONTEXTS: bool>(encoder: &mut RansEncoder<'_>, symbols: &[u8], contexts: &[u8]) {
     let (groups, rest) = symbols.as_chunks::<LANES>();
     portable::encode(encoder, rest, contexts.get(groups.len() * LANES..).unwrap_or_default());
     let (entries, bits) = (&encoder.tables.entries[..], encoder.tables.bits);
@@ -196,21 +189,18 @@ fn gather_entries(entries: &[u64], indices: [usize; WIDTH]) -> (__m256i, __m256i
 }
 
 /// Decodes like [`portable::decode`].
+#[target_feature(enable = "avx2,popcnt")]
 pub(super) fn decode(decoder: &mut RansDecoder<'_>, contexts: &[u8], out: &mut [u8]) -> bool {
-    assert!(is_available(), "AVX2 was detected");
-    // SAFETY: the processor has the features.
-    let is_good = unsafe {
-        if contexts.is_empty() {
-            decode_with_features::<false>(decoder, contexts, out)
-        } else {
-            decode_with_features::<true>(decoder, contexts, out)
-        }
+    let is_good = if contexts.is_empty() {
+        decode_groups::<false>(decoder, contexts, out)
+    } else {
+        decode_groups::<true>(decoder, contexts, out)
     };
     is_good && decode_rest(decoder, contexts, out)
 }
 
 #[target_feature(enable = "avx2,popcnt")]
-fn decode_with_features<const CONTEXTS: bool>(decoder: &mut RansDecoder<'_>, contexts: &[u8], out: &mut [u8]) -> bool {
+fn decode_groups<const CONTEXTS: bool>(decoder: &mut RansDecoder<'_>, contexts: &[u8], out: &mut [u8]) -> bool {
     let (slots, bits) = (&decoder.tables.slots[..], decoder.tables.bits);
     let rows = load_rows(&decoder.tables.rows);
     let (slot_mask, shift) = (all((1 << bits) - 1), _mm_cvtsi32_si128(bits as i32));

@@ -1,12 +1,12 @@
-//! The coder: constants, the choice of the kernel, and the checks around its loops.
+//! The coder: constants, the choice of the loops, and the checks around its loops.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
 
-use super::{FrequencyTable, portable, tables};
-#[cfg(target_arch = "x86_64")]
-use super::{avx2, avx512};
+use super::{FrequencyTable, tables};
 use crate::kernel::counts::count;
+use crate::kernel::cpu_features::CpuFeatures;
+use crate::kernel::dispatch::dispatch;
 
 /// Number of states. Symbol `i` belongs to state `i % LANES`.
 pub const LANES: usize = 32;
@@ -35,70 +35,40 @@ thread_local! {
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Implementation of the loops.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RansKernel {
-    /// AVX-512 (F, BW, VL).
-    Avx512,
-    /// AVX2.
-    Avx2,
-    /// Any processor.
-    Portable,
+/// The used CPU features with which the loops encode correctly. A loop that a compiler or a processor breaks is not
+/// used.
+pub fn proven_features() -> CpuFeatures {
+    static PROVEN: OnceLock<CpuFeatures> = OnceLock::new();
+    *PROVEN.get_or_init(|| CpuFeatures::subsets().into_iter().find(|subset| agrees(*subset)).unwrap_or_default())
 }
 
-impl RansKernel {
-    /// All kernels, the fastest first.
-    pub const ALL: [RansKernel; 3] = [RansKernel::Avx512, RansKernel::Avx2, RansKernel::Portable];
-
-    /// Whether the processor has its CPU features, and they may be used.
-    pub fn is_available(self) -> bool {
-        match self {
-            #[cfg(target_arch = "x86_64")]
-            RansKernel::Avx512 => avx512::is_available(),
-            #[cfg(target_arch = "x86_64")]
-            RansKernel::Avx2 => avx2::is_available(),
-            #[cfg(not(target_arch = "x86_64"))]
-            RansKernel::Avx512 | RansKernel::Avx2 => false,
-            RansKernel::Portable => true,
-        }
-    }
-
-    /// The fastest kernel that is available and encodes correctly.
-    pub fn fastest() -> RansKernel {
-        static FASTEST: OnceLock<RansKernel> = OnceLock::new();
-        *FASTEST.get_or_init(|| {
-            let good = RansKernel::ALL.into_iter().find(|kernel| kernel.is_available() && kernel.agrees());
-            good.unwrap_or(RansKernel::Portable)
-        })
-    }
-
-    /// Whether its encoding equals that of the portable kernel and decodes correctly. A kernel that a compiler or a
-    /// processor breaks is not used.
-    pub(super) fn agrees(self) -> bool {
-        let mut state = 1u64;
-        let symbols: [u8; 1003] = std::array::from_fn(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            // Each symbol is half as frequent as the previous one.
-            (state >> 33).trailing_zeros() as u8 ^ (state >> 60) as u8 & 4
-        });
-        let contexts = symbols.map(|symbol| symbol.wrapping_mul(83) >> 6);
-        // Every table has all symbols, with different frequencies.
-        let tables: [FrequencyTable; 5] = std::array::from_fn(|number| {
-            let mut counts = count(&symbols);
-            counts.iter_mut().skip(number).step_by(3).for_each(|count| *count *= 1 + number as u32);
-            FrequencyTable::of_counts(&counts, if number == 0 { 12 } else { 10 })
-        });
-        [(&[][..], &tables[..1]), (&contexts, &tables[1..])].into_iter().all(|(contexts, tables)| {
-            let (mut expected, mut own, mut out) = (Vec::new(), Vec::new(), [0; 1003]);
-            encode_with(RansKernel::Portable, &symbols, contexts, tables, &mut expected);
-            encode_with(self, &symbols, contexts, tables, &mut own);
-            own == expected && decode_with(self, &own, contexts, tables, &mut out) && out == symbols
-        })
-    }
+/// Whether the encoding with these features equals that of the portable loop and decodes correctly.
+pub(super) fn agrees(features: CpuFeatures) -> bool {
+    let mut state = 1u64;
+    let symbols: [u8; 1003] = std::array::from_fn(|_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        // Each symbol is half as frequent as the previous one.
+        (state >> 33).trailing_zeros() as u8 ^ (state >> 60) as u8 & 4
+    });
+    let contexts = symbols.map(|symbol| symbol.wrapping_mul(83) >> 6);
+    // Every table has all symbols, with different frequencies.
+    let tables: [FrequencyTable; 5] = std::array::from_fn(|number| {
+        let mut counts = count(&symbols);
+        counts.iter_mut().skip(number).step_by(3).for_each(|count| *count *= 1 + number as u32);
+        FrequencyTable::of_counts(&counts, if number == 0 { 12 } else { 10 })
+    });
+    [(&[][..], &tables[..1]), (&contexts, &tables[1..])].into_iter().all(|(contexts, tables)| {
+        let (mut expected, mut own, mut out) = (Vec::new(), Vec::new(), [0; 1003]);
+        encode_with(CpuFeatures::empty(), &symbols, contexts, tables, &mut expected);
+        encode_with(features, &symbols, contexts, tables, &mut own);
+        own == expected && decode_with(features, &own, contexts, tables, &mut out) && out == symbols
+    })
 }
 
 /// State of the encoder. It goes backwards through the symbols and the units.
 pub(super) struct RansEncoder<'a> {
+    /// The features that its loop may use.
+    pub(super) features: CpuFeatures,
     pub(super) states: [u32; LANES],
     pub(super) tables: &'a tables::EncodingTable,
     /// The units end at its end.
@@ -110,6 +80,8 @@ pub(super) struct RansEncoder<'a> {
 
 /// State of the decoder. It goes forwards.
 pub(super) struct RansDecoder<'a> {
+    /// The features that its loop may use.
+    pub(super) features: CpuFeatures,
     pub(super) states: [u32; LANES],
     pub(super) tables: &'a tables::DecodingTable,
     /// The units that are left.
@@ -122,19 +94,26 @@ pub(super) struct RansDecoder<'a> {
 /// all of the same number of bits. Every symbol must have a frequency in its table: otherwise the encoding decodes to
 /// other symbols.
 pub fn encode(symbols: &[u8], contexts: &[u8], tables: &[FrequencyTable], out: &mut Vec<u8>) {
-    encode_with(RansKernel::fastest(), symbols, contexts, tables, out);
+    encode_with(proven_features(), symbols, contexts, tables, out);
 }
 
-/// [`encode`] with this kernel, or with the portable one if it is not available.
-pub fn encode_with(kernel: RansKernel, symbols: &[u8], contexts: &[u8], tables: &[FrequencyTable], out: &mut Vec<u8>) {
+/// [`encode`] with the fastest loop that needs none but these CPU features.
+pub fn encode_with(
+    features: CpuFeatures,
+    symbols: &[u8],
+    contexts: &[u8],
+    tables: &[FrequencyTable],
+    out: &mut Vec<u8>,
+) {
     debug_assert!(contexts.is_empty() || contexts.len() == symbols.len(), "a context for each symbol");
     debug_assert!(tables.windows(2).all(|pair| pair[0].bits() == pair[1].bits()), "tables of the same number of bits");
     let packed = tables::EncodingTable::new(tables);
     let mut buffer = BUFFER.take();
     buffer.resize(buffer.len().max(FRONT_BYTES + symbols.len() * UNIT_BYTES), 0);
     let position = buffer.len();
-    let mut encoder = RansEncoder { states: [STATE_MIN; LANES], tables: &packed, buffer: &mut buffer, position };
-    encoder.run(kernel, symbols, if contexts.len() == symbols.len() { contexts } else { &[] });
+    let states = [STATE_MIN; LANES];
+    let mut encoder = RansEncoder { features, states, tables: &packed, buffer: &mut buffer, position };
+    encode_symbols(&mut encoder, symbols, if contexts.len() == symbols.len() { contexts } else { &[] });
     let (states, position) = (encoder.states, encoder.position);
     out.reserve(STATES_BYTES + buffer.len() - position);
     states.iter().for_each(|state| out.extend_from_slice(&state.to_le_bytes()));
@@ -144,15 +123,12 @@ pub fn encode_with(kernel: RansKernel, symbols: &[u8], contexts: &[u8], tables: 
     }
 }
 
-impl RansEncoder<'_> {
-    pub(super) fn run(&mut self, kernel: RansKernel, symbols: &[u8], contexts: &[u8]) {
-        match kernel {
-            #[cfg(target_arch = "x86_64")]
-            RansKernel::Avx512 if kernel.is_available() => avx512::encode(self, symbols, contexts),
-            #[cfg(target_arch = "x86_64")]
-            RansKernel::Avx2 if kernel.is_available() => avx2::encode(self, symbols, contexts),
-            _ => portable::encode(self, symbols, contexts),
-        }
+dispatch! {
+    in encoder.features;
+    fn encode_symbols(encoder: &mut RansEncoder<'_>, symbols: &[u8], contexts: &[u8]) {
+        AVX512 => super::avx512::encode,
+        AVX2 => super::avx2::encode,
+        PORTABLE => super::portable::encode,
     }
 }
 
@@ -162,12 +138,12 @@ impl RansEncoder<'_> {
 /// the encoder started. Then the bytes of `out` are unspecified. A context without a table uses the last table. Tables
 /// after the first [`TABLES_MAX`] are ignored.
 pub fn decode(payload: &[u8], contexts: &[u8], tables: &[FrequencyTable], out: &mut [u8]) -> bool {
-    decode_with(RansKernel::fastest(), payload, contexts, tables, out)
+    decode_with(proven_features(), payload, contexts, tables, out)
 }
 
-/// [`decode`] with this kernel, or with the portable one if it is not available.
+/// [`decode`] with the fastest loop that needs none but these CPU features.
 pub fn decode_with(
-    kernel: RansKernel,
+    features: CpuFeatures,
     payload: &[u8],
     contexts: &[u8],
     tables: &[FrequencyTable],
@@ -187,18 +163,15 @@ pub fn decode_with(
         }
     }
     let packed = tables::DecodingTable::new(tables);
-    let mut decoder = RansDecoder { states: start, tables: &packed, units };
-    decoder.run(kernel, contexts, out) && decoder.units.is_empty() && decoder.states == [STATE_MIN; LANES]
+    let mut decoder = RansDecoder { features, states: start, tables: &packed, units };
+    decode_symbols(&mut decoder, contexts, out) && decoder.units.is_empty() && decoder.states == [STATE_MIN; LANES]
 }
 
-impl RansDecoder<'_> {
-    pub(super) fn run(&mut self, kernel: RansKernel, contexts: &[u8], out: &mut [u8]) -> bool {
-        match kernel {
-            #[cfg(target_arch = "x86_64")]
-            RansKernel::Avx512 if kernel.is_available() => avx512::decode(self, contexts, out),
-            #[cfg(target_arch = "x86_64")]
-            RansKernel::Avx2 if kernel.is_available() => avx2::decode(self, contexts, out),
-            _ => portable::decode(self, contexts, out),
-        }
+dispatch! {
+    in decoder.features;
+    fn decode_symbols(decoder: &mut RansDecoder<'_>, contexts: &[u8], out: &mut [u8]) -> bool {
+        AVX512 => super::avx512::decode,
+        AVX2 => super::avx2::decode,
+        PORTABLE => super::portable::decode,
     }
 }

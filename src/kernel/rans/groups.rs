@@ -1,4 +1,5 @@
-//! Groups of symbols, one for each lane: the part of decoding that the vector kernels share.
+//! Groups of symbols, one for each lane: the part of decoding that the vector loops share.
+#![cfg(target_arch = "x86_64")]
 
 use super::{LANES, RansDecoder, UNIT_BYTES, portable};
 

@@ -15,25 +15,22 @@
 //! lanes. The encoder starts all states at `2^15`. So a payload is no encoding if the decoder ends with other states or
 //! not at the last unit.
 //!
-//! There are kernels for AVX-512, AVX2 and any processor, with the same encodings. The fastest one that is available
-//! and passes a test is chosen once.
+//! There are loops for AVX-512, AVX2 and any processor, with the same encodings. Loops that do not pass a test are not
+//! used.
 //!
 //! Sources: J. Duda, *Asymmetric numeral systems* (2013); F. Giesen, *Interleaved entropy coders* (2014); the
 //! reciprocals are those of R. Alverson, *Integer division using reciprocals* (1991).
 
-#[cfg(target_arch = "x86_64")]
 mod avx2;
-#[cfg(target_arch = "x86_64")]
 mod avx512;
 mod coder;
 mod frequency_table;
-#[cfg(target_arch = "x86_64")]
 mod groups;
 mod portable;
 mod tables;
 #[cfg(test)]
 mod tests;
 
-pub use coder::{BITS_MAX, BITS_MIN, LANES, RansKernel, TABLES_MAX, decode, decode_with, encode, encode_with};
+pub use coder::{BITS_MAX, BITS_MIN, LANES, TABLES_MAX, decode, decode_with, encode, encode_with, proven_features};
 use coder::{RansDecoder, RansEncoder, STATE_MIN, UNIT_BYTES};
 pub use frequency_table::FrequencyTable;

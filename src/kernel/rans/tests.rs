@@ -1,4 +1,4 @@
-//! All kernels agree with each other, for any input.
+//! All loops agree with each other, for any input.
 
 use proptest::prelude::*;
 
@@ -6,6 +6,7 @@ use super::coder::*;
 use super::tables::{DecodingTable, EncodingTable};
 use super::*;
 use crate::kernel::counts::count;
+use crate::kernel::cpu_features::CpuFeatures;
 
 /// The units of the first encoding of the text below.
 const UNITS: [u8; 66] = [
@@ -40,36 +41,38 @@ fn tables_of(symbols: &[u8], contexts: &[u8], bits: u32) -> Vec<FrequencyTable> 
     counts.iter().map(|counts| FrequencyTable::of_counts(counts, bits)).collect()
 }
 
-fn kernels() -> impl Iterator<Item = RansKernel> {
-    RansKernel::ALL.into_iter().filter(|kernel| kernel.is_available())
+/// The CPU features of each loop that this processor can run, those of the portable one last.
+fn loops() -> impl Iterator<Item = CpuFeatures> {
+    let subsets = CpuFeatures::subsets();
+    subsets.into_iter().filter(|subset| !subset.intersects(CpuFeatures::PEXT.union(CpuFeatures::GFNI)))
 }
 
-/// Encodes with every kernel to the same bytes, and decodes with every kernel; returns the encoding.
+/// Encodes with every loop to the same bytes, and decodes with every loop; returns the encoding.
 fn round_trip(symbols: &[u8], contexts: &[u8], tables: &[FrequencyTable]) -> Vec<u8> {
     let mut payload = vec![7];
-    encode_with(RansKernel::Portable, symbols, contexts, tables, &mut payload);
-    for kernel in kernels() {
+    encode_with(CpuFeatures::empty(), symbols, contexts, tables, &mut payload);
+    for features in loops() {
         let mut other = vec![7];
-        encode_with(kernel, symbols, contexts, tables, &mut other);
-        assert!(other == payload, "{kernel:?} encodes {} symbols differently", symbols.len());
+        encode_with(features, symbols, contexts, tables, &mut other);
+        assert!(other == payload, "{features} encodes {} symbols differently", symbols.len());
     }
     let payload = payload.split_off(1);
-    for kernel in kernels() {
+    for features in loops() {
         let mut out = vec![0xaa; symbols.len()];
-        assert!(decode_with(kernel, &payload, contexts, tables, &mut out), "{kernel:?}, {} symbols", symbols.len());
-        assert!(out == symbols, "{kernel:?} decodes {} symbols differently", symbols.len());
+        assert!(decode_with(features, &payload, contexts, tables, &mut out), "{features}, {} symbols", symbols.len());
+        assert!(out == symbols, "{features} decodes {} symbols differently", symbols.len());
     }
     payload
 }
 
-/// Decodes with every kernel to the same result, and to the same bytes if the result is true.
+/// Decodes with every loop to the same result, and to the same bytes if the result is true.
 fn decode_alike(payload: &[u8], contexts: &[u8], tables: &[FrequencyTable], len: usize) -> bool {
     let mut expected = vec![0; len];
-    let is_good = decode_with(RansKernel::Portable, payload, contexts, tables, &mut expected);
-    for kernel in kernels() {
+    let is_good = decode_with(CpuFeatures::empty(), payload, contexts, tables, &mut expected);
+    for features in loops() {
         let mut out = vec![0; len];
-        assert_eq!(decode_with(kernel, payload, contexts, tables, &mut out), is_good, "{kernel:?}");
-        assert!(!is_good || out == expected, "{kernel:?}");
+        assert_eq!(decode_with(features, payload, contexts, tables, &mut out), is_good, "{features}");
+        assert!(!is_good || out == expected, "{features}");
     }
     is_good
 }
@@ -168,11 +171,11 @@ fn no_symbols_are_encoded_as_states_alone() {
 #[test]
 fn symbols_without_a_frequency_do_no_harm() {
     let tables = tables_of(&[3; 10], &[], 12);
-    for kernel in kernels() {
+    for features in loops() {
         let mut out = Vec::new();
-        encode_with(kernel, &drawn(1000, 256, 0, 1), &[], &tables, &mut out);
-        encode_with(kernel, &drawn(1000, 256, 0, 1), &[255; 1000], &tables, &mut out);
-        encode_with(kernel, &drawn(1000, 256, 0, 1), &[], &[], &mut out);
+        encode_with(features, &drawn(1000, 256, 0, 1), &[], &tables, &mut out);
+        encode_with(features, &drawn(1000, 256, 0, 1), &[255; 1000], &tables, &mut out);
+        encode_with(features, &drawn(1000, 256, 0, 1), &[], &[], &mut out);
     }
 }
 
@@ -203,10 +206,9 @@ fn contexts_with_equal_tables_share_a_row() {
 }
 
 #[test]
-fn every_kernel_passes_the_test_before_its_use() {
-    assert!(kernels().all(RansKernel::agrees));
-    assert!(RansKernel::fastest().is_available());
-    assert_eq!(kernels().last(), Some(RansKernel::Portable));
+fn every_loop_passes_the_test_before_its_use() {
+    assert!(loops().all(agrees));
+    assert_eq!((proven_features(), loops().last()), (CpuFeatures::used(), Some(CpuFeatures::empty())));
 }
 
 #[test]

@@ -1,8 +1,7 @@
 //! The sieve: its maps, the choice of the kernel, the guard, and the hash of a window.
 
-use super::portable;
-#[cfg(target_arch = "x86_64")]
-use super::x86;
+use crate::kernel::cpu_features::CpuFeatures;
+use crate::kernel::dispatch::dispatch;
 
 /// Bytes before a position that its hash covers.
 pub const WINDOW_BYTES: usize = 32;
@@ -47,63 +46,63 @@ pub struct Anchor {
     pub hash: u64,
 }
 
-/// Implementation of the filter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SieveKernel {
-    /// AVX-512 (F, BW) and GFNI.
-    Gfni,
-    /// AVX2.
-    Avx2,
-    /// Any processor.
-    Portable,
-}
-
-impl SieveKernel {
-    /// All kernels, the fastest first.
-    pub const ALL: [SieveKernel; 3] = [SieveKernel::Gfni, SieveKernel::Avx2, SieveKernel::Portable];
-}
-
-/// A kernel and its constants.
+/// The maps in the forms that the loops of the filter use.
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only GFNI multiplies by matrices"))]
 #[derive(Debug, Clone)]
-pub(super) enum SieveFilter {
-    #[cfg(target_arch = "x86_64")]
-    Gfni(x86::GfniFilter),
-    #[cfg(target_arch = "x86_64")]
-    Avx2(x86::Avx2Filter),
-    Portable(portable::PortableFilter),
+pub(super) struct FilterConstants {
+    /// The features that the loops may use.
+    features: CpuFeatures,
+    /// The bit matrix of the map of each byte, that of the last byte first.
+    pub(super) matrices: [i64; FILTER_BYTES],
+    /// A position passes if the XOR of the products with these matrices is this.
+    pub(super) passes: u8,
+    /// For each map of a doubling, the results of the low and of the high nibbles. Those of the low ones have the
+    /// constant.
+    pub(super) halves: [[[u8; 16]; 2]; 3],
+    /// The maps of every byte, that for its own position in the lowest byte.
+    pub(super) entries: [u64; 256],
 }
 
-impl SieveFilter {
-    /// `None` if the processor lacks the CPU features of the kernel.
-    pub(super) fn new(kernel: SieveKernel, maps: &Maps) -> Option<Self> {
-        match kernel {
-            #[cfg(target_arch = "x86_64")]
-            SieveKernel::Gfni => x86::GfniFilter::new(maps).map(SieveFilter::Gfni),
-            #[cfg(target_arch = "x86_64")]
-            SieveKernel::Avx2 => x86::Avx2Filter::new(maps).map(SieveFilter::Avx2),
-            #[cfg(not(target_arch = "x86_64"))]
-            SieveKernel::Gfni | SieveKernel::Avx2 => None,
-            SieveKernel::Portable => Some(SieveFilter::Portable(portable::PortableFilter::new(maps))),
+impl FilterConstants {
+    fn new(maps: &Maps, features: CpuFeatures) -> Self {
+        let bytes = of_each_byte(maps);
+        let halves = |map: &[u8; 256]| {
+            let high = std::array::from_fn(|nibble| map[nibble << 4] ^ map[0]);
+            [std::array::from_fn(|nibble| map[nibble]), high]
+        };
+        FilterConstants {
+            features,
+            matrices: bytes.each_ref().map(matrix),
+            passes: bytes.iter().fold(0, |all, map| all ^ map[0]),
+            halves: maps.each_ref().map(halves),
+            entries: std::array::from_fn(|byte| u64::from_le_bytes(bytes.each_ref().map(|map| map[byte]))),
         }
     }
+}
 
+/// The matrix of a map, as GFNI takes it. Row `i`, which gives bit `i`, is byte `7 - i`.
+pub(super) fn matrix(map: &[u8; 256]) -> i64 {
+    let column = |bit: usize| map[1 << bit] ^ map[0];
+    let row = |i: usize| (0..8).fold(0u8, |row, bit| row | (column(bit) >> i & 1) << bit);
+    i64::from_le_bytes(std::array::from_fn(|byte| row(7 - byte)))
+}
+
+dispatch! {
+    in constants.features;
     /// Sets bit `i` of `masks` if the position after byte `i + 7` of `block` passes. Bit `n` of the result says whether
     /// mask `n` is not zero.
-    pub(super) fn fill_masks(&self, block: &[u8], masks: &mut BlockMasks) -> u64 {
-        match self {
-            #[cfg(target_arch = "x86_64")]
-            SieveFilter::Gfni(filter) => filter.fill_masks(block, masks),
-            #[cfg(target_arch = "x86_64")]
-            SieveFilter::Avx2(filter) => filter.fill_masks(block, masks),
-            SieveFilter::Portable(filter) => filter.fill_masks(block, masks),
-        }
+    fn fill_masks(constants: &FilterConstants, block: &[u8], masks: &mut BlockMasks) -> u64 {
+        AVX512_GFNI => super::avx512::fill_masks,
+        AVX2 => super::avx2::fill_masks,
+        NEON => super::neon::fill_masks,
+        PORTABLE => super::portable::fill_masks,
     }
 }
 
 /// The filter and the hash, keyed.
 #[derive(Debug, Clone)]
 pub struct Sieve {
-    pub(super) filter: SieveFilter,
+    constants: Box<FilterConstants>,
     pub(super) keys: [u64; 4],
 }
 
@@ -154,17 +153,15 @@ pub(super) fn draw(seed: u64) -> (Box<Maps>, [u64; 4]) {
 }
 
 impl Sieve {
-    /// A sieve keyed by `seed`, with the fastest kernel that is available.
+    /// A sieve keyed by `seed`, with the fastest loop.
     pub fn new(seed: u64) -> Self {
-        let (maps, keys) = draw(seed);
-        let filter = SieveKernel::ALL.iter().find_map(|kernel| SieveFilter::new(*kernel, &maps));
-        Sieve { filter: filter.unwrap_or_else(|| SieveFilter::Portable(portable::PortableFilter::new(&maps))), keys }
+        Self::with_features(seed, CpuFeatures::all())
     }
 
-    /// A sieve keyed by `seed`, with this kernel. `None` if the kernel is not available.
-    pub fn with_kernel(seed: u64, kernel: SieveKernel) -> Option<Self> {
+    /// A sieve keyed by `seed`, with the fastest loop that needs none but these CPU features.
+    pub fn with_features(seed: u64, features: CpuFeatures) -> Self {
         let (maps, keys) = draw(seed);
-        Some(Sieve { filter: SieveFilter::new(kernel, &maps)?, keys })
+        Sieve { constants: Box::new(FilterConstants::new(&maps, features)), keys }
     }
 
     pub(super) fn hash(&self, window: &[u8; WINDOW_BYTES]) -> u64 {
@@ -187,7 +184,8 @@ impl Sieve {
         let mut at = FIRST;
         while at < bytes.len() {
             let end = bytes.len().min(at + MASK_BITS * BLOCK_MASKS);
-            let mut occupied = self.filter.fill_masks(bytes.get(at - FRONT_BYTES..end).unwrap_or_default(), &mut masks);
+            let block = bytes.get(at - FRONT_BYTES..end).unwrap_or_default();
+            let mut occupied = fill_masks(&self.constants, block, &mut masks);
             while occupied != 0 {
                 let number = occupied.trailing_zeros() as usize;
                 occupied &= occupied - 1;
@@ -252,4 +250,10 @@ pub(super) fn each_mask(
         occupied |= u64::from(*slot != 0) << number;
     }
     occupied
+}
+
+/// `N` bytes of the strip from `start` on; zeros if it is too short.
+#[inline(always)]
+pub(super) fn part<const N: usize>(strip: &[u8; STRIP_BYTES], start: usize) -> &[u8; N] {
+    strip.get(start..).and_then(|rest| rest.first_chunk()).unwrap_or(&[0; N])
 }

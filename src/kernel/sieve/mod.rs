@@ -10,16 +10,17 @@
 //!
 //! No run of one byte passes the filter, so the padding of archives and images has no positions.
 //!
-//! The filter has three kernels with the same positions: one for AVX-512 with GFNI (64 positions at a time, a matrix
-//! product for each of the eight bytes), one for AVX2 (32 positions, two nibble look-ups for each map), and a portable
-//! one (8 positions, a look-up for each byte). The fastest one that is available is chosen when the sieve is made.
+//! The filter has loops with the same positions: one for AVX-512 with GFNI (64 positions at a time, a matrix product
+//! for each of the eight bytes), one for AVX2 and one for NEON (32 or 16 positions, two nibble look-ups for each map),
+//! and a portable one (8 positions, a look-up for each byte).
 
+mod avx2;
+mod avx512;
 mod filter;
+mod neon;
 mod portable;
 #[cfg(test)]
 mod tests;
-#[cfg(target_arch = "x86_64")]
-mod x86;
 
-pub use filter::{Anchor, Sieve, SieveKernel, WINDOW_BYTES};
-use filter::{BlockMasks, FILTER_BYTES, FRONT_BYTES, MASK_BITS, Maps, STRIP_BYTES, each_mask, of_each_byte};
+pub use filter::{Anchor, Sieve, WINDOW_BYTES};
+use filter::{BlockMasks, FRONT_BYTES, FilterConstants, STRIP_BYTES, each_mask, part};
