@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::repo::Repository;
 use crate::repo::paths::{cache_directory, create_private};
+use crate::store::LocalFile;
 
 /// Name of the file in the local cache directory: a line for each blob, seconds since 1970 and its name.
 const FILE: &str = "dated-ahead";
@@ -80,8 +81,7 @@ impl BlobAges {
         path.parent().map_or(Ok(()), create_private).map_err(std::io::Error::other)?;
         let seconds = |at: &SystemTime| at.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let text: String = self.seen.iter().map(|(name, at)| format!("{} {name}\n", seconds(at))).collect();
-        let temporary = path.with_extension("new");
-        std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, path))
+        LocalFile::replace(path, text.as_bytes())
     }
 }
 

@@ -6,15 +6,14 @@
 
 use std::fs;
 use std::io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::Repository;
-use super::paths::{create_private, create_private_file, known_repository_file};
+use super::paths::{create_private, known_repository_file};
 use crate::error::{Error, Result};
-use crate::store::{Store, StoreExt, sync_name};
+use crate::store::{LocalFile, Store, StoreExt};
 use crate::types::hex;
 use crate::wire::read_text_file;
 
@@ -78,16 +77,8 @@ fn of(store: &dyn Store) -> Result<Vec<(PathBuf, KnownRepository)>> {
 fn write(path: &Path, known: &KnownRepository) -> Result<()> {
     path.parent().map_or(Ok(()), create_private)?;
     let text = toml::to_string(known).map_err(|error| Error::internal(error.to_string()))?;
-    let unique = format!("{}-{}", std::process::id(), jiff::Timestamp::now().as_nanosecond());
-    let temporary = path.with_extension(unique);
-    let written = create_private_file(&temporary).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)?;
-        // Otherwise an older slot could pass for the latest after a power cut.
-        sync_name(path)
-    });
-    written.map_err(|error| Error::io("write", path, error))
+    // It must be durable: otherwise an older slot could pass for the latest after a power cut.
+    LocalFile::replace(path, text.as_bytes()).map_err(|error| Error::io("write", path, error))
 }
 
 impl KnownRepository {

@@ -102,18 +102,6 @@ fn named_cache_directory(location: &[u8], id: &str) -> Result<PathBuf> {
     Ok(caches.join("fhrd").join(format!("{id}-{location}")))
 }
 
-/// Creates a file, or empties it, accessible by the owner only.
-///
-/// # Errors
-/// Those of the system.
-pub fn create_private_file(path: &Path) -> std::io::Result<std::fs::File> {
-    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-    let file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    // It may be there with other permissions.
-    file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
-    Ok(file)
-}
-
 /// Creates a directory and its parents, accessible by the owner only.
 ///
 /// # Errors

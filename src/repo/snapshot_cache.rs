@@ -8,17 +8,17 @@
 //! 4. The file is a cache. It is written again if its end is damaged or if most of its snapshots are gone.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::Repository;
 use super::bundle::{self, SNAPSHOT_BYTES_MAX};
-use super::paths::{cache_directory, create_private, create_private_file};
+use super::paths::{cache_directory, create_private};
 use super::snapshot::{self, LATEST, NamedSnapshot, Snapshot, Unreadable};
 use crate::error::{Error, Result};
-use crate::store::{BlobKind, BlobName, Store, StoreExt, map_parallel};
+use crate::store::{BlobKind, BlobName, LocalFile, Store, StoreExt, map_parallel};
 use crate::types::SnapshotId;
 
 /// Name of the file in the local cache directory.
@@ -228,9 +228,7 @@ impl KnownSnapshots {
             for NamedSnapshot { id, .. } in all {
                 push(&Snapshot::read(store, id)?.1);
             }
-            let temporary = path.with_extension("new");
-            let written = create_private_file(&temporary).and_then(|mut file| file.write_all(&out));
-            written.and_then(|()| fs::rename(&temporary, path)).map_err(failed)?;
+            LocalFile::replace(path, &out).map_err(failed)?;
         } else {
             new.iter().for_each(|blob| push(blob));
             if out.is_empty() || self.bytes + out.len() as u64 > FILE_BYTES_MAX {

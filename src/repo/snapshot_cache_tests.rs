@@ -1,5 +1,6 @@
 //! The file of known snapshots: what it saves, and what damage to it costs.
 
+use std::fs;
 use std::sync::Arc;
 
 use super::*;

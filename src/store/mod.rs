@@ -23,6 +23,7 @@ mod interface;
 mod kind;
 mod local;
 mod local_directories;
+mod local_file;
 mod local_listing;
 mod memory;
 mod name;
@@ -59,6 +60,7 @@ pub use interface::{
 };
 pub use kind::{BlobKind, BlobName, BlobPrefix};
 pub use local::LocalStore;
+pub use local_file::LocalFile;
 pub use memory::MemoryStore;
 pub use name::is_slot_id;
 pub use observed::{ObservedStore, StoreCall, StoreObserver};

@@ -17,7 +17,7 @@ use super::filter::PresenceFilter;
 use super::listing::ContainerListing;
 use super::segment::{IndexRecord, IndexSegment};
 use crate::error::{ErrorKind, Result};
-use crate::repo::paths::create_private_file;
+use crate::store::LocalFile;
 use crate::types::{ContainerId, Fingerprint};
 
 /// Name of the filter file in the local cache directory.
@@ -266,11 +266,9 @@ impl<T: Write> Write for Hashing<T> {
     }
 }
 
-/// The file: a type, the number of containers and their prefixes, the filter, and the BLAKE3 of all of it. It is
-/// written under another name and renamed.
+/// The file: a type, the number of containers and their prefixes, the filter, and the BLAKE3 of all of it.
 fn write_file(path: &Path, filled: &FilledFilter) -> std::io::Result<()> {
-    let temporary = path.with_extension("new");
-    let hashing = Hashing { inner: create_private_file(&temporary)?, hasher: blake3::Hasher::new() };
+    let hashing = Hashing { inner: LocalFile::create(path)?, hasher: blake3::Hasher::new() };
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, hashing);
     out.write_all(&MAGIC)?;
     out.write_all(&(filled.containers.len() as u64).to_le_bytes())?;
@@ -278,8 +276,7 @@ fn write_file(path: &Path, filled: &FilledFilter) -> std::io::Result<()> {
     filled.filter.write_to(&mut out)?;
     let Hashing { mut inner, hasher } = out.into_inner().map_err(std::io::IntoInnerError::into_error)?;
     inner.write_all(hasher.finalize().as_bytes())?;
-    drop(inner);
-    std::fs::rename(temporary, path)
+    inner.publish()
 }
 
 /// Reads the file. `None` if its filter is larger than configured.

@@ -2,14 +2,13 @@
 //!
 //! Numbers are dense, ascend, and are assigned once. A container that is gone leaves a gap that refers to nothing. The
 //! file is a checksummed envelope: the id of the repository, the parameters of the pages, and the containers by
-//! ascending number. It is written under another name and renamed.
+//! ascending number.
 
 use std::collections::HashSet;
-use std::io::Write;
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::repo::paths::create_private_file;
+use crate::store::LocalFile;
 use crate::types::ContainerId;
 use crate::wire::{Envelope, WireReader, put_varint, read_file};
 
@@ -101,11 +100,8 @@ impl NumberMap {
             payload.extend_from_slice(&range.entries.to_le_bytes());
             payload.extend_from_slice(&range.container.0);
         }
-        let temporary = path.with_extension("new");
         let blob = Envelope::new(MAGIC).seal(&payload);
-        let written = create_private_file(&temporary).and_then(|mut file| file.write_all(&blob));
-        written.map_err(|error| Error::io("write", &temporary, error))?;
-        std::fs::rename(&temporary, path).map_err(|error| Error::io("rename", &temporary, error))
+        LocalFile::replace(path, &blob).map_err(|error| Error::io("write", path, error))
     }
 
     /// Reads the file; `None` if there is none.
