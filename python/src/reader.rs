@@ -1,7 +1,7 @@
 //! Reads files of snapshots at any offset.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fhrd::Result;
@@ -9,6 +9,7 @@ use fhrd::error::{Error, ErrorKind};
 use fhrd::repo::Repository;
 use fhrd::repo::read::{Reader, StoredFile};
 use fhrd::repo::recipe::ContentReference;
+use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -48,7 +49,7 @@ impl StoredBytes {
     }
 
     fn file(&self) -> MutexGuard<'_, StoredFile> {
-        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+        self.file.lock()
     }
 
     fn read(&self, offset: u64, space: &mut [u8]) -> Result<()> {

@@ -5,7 +5,9 @@
 //! never stands for other bytes. A caller who is wrong gets the bytes of the backup before.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::types::Fingerprint;
 
@@ -28,13 +30,13 @@ impl HashNote {
 
     /// The fingerprint of the block of `len` bytes, if a backup has left one.
     pub fn get(&self, len: u32) -> Option<Fingerprint> {
-        let hashes = self.hashes.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let hashes = self.hashes.0.lock();
         hashes.get(&(self.offset, len)).copied()
     }
 
     /// Leaves the fingerprint of the block of `len` bytes.
     pub fn set(&self, len: u32, fingerprint: Fingerprint) {
-        let mut hashes = self.hashes.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut hashes = self.hashes.0.lock();
         hashes.insert((self.offset, len), fingerprint);
     }
 }

@@ -5,10 +5,11 @@
 //! copy.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use crate::backup::counts::ReadCounts;
 use crate::backup::message::{Chunk, ChunkBatch, ChunkItem};
@@ -61,7 +62,7 @@ impl Stage for DedupStage<'_> {
     }
 
     fn process(&mut self, mut batch: ChunkBatch, emit: &mut Emit<ChunkBatch>) -> Result<()> {
-        let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut index = self.index.lock();
         batch.bytes = 0;
         index.read_at = batch.read_at;
         for item in &mut batch.items {

@@ -1,6 +1,8 @@
 //! Estimate: the last stage of a dry run, after Dedup. Counts what a backup would store, and stores nothing.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::equal::SavedDirectory;
 use super::message::{ChunkBatch, ChunkItem, Outcome, TreeItem};
@@ -118,7 +120,7 @@ impl Sink for EstimateStage<'_> {
                 ChunkItem::Model(_) | ChunkItem::PreviousVersion(_) => {}
             }
         }
-        self.index.lock().unwrap_or_else(PoisonError::into_inner).bound_claims(CLAIMS_MAX);
+        self.index.lock().bound_claims(CLAIMS_MAX);
         Ok(())
     }
 

@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::config::IndexConfig;
 use crate::error::Result;
@@ -92,29 +94,29 @@ impl Indexes {
             container: range.container,
         };
         let containers: Vec<SessionContainer> = in_flight.stored().into_iter().map(session_container).collect();
-        let chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut similarity = self.similarity.lock().unwrap_or_else(PoisonError::into_inner);
+        let chunks = self.chunks.lock();
+        let mut similarity = self.similarity.lock();
         similarity.finish(&containers, chunks.stored().iter().copied());
     }
 
     /// Containers of this run.
     pub fn stored(&self) -> HashSet<ContainerId> {
-        self.chunks.lock().unwrap_or_else(PoisonError::into_inner).stored().clone()
+        self.chunks.lock().stored().clone()
     }
 
     /// The hits of each level so far.
     pub fn hits(&self) -> Hits {
-        self.chunks.lock().unwrap_or_else(PoisonError::into_inner).hits
+        self.chunks.lock().hits
     }
 
     /// Microseconds from Read until a new chunk was durable.
     pub fn durable_us(&self) -> Distribution {
-        self.chunks.lock().unwrap_or_else(PoisonError::into_inner).durable_us.clone()
+        self.chunks.lock().durable_us.clone()
     }
 
     /// Calls `guard` before each segment that is written before the end.
     pub fn set_guard(&self, guard: SegmentGuard) {
-        self.chunks.lock().unwrap_or_else(PoisonError::into_inner).set_guard(guard);
+        self.chunks.lock().set_guard(guard);
     }
 
     /// Completes the chunk index and returns the hits of each level.
@@ -122,13 +124,13 @@ impl Indexes {
     /// # Errors
     /// Those of the store.
     pub fn finish_chunks(&self) -> Result<Hits> {
-        let mut index = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut index = self.chunks.lock();
         index.finish()?;
         Ok(index.hits)
     }
 
     /// Writes the presence filter for the next run.
     pub fn save_filter(&self) {
-        self.chunks.lock().unwrap_or_else(PoisonError::into_inner).save_filter();
+        self.chunks.lock().save_filter();
     }
 }

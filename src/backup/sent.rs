@@ -8,8 +8,10 @@
 //!
 //! So no stage looks a content up by an inode number, which the source may have given to another file meanwhile.
 
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
 
 use crate::repo::recipe::ContentReference;
 
@@ -45,15 +47,15 @@ impl SentFile {
 
     /// Says that the file has been read, and whether other entries may refer to it. Only the first call counts.
     pub fn end(&self, is_shareable: bool) {
-        self.0.is_shareable.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(is_shareable);
+        self.0.is_shareable.lock().get_or_insert(is_shareable);
         self.0.is_read.notify_all();
     }
 
     /// Whether other entries may refer to the file. Waits for that no longer than `patience`.
     pub fn is_shareable(&self, patience: Duration) -> Option<bool> {
-        let state = self.0.is_shareable.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.0.is_read.wait_timeout_while(state, patience, |is_shareable| is_shareable.is_none());
-        *waited.unwrap_or_else(PoisonError::into_inner).0
+        let mut state = self.0.is_shareable.lock();
+        self.0.is_read.wait_while_for(&mut state, |is_shareable| is_shareable.is_none(), patience);
+        *state
     }
 
     /// Says what is stored. Only the first call counts.

@@ -1,7 +1,8 @@
 //! Tests: frames do not depend on who has classified the chunks, nor on the number of workers.
 
-use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
+
+use parking_lot::Mutex;
 
 use super::*;
 use crate::backup::choose::ChooseStage;

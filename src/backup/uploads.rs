@@ -11,8 +11,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::error::{Error, Result};
 use crate::repo::container::{
@@ -130,14 +132,14 @@ impl Uploads {
     }
 
     fn lock(&self) -> MutexGuard<'_, UploadState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Waits until `is_reached`, or for a failure.
     fn wait(&self, is_reached: impl Fn(&UploadState) -> bool) -> Result<MutexGuard<'_, UploadState>> {
         let mut state = self.lock();
         while !(state.has_failed || self.at_once <= 1 || is_reached(&state)) {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut state);
         }
         if state.has_failed { Err(Error::internal("a container was not stored")) } else { Ok(state) }
     }
@@ -177,7 +179,7 @@ impl Uploads {
             if state.is_closed {
                 return None;
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut state);
         }
     }
 
@@ -188,7 +190,7 @@ impl Uploads {
 
     /// Publishes container `number`, and those after it that waited for it, as soon as all before it are published.
     fn publish_in_order(&self, number: u64, durable: DurableContainer) -> Result<()> {
-        let mut ready = self.durable.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ready = self.durable.lock();
         ready.0.insert(number, durable);
         loop {
             let (waiting, next) = &mut *ready;
@@ -206,7 +208,7 @@ impl Uploads {
     fn publish(&self, durable: DurableContainer) -> Result<()> {
         let DurableContainer { id, container_index, range } = durable;
         let frames = container_index.frames.len() as u32;
-        self.index.lock().unwrap_or_else(PoisonError::into_inner).add_container(id, container_index)?;
+        self.index.lock().add_container(id, container_index)?;
         if let Some(SessionRange { first_frame, first_entry, entries }) = range {
             self.in_flight.seal(ContainerRange { first_frame, frames, first_entry, entries, container: id });
         }

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormattedFields};
@@ -57,7 +57,7 @@ impl Lines {
 
 /// Prints each line that came again, with its number.
 pub fn finish() {
-    let repeated = LINES.lock().unwrap_or_else(PoisonError::into_inner).repeated();
+    let repeated = LINES.lock().repeated();
     for line in repeated {
         // Nothing can be done if standard error is closed.
         let _ = above_bar(|| writeln!(io::stderr(), "{line}"));
@@ -97,7 +97,7 @@ where
         let text = printable(&fields.fields);
         let line = if event.metadata().target() == CHANGES_TARGET { text } else { format!("{name}: {text}") };
         let can_repeat = *event.metadata().level() <= Level::WARN;
-        if can_repeat && !LINES.lock().unwrap_or_else(PoisonError::into_inner).is_new(&line) {
+        if can_repeat && !LINES.lock().is_new(&line) {
             return Ok(());
         }
         writeln!(writer, "{line}")

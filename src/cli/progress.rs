@@ -7,10 +7,10 @@
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::args::Options;
@@ -33,7 +33,7 @@ static ON_TERMINAL: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
 /// Runs `write` with the bar hidden.
 pub fn above_bar<T>(write: impl FnOnce() -> T) -> T {
-    let bar = ON_TERMINAL.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let bar = ON_TERMINAL.lock().clone();
     match bar {
         Some(bar) => bar.suspend(write),
         None => write(),
@@ -124,7 +124,7 @@ fn show(mode: DisplayMode, progress: &Progress, scanned: &AtomicBool, over: Rece
 /// Draws a bar on the terminal until the sender of `over` is dropped, and the current file below it.
 fn draw(progress: &Progress, over: &Receiver<()>, mut sample: impl FnMut() -> (String, Progressed)) {
     let bar = ProgressBar::no_length().with_style(style(SPINNER));
-    *ON_TERMINAL.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar.clone());
+    *ON_TERMINAL.lock() = Some(bar.clone());
     let mut with_total = false;
     while over.recv_timeout(DRAW_INTERVAL) == Err(RecvTimeoutError::Timeout) {
         let (line, progressed) = sample();
@@ -140,7 +140,7 @@ fn draw(progress: &Progress, over: &Receiver<()>, mut sample: impl FnMut() -> (S
         bar.set_message(line);
         bar.set_prefix(end_of(&current_file(progress), PATH_CHARS));
     }
-    *ON_TERMINAL.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    *ON_TERMINAL.lock() = None;
     bar.finish_and_clear();
 }
 

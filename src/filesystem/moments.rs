@@ -12,7 +12,9 @@ pub(super) use observed::pass;
 #[cfg(test)]
 mod observed {
     use std::path::{Path, PathBuf};
-    use std::sync::{Arc, Mutex, PoisonError};
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
 
     type Observer = Arc<Mutex<dyn FnMut() + Send>>;
 
@@ -24,20 +26,20 @@ mod observed {
     /// Calls `observer` at each moment below `root`. Other threads that come to one meanwhile wait.
     pub(crate) fn observe(root: &Path, observer: impl FnMut() + Send + 'static) -> ObservedMoments {
         let observer: Observer = Arc::new(Mutex::new(observer));
-        OBSERVERS.lock().unwrap_or_else(PoisonError::into_inner).push((root.to_path_buf(), observer));
+        OBSERVERS.lock().push((root.to_path_buf(), observer));
         ObservedMoments(root.to_path_buf())
     }
 
     pub(in crate::filesystem) fn pass(path: &Path) {
-        let observers = OBSERVERS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let observers = OBSERVERS.lock().clone();
         for (_, observer) in observers.into_iter().filter(|(root, _)| path.starts_with(root)) {
-            (observer.lock().unwrap_or_else(PoisonError::into_inner))();
+            (observer.lock())();
         }
     }
 
     impl Drop for ObservedMoments {
         fn drop(&mut self) {
-            OBSERVERS.lock().unwrap_or_else(PoisonError::into_inner).retain(|(root, _)| *root != self.0);
+            OBSERVERS.lock().retain(|(root, _)| *root != self.0);
         }
     }
 }

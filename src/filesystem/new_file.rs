@@ -14,8 +14,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, fchmod, flock, fstat, openat, statat, unlinkat};
 use rustix::io::Errno;
 
@@ -135,7 +135,7 @@ impl NewFile {
     }
 
     fn take(&self) -> Option<UnpublishedFile> {
-        self.unpublished.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.unpublished.lock().take()
     }
 }
 

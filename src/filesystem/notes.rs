@@ -9,7 +9,8 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::error::Error;
 use crate::metrics::Counter;
@@ -70,14 +71,14 @@ impl TargetNotes {
 
     /// Notes that a file system refuses these flags, and a project unless it is 0.
     pub(super) fn refuse_flags(&self, device: u64, flags: FileFlags) {
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refused = self.refused.lock();
         let noted = refused.entry(device).or_default();
         *noted = FileFlags { bits: noted.bits | flags.bits, project: noted.project | flags.project };
     }
 
     /// The flags that the file system `device` has refused. The project is not 0 if it has refused one.
     pub fn refused_flags(&self, device: u64) -> FileFlags {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).get(&device).copied().unwrap_or_default()
+        self.refused.lock().get(&device).copied().unwrap_or_default()
     }
 
     /// Notes flags to set at the end. What is noted later for the same entry counts.
@@ -85,7 +86,7 @@ impl TargetNotes {
     /// # Errors
     /// Those of writing a temporary file.
     pub(super) fn flag_later(&self, path: &Path, identity: FileIdentity, flags: FileFlags) -> io::Result<()> {
-        let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut late = self.late.lock();
         let file = match &mut *late {
             Some(file) => file,
             None => late.insert(BufWriter::new(tempfile::tempfile()?)),
@@ -101,7 +102,7 @@ impl TargetNotes {
     /// # Errors
     /// Those of reading the temporary file.
     pub(super) fn take_late(&self) -> io::Result<Option<LateFlagsReader>> {
-        let late = self.late.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let late = self.late.lock().take();
         let Some(late) = late else { return Ok(None) };
         let mut file = late.into_inner().map_err(io::IntoInnerError::into_error)?;
         file.rewind()?;

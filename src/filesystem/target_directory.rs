@@ -12,8 +12,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustix::fs::{AtFlags, FileType, fsync, linkat, renameat, statat, unlinkat};
 use rustix::io::{Errno, Result as ErrnoResult};
 
@@ -72,13 +73,13 @@ impl TargetDirectory {
 
     /// Sets the metadata to apply at the end.
     pub(super) fn set_metadata(&self, node: Node) {
-        *self.metadata.lock().unwrap_or_else(PoisonError::into_inner) = Some(node);
+        *self.metadata.lock() = Some(node);
     }
 
     /// Gives back a reference. The last one applies the metadata and appends its errors to `problems`.
     pub(super) fn release(self: Arc<Self>, problems: &mut Vec<Error>) {
         let Some(mut directory) = Arc::into_inner(self) else { return };
-        if let Some(node) = directory.metadata.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(node) = directory.metadata.get_mut().take() {
             directory.remove_stale();
             directory.apply(&node, problems);
         }

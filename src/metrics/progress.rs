@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 /// A number that several threads add to. A read may miss the latest additions.
 #[derive(Debug, Default)]
@@ -50,7 +51,7 @@ pub struct CurrentFile(Mutex<PathBuf>);
 impl CurrentFile {
     /// Changes the path. If another thread does so, that one wins.
     pub fn set(&self, path: &Path) {
-        if let Ok(mut current) = self.0.try_lock() {
+        if let Some(mut current) = self.0.try_lock() {
             // The memory of the last path is used again.
             current.clear();
             current.push(path);
@@ -59,6 +60,6 @@ impl CurrentFile {
 
     /// The path; empty if there is none.
     pub fn get(&self) -> PathBuf {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 }

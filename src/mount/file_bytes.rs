@@ -3,12 +3,13 @@
 //! A read that begins where the last one of the same content ended is sequential. The thread then has the next chunks
 //! decoded, up to [`READAHEAD_BYTES`] behind the read.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use lru::LruCache;
+use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 use crate::repo::read::{Reader, StoredFile, at_least_one};
@@ -97,7 +98,7 @@ impl ReadFiles {
     /// Notes a read, and has the thread read ahead if it was sequential.
     fn note(&self, content: ContentReference, file: StoredFile, from: u64, to: u64) {
         let Some(fingerprint) = content.fingerprint() else { return };
-        let before = self.ends.lock().unwrap_or_else(PoisonError::into_inner).put(fingerprint, to);
+        let before = self.ends.lock().put(fingerprint, to);
         let is_sequential = before == Some(from) && to > from;
         if is_sequential && let Some(queue) = &self.readahead {
             // The thread is busy with an earlier request if the queue is full.

@@ -7,9 +7,10 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use lru::LruCache;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::file_bytes::ReadFiles;
 use super::inodes::{HeldInodes, InodePath, number};
@@ -93,7 +94,7 @@ impl SnapshotFiles {
     }
 
     fn tree(&self) -> MutexGuard<'_, TreeState> {
-        self.tree.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tree.lock()
     }
 
     /// The entry of an inode that the driver holds.

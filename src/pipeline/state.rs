@@ -7,8 +7,10 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::error::{Error, Neighbour, Result};
 
@@ -28,7 +30,7 @@ impl RunState {
 
     /// Keeps `error` if it is the first one, or the first one that is not a closed link.
     pub(super) fn record(&self, error: Error) {
-        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut first = self.first.lock();
         let is_consequence = |error: &Error| matches!(error, Error::LinkClosed { .. });
         if first.as_ref().is_none_or(|recorded| is_consequence(recorded) && !is_consequence(&error)) {
             *first = Some(error);
@@ -62,7 +64,7 @@ impl RunState {
 
     /// Takes the recorded error.
     pub(super) fn take(&self) -> Option<Error> {
-        self.first.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.first.lock().take()
     }
 }
 

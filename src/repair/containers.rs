@@ -12,10 +12,11 @@
 //! itself stays, and no writer relies on it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::index::{is_everything_there, unlistable};
@@ -147,8 +148,8 @@ fn repair_damaged(repository: &Repository, config: &Config, stop: &Arc<AtomicBoo
     }
     salvage.seal()?;
     drop(salvage);
-    index.lock().unwrap_or_else(PoisonError::into_inner).finish()?;
-    let stored = index.lock().unwrap_or_else(PoisonError::into_inner).stored().clone();
+    index.lock().finish()?;
+    let stored = index.lock().stored().clone();
     name_all_containers(&listing, &stored)?;
     check_prune(repository, &stored)?;
     let mut bad = Quarantine::default();

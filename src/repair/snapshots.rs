@@ -10,10 +10,11 @@
 //!    Without that request, an equal one of an earlier repair serves.
 //! 4. A snapshot whose own blob is damaged is read again, and written again from a copy (`snapshot_blobs`).
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use lru::LruCache;
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::snapshot_blobs::{ReadAgain, read_again};
@@ -258,7 +259,7 @@ impl TreeRepair {
         let (index, mut metadata) = metadata_writer(repository, config, listing)?;
         let root = self.walk(damaged.snapshot.root, Some((&mut metadata, &index)))?;
         super::writer::finish(repository, &index, &mut metadata)?;
-        let stored = index.lock().unwrap_or_else(PoisonError::into_inner).stored().clone();
+        let stored = index.lock().stored().clone();
         name_all_containers(listing, &stored)?;
         check_writable(repository)?;
         let is_equal = |named: &&NamedSnapshot| {

@@ -1,7 +1,9 @@
 //! Stores what repairs write: containers first, then their segments.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -55,14 +57,14 @@ pub(super) fn store_full(
 /// Stores a container and adds it to the index.
 pub(super) fn store_container(store: &dyn Store, index: &Mutex<ChunkIndex>, sealed: SealedContainer) -> Result<()> {
     let id = sealed.store(store)?;
-    let mut index = index.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut index = index.lock();
     index.add_container(id, Arc::new(sealed.container_index))
 }
 
 /// Stores what is left, and the segment.
 pub(super) fn finish(repository: &Repository, index: &Mutex<ChunkIndex>, metadata: &mut MetadataWriter) -> Result<()> {
     store_full(repository.store.as_ref(), index, metadata, true)?;
-    index.lock().unwrap_or_else(PoisonError::into_inner).finish()
+    index.lock().finish()
 }
 
 /// Fails if a prune may have deleted, or may delete, what a repair has written: one that is running now, or one that

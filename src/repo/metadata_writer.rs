@@ -1,8 +1,9 @@
 //! Metadata containers: recipes, directory listings and model records, stored whole in small solid frames.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use crate::codec::{Scratch, Zstandard};
 use crate::error::Result;
@@ -61,7 +62,7 @@ impl MetadataWriter {
     /// Those of the index and of the codec.
     pub fn put(&mut self, bytes: Vec<u8>) -> Result<Fingerprint> {
         let fingerprint = self.key.fingerprint(&bytes);
-        if self.index.lock().unwrap_or_else(PoisonError::into_inner).contains_or_claim(&fingerprint)? {
+        if self.index.lock().contains_or_claim(&fingerprint)? {
             return Ok(fingerprint);
         }
         let len = bytes.len() as u32;

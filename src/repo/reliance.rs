@@ -13,9 +13,11 @@
 //!    look, the snapshot stays unreported: the intents stay, and a note asks the next prune to look.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 use crate::repo::Repository;
@@ -93,7 +95,7 @@ impl Reliance {
     }
 
     fn intents(&self) -> Vec<Salt> {
-        self.intents.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.intents.lock().clone()
     }
 
     fn relied_on(&self, stored: &HashSet<ContainerId>) -> HashSet<ContainerId> {
@@ -110,7 +112,7 @@ impl Reliance {
         let relied = self.relied_on(stored);
         let id = self.salts.draw()?;
         // Known before it is put: after a failure it may be in the store.
-        self.intents.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+        self.intents.lock().push(id);
         ContainerClaim::put(self.store.as_ref(), ClaimKind::Intent, &id, &relied)?;
         self.look(&relied)?;
         Ok(id)

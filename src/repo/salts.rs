@@ -3,7 +3,9 @@
 //! The name of a container or segment is the hash of its bytes. With a salt among them no name is ever used twice, even
 //! if the same chunks are stored again. So a deletion that comes late cannot hit something new.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::crypto::random;
 use crate::error::Result;
@@ -33,7 +35,7 @@ impl Salts {
     pub fn draw(&self) -> Result<Salt> {
         let mut salt = [0; SALT_BYTES];
         match &self.0 {
-            Some(fixed) => fixed.lock().unwrap_or_else(PoisonError::into_inner).fill(&mut salt),
+            Some(fixed) => fixed.lock().fill(&mut salt),
             None => salt.copy_from_slice(random::fresh("a salt")?.first_chunk::<SALT_BYTES>().unwrap_or(&[0; 16])),
         }
         Ok(salt)

@@ -9,7 +9,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use super::existing::{has_metadata, looks_same};
 use super::lost::{DamagedFile, LostRanges, is_damage};
@@ -47,7 +47,7 @@ impl FinishStage<'_> {
                 InodeState::Incomplete { saved_as: None, is_damage: false }
             }
         };
-        *file.inode.lock().unwrap_or_else(PoisonError::into_inner) = state;
+        *file.inode.lock() = state;
         problems.iter().for_each(|error| self.counts.problem(error));
     }
 
@@ -108,7 +108,7 @@ impl FinishStage<'_> {
     fn link(&self, link: RestoreLink) {
         let (path, kind) = (link.path.clone(), link.node.kind);
         let is_replacing = link.existing.is_some();
-        let state = link.inode.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let state = link.inode.lock().clone();
         let mut problems = Vec::new();
         match state {
             InodeState::Complete(first) => {

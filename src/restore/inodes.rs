@@ -3,9 +3,10 @@
 //! A file is known by [`Node::file_digest`](crate::repo::tree::Node::file_digest): two names are joined only if the
 //! snapshot gives them the same content and metadata, whatever it says of their inode.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use lru::LruCache;
+use parking_lot::Mutex;
 
 use super::message::InodeState;
 

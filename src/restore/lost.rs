@@ -1,7 +1,8 @@
 //! What damage costs: the lost ranges of a file, and the report of all damaged files. Both are bounded.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::error::{Error, ErrorKind};
 
@@ -110,7 +111,7 @@ pub struct DamagedList {
 impl DamagedFiles {
     /// Adds one.
     pub fn add(&self, file: DamagedFile) {
-        let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut list = self.0.lock();
         if list.files.len() < FILES_MAX {
             list.files.push(file);
         } else {
@@ -120,7 +121,7 @@ impl DamagedFiles {
 
     /// Takes the list.
     pub fn take(&self) -> DamagedList {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.0.lock())
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::{Condvar, Mutex};
 
 use super::lost::{DamagedFile, DamagedFiles, is_damage};
 use super::restore_file::RestoreFile;
@@ -124,15 +125,15 @@ pub struct Permit(Arc<OpenFiles>);
 impl OpenFiles {
     /// Whether [`OpenFiles::take`] would block.
     pub fn is_full(&self) -> bool {
-        *self.open.lock().unwrap_or_else(PoisonError::into_inner) >= OPEN_FILES_MAX
+        *self.open.lock() >= OPEN_FILES_MAX
     }
 
     /// Blocks until fewer than [`OPEN_FILES_MAX`] files are open. Every permit is in a later stage and is dropped when
     /// that stage succeeds or fails, so this call ends.
     pub fn take(self: &Arc<Self>) -> Permit {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.lock();
         while *open >= OPEN_FILES_MAX {
-            open = self.closed.wait(open).unwrap_or_else(PoisonError::into_inner);
+            self.closed.wait(&mut open);
         }
         *open += 1;
         Permit(self.clone())
@@ -141,7 +142,7 @@ impl OpenFiles {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        *self.0.open.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        *self.0.open.lock() -= 1;
         self.0.closed.notify_one();
     }
 }

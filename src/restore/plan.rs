@@ -8,7 +8,9 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::base::RestoreRoot;
 use super::chosen_tree::{ChosenTree, Left, TreeStep};
@@ -285,7 +287,7 @@ impl<'a> PlanStage<'a> {
     ) -> Result<()> {
         let path = self.path_of(&node);
         if let Some(existing) = &existing {
-            let first = inode.lock().map(|state| state.clone()).unwrap_or(InodeState::Pending);
+            let first = inode.lock().clone();
             let is_linked = match first {
                 InodeState::Complete(first) => self.target.identity(&first) == Some(existing.identity()),
                 _ => false,

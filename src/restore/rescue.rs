@@ -1,6 +1,8 @@
 //! Rescue: reads a chunk from another entry that stores it, after its frames proved damaged or gone.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::assembled::AssembledChunk;
 use super::message::{RestoreCounts, WriteChunk};
@@ -35,7 +37,7 @@ impl Rescue<'_> {
     /// # Errors
     /// `failure` if no entry is readable; other errors of the store and the target.
     pub fn chunk(&self, write: &WriteChunk, failure: Error) -> Result<()> {
-        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reader = self.reader.lock();
         match reader.read_exact(&write.fingerprint, u64::from(write.extent_map.len())) {
             Ok(bytes) => {
                 drop(reader);

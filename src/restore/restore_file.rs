@@ -6,7 +6,9 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
 
 use super::lost::LostRanges;
 use super::message::{InodeState, Permit};
@@ -157,22 +159,22 @@ impl RestoreFile {
 
     /// Records that the file is not whole, and why.
     pub fn fail(&self, error: Error) {
-        self.lost.lock().unwrap_or_else(PoisonError::into_inner).fail(error);
+        self.lost.lock().fail(error);
     }
 
     /// Records that `len` bytes from `offset` on are lost, and why.
     pub fn lose(&self, offset: u64, len: u64, error: Error) {
-        self.lost.lock().unwrap_or_else(PoisonError::into_inner).add(offset, len, error);
+        self.lost.lock().add(offset, len, error);
     }
 
     /// Whether anything is lost.
     pub fn is_damaged(&self) -> bool {
-        self.lost.lock().unwrap_or_else(PoisonError::into_inner).error().is_some()
+        self.lost.lock().error().is_some()
     }
 
     /// Takes what is lost.
     pub fn take_lost(&self) -> LostRanges {
-        std::mem::take(&mut self.lost.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.lost.lock())
     }
 }
 
@@ -182,7 +184,7 @@ struct PlannedPath(Mutex<Option<(TargetName, FileToken)>>);
 
 impl PlannedPath {
     fn take(&self) -> Option<(TargetName, FileToken)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.lock().take()
     }
 }
 

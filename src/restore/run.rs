@@ -1,8 +1,10 @@
 //! Connects the eight stages of a restore and runs them.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
 use std::time::Instant;
+
+use parking_lot::Mutex;
 
 use super::base::RestoreRoot;
 use super::decode::DecodeWorker;

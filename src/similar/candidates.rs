@@ -2,7 +2,9 @@
 //!
 //! This wraps the similarity index and translates its results to entry numbers.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::repo::container::{EntryNumber, SessionEntryNumber};
 use crate::repo::index::{Resolver, Similar, SimilarityIndex};
@@ -26,7 +28,7 @@ impl Candidates {
     ///
     /// The index grows meanwhile, so the answer depends on timing. What is stored must not depend on it.
     pub fn are_likely(&self, features: &[u64]) -> bool {
-        let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut index = self.index.lock();
         let known_min = features.len().div_ceil(LIKELY_SHARE).max(1);
         features.iter().filter(|feature| index.find(**feature).next().is_some()).nth(known_min - 1).is_some()
     }
@@ -40,7 +42,7 @@ impl Candidates {
         resolver: &mut Resolver,
         mut found: impl FnMut(usize, EntryNumber),
     ) {
-        let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut index = self.index.lock();
         for (position, feature) in features.iter().enumerate() {
             for similar in index.find(*feature).take(count_max) {
                 let entry = match similar {
@@ -54,7 +56,7 @@ impl Candidates {
 
     /// Adds the features of session entry `number`.
     pub fn insert(&mut self, number: SessionEntryNumber, features: &[u64]) {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner).insert(number, features);
+        self.index.lock().insert(number, features);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Which entries are chosen: by shared features, by what was chosen or stored lately, and within the budget of reads.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 
 use super::*;
 use crate::config::IndexConfig;

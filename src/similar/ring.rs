@@ -4,7 +4,9 @@
 //! complete, and it is stored without further input.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
 
 use crate::repo::container::{
     Base, ENTRY_WEIGHT_MAX, EntryNumber, FrameNumber, OperationSlice, OperationView, SessionEntryNumber,
@@ -104,22 +106,22 @@ pub struct SharedRing(RwLock<Ring>);
 impl SharedRing {
     /// As [`Ring::next`].
     pub fn next(&self) -> SessionEntryNumber {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).next()
+        self.0.read().next()
     }
 
     /// As [`Ring::push`].
     pub fn push(&self, entry: SessionEntry) -> SessionEntryNumber {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).push(entry)
+        self.0.write().push(entry)
     }
 
     /// What `read` takes from entry `number`; `None` if it has left the ring.
     pub fn read<T>(&self, number: SessionEntryNumber, read: impl FnOnce(&SessionEntry) -> T) -> Option<T> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(number).map(read)
+        self.0.read().get(number).map(read)
     }
 
     /// Calls `change` with the entries from `first` on that are in the ring.
     pub fn change_from(&self, first: SessionEntryNumber, mut change: impl FnMut(&mut SessionEntry)) {
-        let mut ring = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut ring = self.0.write();
         for number in first.until(ring.next()) {
             ring.get_mut(number).into_iter().for_each(&mut change);
         }
@@ -127,6 +129,6 @@ impl SharedRing {
 
     /// As [`Ring::view`].
     pub fn view(&self, number: SessionEntryNumber) -> Option<OperationView> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).view(number)
+        self.0.read().view(number)
     }
 }

@@ -12,8 +12,9 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
 
 use super::BlobName;
 use crate::types::hex;
@@ -172,7 +173,7 @@ impl CacheFiles {
 
     /// Deletes files if `len` more bytes exceed the bound.
     fn make_space(&self, len: u64) {
-        let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut measured = self.measured.lock();
         let is_known = measured.added <= self.bytes_max / MEASURE_SHARE;
         if let Some(total) = measured.total.filter(|total| is_known && total + len <= self.bytes_max) {
             *measured = Measured { total: Some(total + len), added: measured.added + len };

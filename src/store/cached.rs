@@ -17,7 +17,8 @@
 use std::collections::HashMap;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::cache_files::{CacheFiles, FragmentName};
 use super::cached_fragments::{
@@ -86,12 +87,12 @@ impl<S: Store> CachedStore<S> {
     }
 
     fn known_len(&self, blob: &CacheableBlob<'_>) -> Option<u64> {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.read();
         known.get(&blob.kind())?.get(&blob.hash).copied()
     }
 
     fn note(&self, blob: &CacheableBlob<'_>, len: u64) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.write();
         known.entry(blob.kind()).or_default().insert(blob.hash, len);
     }
 
@@ -103,7 +104,7 @@ impl<S: Store> CachedStore<S> {
     }
 
     fn forget(&self, blob: &CacheableBlob<'_>) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.write();
         known.get_mut(&blob.kind()).map(|lengths| lengths.remove(&blob.hash));
     }
 
@@ -113,7 +114,7 @@ impl<S: Store> CachedStore<S> {
         for (blob, len) in listed.iter().filter_map(|blob| Some((CacheableBlob::of(&blob.name)?, blob.len))) {
             new.entry(blob.kind()).or_default().insert(blob.hash, len);
         }
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.write();
         for kind in BlobKind::all() {
             let lengths = new.remove(&kind).unwrap_or_default();
             if prefix == BlobPrefix::All || prefix == kind.into() {
@@ -192,7 +193,7 @@ impl<S: Store> CachedStore<S> {
     /// Held while a fragment is fetched.
     fn lock(&self, blob: &CacheableBlob<'_>, fragment: &Fragment) -> MutexGuard<'_, ()> {
         let at = usize::from(blob.hash[0]).wrapping_add(fragment.number as usize) % LOCKS;
-        self.fetching[at].lock().unwrap_or_else(PoisonError::into_inner)
+        self.fetching[at].lock()
     }
 
     /// Keeps a blob that this process has put, from byte `from` on.

@@ -15,9 +15,10 @@ use std::io::{ErrorKind, Read};
 use std::num::NonZeroUsize;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use lru::LruCache;
+use parking_lot::Mutex;
 use rustix::buffer::spare_capacity;
 use rustix::fs::OFlags;
 use rustix::io::{pread, retry_on_intr};
@@ -113,7 +114,7 @@ impl LocalStore {
         match temporary.publish(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 // The directory was removed after this process had created it.
-                self.durable_directories.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                self.durable_directories.lock().clear();
                 self.make_durable(directory)?;
                 temporary.publish(path).map_err(failed)
             }
@@ -144,16 +145,14 @@ impl LocalStore {
 
     /// Creates the directories from the root down to `directory` and syncs the parent of each, once per process.
     fn make_durable(&self, directory: &Path) -> Result<()> {
-        if directory == self.root
-            || self.durable_directories.lock().unwrap_or_else(PoisonError::into_inner).contains(directory)
-        {
+        if directory == self.root || self.durable_directories.lock().contains(directory) {
             return Ok(());
         }
         let parent = directory.parent().unwrap_or(&self.root);
         self.make_durable(parent)?;
         create_directory(directory).map_err(|error| Error::io("create", directory, error))?;
         sync_directory(parent).map_err(|error| Error::io("sync", parent, error))?;
-        self.durable_directories.lock().unwrap_or_else(PoisonError::into_inner).insert(directory.into());
+        self.durable_directories.lock().insert(directory.into());
         Ok(())
     }
 
@@ -188,7 +187,7 @@ impl LocalStore {
 
     /// Returns a blob from the cache of open files, with its length.
     fn cached_file(&self, name: &BlobName) -> Result<(Arc<File>, u64)> {
-        let files = || self.open_files.lock().unwrap_or_else(PoisonError::into_inner);
+        let files = || self.open_files.lock();
         let cached = files().get(name).cloned();
         if let Some(file) = cached {
             let metadata = file.metadata().map_err(|error| self.read_failed("inspect", name, 0, error))?;
@@ -250,7 +249,7 @@ impl Store for LocalStore {
             let _ = fs::remove_dir(&path);
         }
         temporary.replace(&path).map_err(failed)?;
-        self.open_files.lock().unwrap_or_else(PoisonError::into_inner).pop(name);
+        self.open_files.lock().pop(name);
         sync_directory(directory).map_err(|error| Error::io("sync", directory, error))
     }
 
@@ -308,7 +307,7 @@ impl Store for LocalStore {
 
     fn delete(&self, name: &BlobName, durable: Durable) -> Result<()> {
         let path = self.path(name);
-        self.open_files.lock().unwrap_or_else(PoisonError::into_inner).pop(name);
+        self.open_files.lock().pop(name);
         match remove_file(&path) {
             Err(error) if is_absent(&error) => self.check_directories(name)?,
             removed => removed.map_err(|error| Error::io("delete", &path, error))?,
@@ -444,7 +443,7 @@ mod tests {
                 [number; 2]
             );
         }
-        assert_eq!(store.open_files.lock().expect("not poisoned").len(), OPEN_FILES_MAX.get());
+        assert_eq!(store.open_files.lock().len(), OPEN_FILES_MAX.get());
         fs::remove_file(store.root.join("a/99")).expect("removes");
         assert!(matches!(store.get_range(&named("a/99"), 0, 1, Reading::Once), Err(Error::BlobMissing { .. })));
         store.put_if_absent(&named("a/99"), &[b"new"]).expect("puts");

@@ -1,8 +1,10 @@
 //! A store in memory, for tests: a map from names to bytes.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::blob::read_stream;
 use super::name::{check_len, check_range, is_left_by_init, missing};
@@ -36,7 +38,7 @@ impl MemoryStore {
     }
 
     fn blobs(&self) -> MutexGuard<'_, BTreeMap<BlobName, Blob>> {
-        self.blobs.lock().unwrap_or_else(PoisonError::into_inner)
+        self.blobs.lock()
     }
 
     fn bytes(&self, name: &BlobName) -> Result<Arc<[u8]>> {

@@ -1,8 +1,9 @@
 //! Several requests at once, for steps that would otherwise wait for one after the other.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
+
+use parking_lot::Mutex;
 
 use crate::error::Result;
 
@@ -14,7 +15,7 @@ pub fn map_parallel<T: Sync, R: Send>(at_once: usize, items: &[T], work: impl Fn
         return items.iter().map(work).collect();
     }
     let next = Mutex::new(items.iter().enumerate());
-    let take = || next.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let take = || next.lock().next();
     let run = || {
         let mut done = Vec::new();
         while let Some((at, item)) = take() {

@@ -1,7 +1,9 @@
 //! Limits of what goes over the network.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// Limits of the stores that share them.
 #[derive(Debug, Clone, Default)]
@@ -37,7 +39,7 @@ impl RateLimit {
     pub(super) fn take(&self, bytes: usize) -> Duration {
         let Some(rate) = self.bytes_per_second else { return Duration::ZERO };
         let now = Instant::now();
-        let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free_at = self.free_at.lock();
         let start = free_at.map_or(now, |free_at| free_at.max(now));
         let end = start + Duration::from_secs_f64(bytes as f64 / rate as f64);
         *free_at = Some(end);

@@ -5,8 +5,9 @@
 //! callers.
 
 use std::future::Future;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
+use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::error::{Error, Result};
@@ -26,7 +27,7 @@ pub fn block_on<F: Future>(future: F) -> Result<F::Output> {
 
 fn runtime() -> Result<&'static Runtime> {
     static STARTING: Mutex<()> = Mutex::new(());
-    let _one = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = STARTING.lock();
     if let Some(runtime) = RUNTIME.get() {
         return Ok(runtime);
     }

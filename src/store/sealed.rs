@@ -9,9 +9,10 @@
 //! Wrappers that count or fail requests belong below this store, because above it they see other bytes.
 
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use lru::LruCache;
+use parking_lot::Mutex;
 
 use super::blob::hash_stream;
 use super::interface::StoreExt;
@@ -107,8 +108,8 @@ impl SealedStore {
         (len > bytes_max).then(|| Error::corrupt(name, bytes_max, expected, format!("{len} bytes")))
     }
 
-    fn known_keys(&self) -> std::sync::MutexGuard<'_, LruCache<BlobName, Arc<BlobKey>>> {
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known_keys(&self) -> parking_lot::MutexGuard<'_, LruCache<BlobName, Arc<BlobKey>>> {
+        self.keys.lock()
     }
 
     /// The key of a stored blob, for reading a range of it.

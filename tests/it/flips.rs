@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use bytesize::ByteSize;
 use fhrd::backup::{BackupRequest, TreeSource, backup};
@@ -35,6 +35,7 @@ use fhrd::repo::tree::{NodeKind, TreeCursor};
 use fhrd::restore::restore;
 use fhrd::store::{BlobPrefix, MemoryStore, Store};
 use fhrd::types::ContainerId;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::double::named;
 use crate::input::{edit, files, write};
@@ -101,7 +102,7 @@ fn model(moved: usize) -> Vec<u8> {
 /// All copies of the small repository share one cache directory, so one test at a time may use them.
 pub fn one_at_a_time() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    TURN.lock()
 }
 
 impl Scene {

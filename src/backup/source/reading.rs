@@ -1,7 +1,9 @@
 //! What Walk asks of Read, and what the two share of a file.
 
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::backup::message::{Outcome, ReadItem};
 use crate::backup::sent::SentFile;
@@ -152,7 +154,7 @@ impl OpenedFile {
     }
 
     fn lock(&self) -> MutexGuard<'_, ReadingState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// The outcome so far.
@@ -169,8 +171,7 @@ impl OpenedFile {
     /// Waits until all ranges have been read. They are before the end in the stream, so other workers have them
     /// already, and none of them waits for this one.
     pub fn wait_for_ranges(&self) {
-        let wait = self.all_read.wait_while(self.lock(), |state| state.open_ranges > 0);
-        drop(wait.unwrap_or_else(PoisonError::into_inner));
+        self.all_read.wait_while(&mut self.lock(), |state| state.open_ranges > 0);
     }
 
     /// What others may refer to.

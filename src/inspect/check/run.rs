@@ -1,10 +1,11 @@
 //! Runs the steps of a check and collects their defects in a report.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 
 use super::damaged_containers::{DamagedContainers, LostChunks};
@@ -101,7 +102,7 @@ impl CheckRun<'_> {
     }
 
     fn disproved(&self) -> MutexGuard<'_, HashSet<ContainerId>> {
-        self.disproved.lock().unwrap_or_else(PoisonError::into_inner)
+        self.disproved.lock()
     }
 
     /// Notes that a container is of no newer version.

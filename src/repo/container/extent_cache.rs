@@ -9,7 +9,9 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::extent_map::{DeltaSource, EXTENTS_LIMIT, ExtentMap, LiteralRange, LiteralSource, PackedExtent};
 use super::numbers::{EntryNumber, FrameNumber};
@@ -56,7 +58,7 @@ impl ExtentCache {
     }
 
     fn cached(&self) -> MutexGuard<'_, CachedMaps> {
-        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cached.lock()
     }
 
     /// Drops all extent maps with extents in open frames: an open frame got its final number.

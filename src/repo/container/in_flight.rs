@@ -7,7 +7,8 @@
 //!    so the wait ends without further input, and the result does not depend on timing.
 
 use std::collections::HashMap;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::frame::{FrameInfo, StoredFrame};
 use super::numbers::{SessionEntryNumber, SessionFrameNumber};
@@ -70,7 +71,7 @@ pub struct FramesInFlight {
 
 impl FramesInFlight {
     fn lock(&self) -> MutexGuard<'_, FramesState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Called by Save: the frame is encoded and in the open container.
@@ -119,7 +120,7 @@ impl FramesInFlight {
             if state.closed {
                 return Err(Error::LinkClosed { stage: "subdedup".into(), neighbour: Neighbour::Downstream });
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut state);
         }
     }
 

@@ -4,9 +4,10 @@
 //! instead of reading it again. Each cache still evicts and searches only what it has loaded itself.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use lru::LruCache;
+use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 use crate::repo::container::{
@@ -25,26 +26,26 @@ pub struct SharedContainerIndexes {
 impl SharedContainerIndexes {
     /// The containers whose index any of the caches has held.
     pub fn loaded(&self) -> HashSet<ContainerId> {
-        self.loaded.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.loaded.lock().clone()
     }
 
     /// Records that something relies on the index of a container.
     pub(super) fn note_loaded(&self, id: ContainerId) {
-        self.loaded.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+        self.loaded.lock().insert(id);
     }
 
     fn find(&self, id: &ContainerId) -> Option<Arc<ContainerIndex>> {
-        self.container_indexes.lock().unwrap_or_else(PoisonError::into_inner).get(id)?.upgrade()
+        self.container_indexes.lock().get(id)?.upgrade()
     }
 
     fn insert(&self, id: ContainerId, container_index: &Arc<ContainerIndex>) {
-        let mut container_indexes = self.container_indexes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut container_indexes = self.container_indexes.lock();
         container_indexes.insert(id, Arc::downgrade(container_index));
     }
 
     /// Drops a container index, and its entry here if `last` was the last reference.
     fn release(&self, id: &ContainerId, last: Arc<ContainerIndex>) {
-        let mut container_indexes = self.container_indexes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut container_indexes = self.container_indexes.lock();
         drop(last);
         if container_indexes.get(id).is_some_and(|container_index| container_index.strong_count() == 0) {
             container_indexes.remove(id);
@@ -250,7 +251,7 @@ mod tests {
         for id in &ids {
             cache.load(id).unwrap();
         }
-        assert_eq!(shared.container_indexes.lock().unwrap().len(), 1);
+        assert_eq!(shared.container_indexes.lock().len(), 1);
         let read = store.counts().ranges;
         cache.load(&ids[0]).unwrap();
         assert!(store.counts().ranges > read);

@@ -9,8 +9,10 @@
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+
+use parking_lot::RwLock;
 
 use super::coverage::poorly_indexed;
 use super::listing_again::Changes;
@@ -163,12 +165,12 @@ impl ContainerListing {
 
     /// What is bad, as far as marks or the running check know.
     pub fn quarantine(&self) -> Arc<Quarantine> {
-        self.quarantine.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.quarantine.read().clone()
     }
 
     /// Replaces what is known to be bad. Locators that exist do not see it.
     pub fn set_quarantine(&self, quarantine: Arc<Quarantine>) {
-        *self.quarantine.write().unwrap_or_else(PoisonError::into_inner) = quarantine;
+        *self.quarantine.write() = quarantine;
     }
 
     /// Records that so many marks could not be read, or were not listed.
@@ -216,7 +218,7 @@ impl ContainerListing {
     }
 
     fn listed(&self) -> ListedSegments {
-        self.segments.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.segments.read().clone()
     }
 
     /// Lists the segments again, and opens new ones. The containers stay those of the start.
@@ -228,13 +230,13 @@ impl ContainerListing {
         for (name, error) in damaged.iter().filter(|(name, _)| self.damaged.iter().all(|known| known.0 != *name)) {
             tracing::debug!("{name}: {error}");
         }
-        *self.segments.write().unwrap_or_else(PoisonError::into_inner) = segments.clone();
+        *self.segments.write() = segments.clone();
         self.recovery.forget_unlisted();
         Ok(segments.active)
     }
 
     fn poor(&self) -> HashSet<ContainerId> {
-        self.poor.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.poor.read().clone()
     }
 
     /// For readers, which found nothing, and for whoever deletes: proves that segments have all records of the
@@ -252,7 +254,7 @@ impl ContainerListing {
             return Ok(false);
         }
         tracing::debug!("{} containers are not proved to be whole in a segment", poor.len());
-        *self.poor.write().unwrap_or_else(PoisonError::into_inner) = poor;
+        *self.poor.write() = poor;
         self.recovery.forget_unlisted();
         Ok(true)
     }

@@ -2,8 +2,8 @@
 //! that a listing lacks although they are there. These are found by their names, which segments have.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use super::listing::{ContainerListing, ListedSegments};
 use super::unlistable::list_containers;
@@ -39,7 +39,7 @@ impl ContainerListing {
         if !self.has_changed.load(Ordering::Acquire) {
             return self.containers.contains(id);
         }
-        let changes = self.changes.read().unwrap_or_else(PoisonError::into_inner);
+        let changes = self.changes.read();
         changes.new.contains(id)
             || changes.found_by_name.contains(id)
             || self.containers.contains(id) && !changes.gone.contains(id)
@@ -103,7 +103,7 @@ impl ContainerListing {
 
     /// Remembers a container that a segment names and the listing has not. Returns false.
     pub(super) fn note_unlisted(&self, id: &ContainerId) -> bool {
-        let mut changes = self.changes.write().unwrap_or_else(PoisonError::into_inner);
+        let mut changes = self.changes.write();
         if !changes.gone.contains(id) {
             changes.unlisted = Some(*id);
         }
@@ -116,14 +116,14 @@ impl ContainerListing {
     /// # Errors
     /// Those of the store.
     pub fn list_again_for_unlisted(&self) -> Result<bool> {
-        let unlisted = self.changes.write().unwrap_or_else(PoisonError::into_inner).unlisted.take();
+        let unlisted = self.changes.write().unlisted.take();
         let Some(unlisted) = unlisted else { return Ok(false) };
         self.list_again()?;
         if self.has(&unlisted) {
             return Ok(true);
         }
         let is_there = !self.find_by_name(&[unlisted])?.is_empty();
-        let mut changes = self.changes.write().unwrap_or_else(PoisonError::into_inner);
+        let mut changes = self.changes.write();
         match is_there {
             true => _ = changes.found_by_name.insert(unlisted),
             // It was deleted in turn. A segment that was listed now may name the one that followed it. Each container
@@ -145,7 +145,7 @@ impl ContainerListing {
         tracing::debug!("container {gone} is gone; listing again");
         self.list_again()?;
         // A store that lists what it does not have would be asked again and again.
-        self.changes.write().unwrap_or_else(PoisonError::into_inner).lose(*gone);
+        self.changes.write().lose(*gone);
         Ok(true)
     }
 
@@ -156,7 +156,7 @@ impl ContainerListing {
         let lacking: Vec<ContainerId> =
             self.containers.difference(&listed).filter(|id| self.has(id)).copied().collect();
         let still_there = self.find_by_name(&lacking)?;
-        let mut changes = self.changes.write().unwrap_or_else(PoisonError::into_inner);
+        let mut changes = self.changes.write();
         changes.gone.extend(lacking);
         still_there.iter().for_each(|id| _ = changes.gone.remove(id));
         changes.new = listed.difference(&self.containers).filter(|id| !changes.gone.contains(id)).copied().collect();

@@ -4,8 +4,10 @@
 //! readable segment names get copies too. Each container index is read once; memory is one batch of records.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::container_indexes::read_fingerprints;
 use super::segment::{IndexRecord, IndexSegment};
@@ -124,7 +126,7 @@ impl Recovery {
     }
 
     fn state(&self) -> MutexGuard<'_, RecoveryState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Records that a segment is damaged, and warns once.

@@ -6,9 +6,10 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use lru::LruCache;
+use parking_lot::RwLock;
 
 use super::locate::{LocatedEntry, Locator};
 use crate::error::{Error, Result};
@@ -64,15 +65,15 @@ impl Resolver {
 
     /// Containers that have a number: all whose entries or frames were asked for.
     pub fn containers(&self) -> Vec<ContainerId> {
-        self.numbers.read().unwrap_or_else(PoisonError::into_inner).containers.clone()
+        self.numbers.read().containers.clone()
     }
 
     /// Number of a container; an unknown one gets the next number.
     pub fn container_number(&mut self, id: ContainerId) -> ContainerNumber {
-        if let Some(number) = self.numbers.read().unwrap_or_else(PoisonError::into_inner).numbers.get(&id) {
+        if let Some(number) = self.numbers.read().numbers.get(&id) {
             return *number;
         }
-        let mut shared = self.numbers.write().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = self.numbers.write();
         let ContainerNumbers { containers, numbers } = &mut *shared;
         *numbers.entry(id).or_insert_with(|| {
             containers.push(id);
@@ -95,7 +96,7 @@ impl Resolver {
     /// # Errors
     /// Those of loading it, and [`Error::Internal`] for a number that was never given.
     pub fn container_index(&mut self, number: ContainerNumber) -> Result<(ContainerId, Arc<ContainerIndex>)> {
-        let shared = self.numbers.read().unwrap_or_else(PoisonError::into_inner);
+        let shared = self.numbers.read();
         let id = shared.containers.get(number.0 as usize).copied();
         drop(shared);
         let id = id.ok_or_else(|| Error::internal(format!("container number {} was never given", number.0)))?;

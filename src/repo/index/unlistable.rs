@@ -1,7 +1,9 @@
 //! Directories of containers that could not be listed. What is in one is unread: never absent, lost or replaced.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::segment::IndexSegment;
 use crate::error::{Error, Result};
@@ -22,7 +24,7 @@ pub(super) struct UnlistableDirectories(Mutex<Unlistable>);
 impl UnlistableDirectories {
     /// Adds directories.
     pub(super) fn add(&self, found: Unlistable) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         found.into_iter().for_each(|(directory, error)| {
             known.entry(directory).or_insert(error);
         });
@@ -30,18 +32,18 @@ impl UnlistableDirectories {
 
     /// All of them, by name.
     pub(super) fn all(&self) -> Unlistable {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.0.lock();
         known.iter().map(|(directory, error)| (directory.clone(), error.duplicate())).collect()
     }
 
     /// Number of them.
     pub(super) fn count(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.0.lock().len()
     }
 
     /// Why one of them could not be listed.
     pub(super) fn error(&self) -> Option<Error> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).values().next().map(Error::duplicate)
+        self.0.lock().values().next().map(Error::duplicate)
     }
 }
 

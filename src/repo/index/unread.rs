@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::listing::ContainerListing;
 use crate::error::{Error, ErrorKind};
@@ -23,7 +24,7 @@ impl UnreadContainers {
     /// Adds a container that could not be read because of `error`.
     pub(super) fn insert(&self, id: ContainerId, error: &Error) {
         self.may_come_back.fetch_or(!error.is_proven_damage(), Ordering::AcqRel);
-        self.ids.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+        self.ids.lock().insert(id);
         self.is_any.store(true, Ordering::Release);
     }
 
@@ -36,7 +37,7 @@ impl UnreadContainers {
     }
 
     pub(super) fn ids(&self) -> BTreeSet<ContainerId> {
-        self.ids.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.ids.lock().clone()
     }
 }
 

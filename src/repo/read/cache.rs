@@ -9,9 +9,10 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::cache::ByteLru;
 use crate::repo::container::{ContainerKind, FrameNumber};
@@ -92,7 +93,7 @@ impl ReadCache {
     }
 
     fn entries(&self) -> MutexGuard<'_, CachedEntries> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock()
     }
 }
 
@@ -145,7 +146,7 @@ impl CacheShare {
             if entries.at_work.insert(own) {
                 return Decoded::Missing(Some(DecodingTask { share: self.clone(), key }));
             }
-            entries = self.cache.decoded.wait(entries).unwrap_or_else(PoisonError::into_inner);
+            self.cache.decoded.wait(&mut entries);
         }
     }
 

@@ -4,7 +4,9 @@
 //!    same time, and wait for each other only if they need the same frame or chunk.
 //! 2. What a chunk reader learned of damaged frames and entries stays with it. Others learn it themselves.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::cache::{ReadCache, process_cache};
 use super::chunks::{CONTAINER_INDEX_BYTES_MAX, ChunkReader};
@@ -103,6 +105,6 @@ impl Reader {
 
 impl SharedReader {
     fn chunk_readers(&self) -> MutexGuard<'_, ChunkReaders> {
-        self.chunk_readers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.chunk_readers.lock()
     }
 }

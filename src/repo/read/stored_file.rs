@@ -5,9 +5,10 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use super::chunks::ChunkReader;
 use super::content::{LocatedRange, write_zeros};
@@ -52,7 +53,7 @@ impl StoredFile {
 
     /// Number of distinct chunks read: 0 unless they are counted.
     pub fn chunks_read(&self) -> u64 {
-        let read = self.read.as_ref().map(|read| read.lock().unwrap_or_else(PoisonError::into_inner).len());
+        let read = self.read.as_ref().map(|read| read.lock().len());
         read.unwrap_or(0) as u64
     }
 
@@ -196,7 +197,7 @@ impl StoredFile {
     fn chunk(&self, reader: &mut ChunkReader, fingerprint: &Fingerprint, len: u64, is_cached: bool) -> Result<Bytes> {
         let bytes = reader.chunk(fingerprint, len, is_cached)?;
         if let Some(read) = &self.read {
-            read.lock().unwrap_or_else(PoisonError::into_inner).insert(*fingerprint);
+            read.lock().insert(*fingerprint);
         }
         Ok(bytes)
     }

@@ -6,9 +6,10 @@
 //! An entry of the session that has left the ring has its bases by name. A base of the session has the same number
 //! whether its name is remembered or is looked up among the containers that the run has stored.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use lru::LruCache;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::EXTENT_CACHE_BYTES_MAX;
 use crate::error::{Error, Result};
@@ -70,7 +71,7 @@ impl Entries {
     }
 
     fn names(&self) -> MutexGuard<'_, LruCache<Base, EntryNumber>> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+        self.names.lock()
     }
 
     /// The resolver of stored entries.
@@ -184,7 +185,7 @@ impl Entries {
 
     /// The session's number of an entry that it has stored.
     fn own_base(&mut self, name: &Base) -> Result<Option<EntryNumber>> {
-        let found = self.index.lock().unwrap_or_else(PoisonError::into_inner).own_entry(name)?;
+        let found = self.index.lock().own_entry(name)?;
         let number = found.and_then(|(container, position)| self.in_flight.number_of(&container, position));
         let number = number.map(EntryNumber::session);
         if let Some(number) = number.filter(|_| self.is_owner) {

@@ -41,7 +41,7 @@ fn run() -> (Entries, Arc<Mutex<ChunkIndex>>, Base) {
         writer.push_entry(fields, &list, &[]).expect("adds");
         let sealed = writer.seal().expect("seals");
         let container = sealed.store(store.as_ref()).expect("stores");
-        let mut chunks = index.lock().expect("locks");
+        let mut chunks = index.lock();
         assert!(!chunks.contains_or_claim(&fingerprint).expect("claims"));
         let container_index = Arc::new(sealed.container_index);
         base.digest = if number == 0 { container_index.digest(&container_index.entries[0]) } else { base.digest };
@@ -95,7 +95,7 @@ fn a_base_is_found_after_its_name_is_forgotten() {
     for is_in_segment in [false, true] {
         let (mut entries, index, _) = run();
         if is_in_segment {
-            index.lock().expect("locks").finish().expect("writes a segment");
+            index.lock().finish().expect("writes a segment");
         }
         assert_eq!(extents(&mut entries), remembered);
         assert_eq!(entries.names().get(&base), Some(&session(0)), "it is remembered from now on");

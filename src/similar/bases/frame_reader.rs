@@ -3,9 +3,10 @@
 //! One read of a container fetches the wanted frame and the following ones, up to [`READAHEAD_BYTES`]: the bases of the
 //! next chunks are likely to be there. Frames that are read ahead wait in a cache, still encoded.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::cache::ByteLru;
 use crate::codec::Scratch;
@@ -69,7 +70,7 @@ impl FrameReader {
     }
 
     fn readahead(&self) -> MutexGuard<'_, Readahead> {
-        self.readahead.lock().unwrap_or_else(PoisonError::into_inner)
+        self.readahead.lock()
     }
 
     /// Allows more reads after `bytes` new bytes.

@@ -16,9 +16,10 @@ mod search;
 mod shared;
 
 pub use entries::{Entries, base_problem};
+use parking_lot::Mutex;
 pub use shared::{BaseChunk, SharedBases, WorkerBases};
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bytes::Bytes;
 

@@ -8,9 +8,10 @@
 //! A worker decides nothing here. What is cached depends on timing, the bytes of an entry do not.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::cached::BASE_BYTES_MAX;
 use super::entries::Entries;
@@ -106,11 +107,11 @@ impl SharedBases {
     }
 
     fn cached(&self) -> MutexGuard<'_, Cached> {
-        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cached.lock()
     }
 
     fn pinned(&self) -> MutexGuard<'_, HashMap<SessionEntryNumber, Arc<BaseChunk>>> {
-        self.pinned.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pinned.lock()
     }
 
     /// Whether a chunk of `len` bytes can be a base.
@@ -224,7 +225,7 @@ impl WorkerBases {
 
     fn frame(&mut self, number: FrameNumber) -> Result<Bytes> {
         let cell = self.shared.frame_cell(number);
-        let mut slot = cell.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = cell.lock();
         if let Some(raw) = &*slot {
             return Ok(raw.clone());
         }

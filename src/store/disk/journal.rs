@@ -1,7 +1,9 @@
 //! The journal of what local stores do to the file system, for tests.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// A change that is being made.
 pub enum FileChange<'a> {
@@ -40,7 +42,7 @@ pub struct Journal {
 static JOURNALS: Mutex<Vec<Arc<Journal>>> = Mutex::new(Vec::new());
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 impl Journal {

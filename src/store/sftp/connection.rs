@@ -1,7 +1,9 @@
 //! A session that is started again when it is lost.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::address::SftpAddress;
 use super::failure::SftpFailure;
@@ -38,7 +40,7 @@ impl SftpConnection {
 
     /// The session, a new one if the last is lost.
     pub fn session(&self, wait_kind: WaitKind) -> Result<Arc<SftpSession>, SftpFailure> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if let Some(session) = state.session.as_ref().filter(|session| !session.is_lost()) {
             return Ok(session.clone());
         }
@@ -73,7 +75,7 @@ impl SftpConnection {
                 Err(SftpFailure::Lost(why)) => why,
                 result => return result,
             };
-            let has_connected = self.state.lock().unwrap_or_else(PoisonError::into_inner).has_connected;
+            let has_connected = self.state.lock().has_connected;
             let Some(delay) = delays.next().filter(|_| has_connected) else { return Err(SftpFailure::Lost(why)) };
             tracing::warn!("lost the connection to {}, connecting again: {why}", self.address);
             sleep(Duration::from_secs_f64(delay * (0.75 + 0.5 * fraction())), wait_kind, &self.options.stop)?;

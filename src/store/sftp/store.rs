@@ -3,11 +3,12 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use lru::LruCache;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::address::SftpAddress;
 use super::connection::SftpConnection;
@@ -63,7 +64,7 @@ struct OpenBlob {
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 impl SftpStore {
