@@ -6,6 +6,8 @@
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 
 use bytesize::ByteSize;
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, ContentArrangement, Table};
 use console::Term;
 use jiff::tz::TimeZone;
 use serde::Serialize;
@@ -109,22 +111,17 @@ pub enum Align {
 /// # Errors
 /// Those of writing.
 pub fn write_table(out: &mut dyn Write, columns: &[(&str, Align)], rows: &[Vec<String>]) -> Result<()> {
-    let mut widths: Vec<usize> = columns.iter().map(|(title, _)| title.chars().count()).collect();
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    let titles: Vec<String> = columns.iter().map(|(title, _)| title.to_string()).collect();
-    for row in std::iter::once(&titles).chain(rows) {
-        let cells = row.iter().zip(columns).zip(&widths).map(|((cell, (_, align)), width)| match align {
-            Align::Left => format!("{:<width$}", printable(cell)),
-            Align::Right => format!("{:>width$}", printable(cell)),
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(columns.iter().map(|(title, _)| *title));
+    table.add_rows(rows.iter().map(|row| row.iter().map(|cell| printable(cell))));
+    for (column, (_, align)) in table.column_iter_mut().zip(columns) {
+        column.set_padding((0, 2)).set_cell_alignment(match align {
+            Align::Left => CellAlignment::Left,
+            Align::Right => CellAlignment::Right,
         });
-        let line = cells.collect::<Vec<_>>().join("  ");
-        writeln!(out, "{}", line.trim_end()).map_err(failed)?;
     }
-    Ok(())
+    writeln!(out, "{}", table.trim_fmt()).map_err(failed)
 }
 
 /// Writes a table like [`write_table`] that is no wider than the terminal: long words are shortened in their middle.
@@ -284,6 +281,11 @@ mod tests {
         let columns = [("id", Align::Left), ("n", Align::Right), ("tag", Align::Left)];
         write_table(&mut out, &columns, &rows).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), "id     n  tag\nä      1  x\nbcd  100\n");
+        // Such letters take two columns of a terminal.
+        let mut out = Vec::new();
+        let rows = [vec!["日本".into(), "1".into()], vec!["abc".into(), "2".into()]];
+        write_table(&mut out, columns.get(..2).unwrap(), &rows).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "id    n\n日本  1\nabc   2\n");
     }
 
     #[test]
