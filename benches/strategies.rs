@@ -6,7 +6,7 @@
 mod data;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use data::generated;
 use divan::Bencher;
@@ -23,6 +23,7 @@ use fhrd::similar::{
 };
 use fhrd::store::{MemoryStore, Store};
 use fhrd::types::RepositoryKey;
+use parking_lot::Mutex;
 
 const CHUNK_BYTES: usize = 128 << 10;
 const SEED: u64 = 7;
