@@ -61,12 +61,12 @@ impl TargetNotes {
 
     /// Notes a file that is left for another restore to go on from.
     pub(super) fn leave(&self, file: FileIdentity) {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner).insert(file);
+        self.left.lock().insert(file);
     }
 
     /// Whether a file was noted so.
     pub(super) fn has_left(&self, file: FileIdentity) -> bool {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner).contains(&file)
+        self.left.lock().contains(&file)
     }
 
     /// Notes that a file system refuses these flags, and a project unless it is 0.

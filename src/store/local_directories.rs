@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::PoisonError;
 
 use super::directories::{NOTE, away, needed_for, witnesses};
 use super::disk::{create_directory, sync_directory};
@@ -25,11 +24,11 @@ impl LocalStore {
     }
 
     fn see(&self, directory: &'static str) {
-        self.seen_directories.lock().unwrap_or_else(PoisonError::into_inner).insert(directory);
+        self.seen_directories.lock().insert(directory);
     }
 
     fn has_seen(&self, directory: &str) -> bool {
-        self.seen_directories.lock().unwrap_or_else(PoisonError::into_inner).contains(directory)
+        self.seen_directories.lock().contains(directory)
     }
 
     fn is_encrypted(&self) -> bool {
