@@ -331,7 +331,7 @@ fn part() -> Option<(usize, usize)> {
     if value == "all" {
         return Some((1, 1));
     }
-    let (part, parts) = value.split_once('/').expect("FHRD_FLIPS is `all` or PART/PARTS");
+    let (part, parts) = value.split_once('/').unwrap_or_else(|| panic!("FHRD_FLIPS={value}: `all` or PART/PARTS"));
     let (part, parts) = (part.parse().unwrap(), parts.parse().unwrap());
     assert!((1..=parts).contains(&part), "FHRD_FLIPS={value}: parts are numbered from 1");
     Some((part, parts))
