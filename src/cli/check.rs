@@ -17,6 +17,7 @@ use crate::repair::quarantine::{self, QuarantineReport};
 use crate::repo::Repository;
 use crate::repo::bundle;
 use crate::repo::marks::Marks;
+use crate::repo::reads::{self, ReadRun};
 use crate::repo::snapshot::NamedSnapshot;
 
 /// The report as JSON.
@@ -26,6 +27,8 @@ struct CheckOutput<'a> {
     report: WithRequests<'a, CheckReport>,
     /// What was quarantined. Absent if nothing may be written.
     quarantine: Option<QuarantineReport>,
+    /// Whether the repository has a record of what was read.
+    recorded: bool,
 }
 
 /// Verifies the repository, or what some snapshots need.
@@ -62,8 +65,9 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
         let deleted = bundle::delete_damaged_bundles(repository.store.as_ref(), u64::MAX, 0);
         let _ = deleted.inspect_err(|error| note(&format!("warning: damaged bundles stay: {error}")));
     }
+    let recorded = quarantine.is_some() && record_reads(&repository, "check", &report, ReadRun::default());
     if options.json {
-        print_json(&CheckOutput { report: WithRequests::new(&report, &repository), quarantine })?;
+        print_json(&CheckOutput { report: WithRequests::new(&report, &repository), quarantine, recorded })?;
     } else {
         report.notes.iter().for_each(|text| note(&format!("note: {text}")));
         report.newer.iter().for_each(|text| note(&format!("newer: {text}")));
@@ -97,6 +101,22 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
     })
 }
 
+/// Stores a record of what a command with this verb has read, and returns whether it is stored. If it is not, a warning
+/// says why.
+pub fn record_reads(repository: &Repository, verb: &str, report: &CheckReport, run: ReadRun) -> bool {
+    let damaged = report.read.iter().filter(|(_, is_sound)| !is_sound).count() as u64;
+    let run = ReadRun {
+        verb: verb.into(),
+        containers: report.containers_read,
+        bytes: report.bytes_read,
+        damaged: run.damaged + damaged,
+        bytes_of_all: run.bytes_of_all.max(report.bytes_stored),
+        ..run
+    };
+    let saved = reads::save(repository, run, &report.read, &report.listed);
+    saved.map_err(|error| note(&format!("warning: what was read is not recorded: {error}"))).is_ok()
+}
+
 /// Compares every blob with its name.
 fn run_without_key(session: &Session) -> Result<Exit> {
     let (options, progress) = (&session.options, Progress::default());
@@ -119,7 +139,7 @@ fn run_without_key(session: &Session) -> Result<Exit> {
 }
 
 /// Prints the first defects, and how many more there are.
-fn note_defects(defects: &[String], count: u64) {
+pub fn note_defects(defects: &[String], count: u64) {
     defects.iter().for_each(|defect| note(&format!("error: {defect}")));
     let more = count.saturating_sub(defects.len() as u64);
     if more > 0 {

@@ -13,6 +13,8 @@ pub enum Exit {
     Failed,
     /// The snapshot is committed, but some entries could not be read.
     Incomplete,
+    /// The last snapshot is older than expected.
+    Late,
     /// There is no repository.
     NoRepository,
     /// The repository is set read-only.
@@ -41,6 +43,7 @@ impl Exit {
             Exit::Fine => "success",
             Exit::Failed => "not everything was done: see the lines before, and the document",
             Exit::Incomplete => "complete except for what could not be read: see the lines before, and the document",
+            Exit::Late => "the last snapshot is older than expected, or there is none: see the document",
             Exit::NoRepository => "there is no repository",
             Exit::ReadOnly => "the repository may not be changed",
             Exit::Locked => "the repository cannot be opened with what was given",
@@ -57,6 +60,7 @@ impl Exit {
             Exit::Fine => 0,
             Exit::Failed => 1,
             Exit::Incomplete => 3,
+            Exit::Late => 4,
             Exit::NoRepository => 10,
             Exit::ReadOnly => 11,
             Exit::Locked => 12,

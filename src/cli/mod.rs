@@ -10,6 +10,7 @@ mod choice;
 mod complete;
 mod copy;
 mod diff;
+mod dispatch;
 mod distance;
 mod dump;
 mod exit;
@@ -42,15 +43,17 @@ mod secrets;
 mod snapshots;
 mod stages;
 mod stats;
+mod status;
 mod tag;
 mod tensor;
 mod trace;
 mod upgrade;
+mod verify;
 
 use std::{process::ExitCode, sync::Arc, sync::atomic::AtomicBool};
 
-use crate::{config::UserProfile, error::Result};
-use args::{Arguments, Options, Verb};
+use crate::config::UserProfile;
+use args::{Arguments, Options};
 use exit::Exit;
 
 /// Options of every verb with its profile, and the flag that stops it.
@@ -67,9 +70,13 @@ pub fn main() -> ExitCode {
     logging::start(&arguments.options);
     process::keep_freed_memory();
     process::raise_open_files();
-    let mut session =
-        Session { options: arguments.options, profile: UserProfile::default(), stop: process::stop_flag() };
-    let result = location::prepare(&mut session).and_then(|()| run(&session, &arguments.verb));
+    let mut session = Session {
+        options: arguments.options,
+        profile: UserProfile::default(),
+        stop: process::stop_flag(),
+    };
+    let result = location::prepare(&mut session)
+        .and_then(|()| dispatch::run(&session, &arguments.verb));
     logging::finish();
     match result {
         Ok(exit) => output::ended(&session.options, exit).into(),
@@ -78,43 +85,5 @@ pub fn main() -> ExitCode {
             output::report(&session.options, &error);
             Exit::from(&error).into()
         }
-    }
-}
-
-fn run(session: &Session, verb: &Verb) -> Result<Exit> {
-    process::check_cpu_features()?;
-    match verb {
-        Verb::Init(arguments) => init::run(session, arguments),
-        Verb::Key(verb) => key::run(session, verb),
-        Verb::Backup(arguments) => backup::run(session, arguments),
-        Verb::Restore(arguments) => restore::run(session, arguments),
-        Verb::Snapshots(arguments) => snapshots::run(session, arguments),
-        Verb::Ls(arguments) => ls::run(session, arguments),
-        Verb::Find(arguments) => find::run(session, arguments),
-        Verb::Diff(arguments) => diff::run(session, arguments),
-        Verb::Cat(arguments) => cat::run(session, arguments),
-        Verb::Dump(arguments) => dump::run(session, arguments),
-        #[cfg(target_os = "linux")]
-        Verb::Mount(arguments) => mount::run(session, arguments),
-        Verb::Runs => runs::runs(session),
-        Verb::Steps(arguments) => runs::steps(session, arguments),
-        Verb::Best(arguments) => runs::best(session, arguments),
-        Verb::Models(arguments) => models::run(session, arguments),
-        Verb::Lineage(arguments) => lineage::run(session, arguments),
-        Verb::Distance(arguments) => distance::run(session, arguments),
-        Verb::Stats(arguments) => stats::run(session, arguments),
-        Verb::Forget(arguments) => forget::run(session, arguments),
-        Verb::Copy(arguments) => copy::run(session, arguments),
-        Verb::Rewrite(arguments) => rewrite::run(session, arguments),
-        Verb::Tag(arguments) => tag::run(session, arguments),
-        Verb::Prune(arguments) => prune::run(session, arguments),
-        Verb::Check(arguments) => check::run(session, arguments),
-        Verb::Repair(what) => repair::run(session, what),
-        Verb::Upgrade(arguments) => upgrade::run(session, arguments),
-        Verb::Trace(arguments) => trace::run(session, arguments),
-        Verb::Completions(arguments) => manual::completions(arguments),
-        Verb::Man(arguments) => manual::pages(session, arguments),
-        #[cfg(feature = "bench")]
-        Verb::Bench(arguments) => bench::run(session, arguments),
     }
 }

@@ -241,7 +241,7 @@ pub fn best(session: &Session, arguments: &BestArguments) -> Result<Exit> {
         let line = ["fhrd".into(), "restore".into(), id.into(), "--target".into(), target.clone().into_os_string()];
         let restore = Arguments::try_parse_from(line);
         let restore = restore.map_err(|error| Error::internal(format!("cannot restore the step: {error}")))?;
-        return super::run(session, &restore.verb);
+        return super::dispatch::run(session, &restore.verb);
     }
     if session.options.json {
         print_json(&StepDocument::new(step, None))?;

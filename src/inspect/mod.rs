@@ -4,6 +4,8 @@
 //! |---|---|
 //! | [`check`] | Is everything in the repository readable and consistent? |
 //! | [`stats`] | How many bytes, chunks and frames does a repository have? |
+//! | [`status`] | Are there new snapshots, is damage known, and what was proven by reads? |
+//! | [`verify`] | Can a part of the repository be read, in turn until all was? |
 //! | [`list`] | Which entries does a snapshot have? |
 //! | [`find`] | Which snapshots have entries of some name, size or time? |
 //! | [`diff`] | What changed from one snapshot to another? |
@@ -34,8 +36,10 @@ pub mod models;
 pub mod noop;
 mod shards;
 pub mod stats;
+pub mod status;
 mod tar_header;
 pub mod tensor;
 pub mod trace;
 mod tree_pair;
 pub mod usage;
+pub mod verify;

@@ -39,6 +39,7 @@ use crate::repo::container::{ContainerKind, HEADER_BYTES, blob_name, parse_heade
 use crate::repo::index::{ContainerListing, drop_gone_containers, name_containers, read_container_index};
 use crate::repo::marks::check_writable;
 use crate::repo::pause::{jittered, pause};
+use crate::repo::reads;
 use crate::repo::seen::SeenNames;
 use crate::repo::snapshot;
 use crate::repo::snapshot_cache::known_names;
@@ -111,6 +112,9 @@ fn prune_without(
         pause(jittered(PAUSE).min(options.patience), stop)?;
     }
     run.ages.save();
+    if !options.dry_run {
+        reads::leave_out_gone(repository);
+    }
     if let Some(locks) = &run.locks {
         run.report.locks_extended = locks.extend(options.dry_run)?;
     }

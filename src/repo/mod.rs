@@ -24,6 +24,7 @@ pub mod open;
 pub mod paths;
 pub mod pause;
 pub mod read;
+pub mod reads;
 pub mod recipe;
 mod record;
 pub mod reliance;

@@ -31,6 +31,8 @@ pub enum BlobKind {
     Bundle,
     /// A catalogue of models.
     Model,
+    /// A record of which containers were read.
+    ReadRecord,
     /// A mark that stops writers which do not know its kind.
     RequiredMark,
     /// A mark that programs may ignore.
@@ -71,6 +73,8 @@ enum Place {
     Directory,
     /// In a directory that every encrypted repository has.
     KeyDirectory,
+    /// In a directory that the first blob makes: these are hints, so one that is away counts as empty.
+    LateDirectory,
 }
 
 /// A line of the table.
@@ -85,12 +89,13 @@ struct KindRow {
 }
 
 /// Every kind but [`BlobKind::Unknown`]. Of two directories that fit a name, the first one counts.
-const KINDS: [KindRow; 15] = [
+const KINDS: [KindRow; 16] = [
     row(BlobKind::Container, "containers", Place::Directory, false, CacheUse::Container),
     row(BlobKind::Segment, "index", Place::Directory, false, CacheUse::Whole),
     row(BlobKind::Snapshot, "snapshots", Place::Directory, false, CacheUse::Whole),
     row(BlobKind::Bundle, "bundles", Place::Directory, false, CacheUse::Whole),
     row(BlobKind::Model, "models", Place::Directory, false, CacheUse::Whole),
+    row(BlobKind::ReadRecord, "reads", Place::LateDirectory, false, CacheUse::Whole),
     row(BlobKind::RequiredMark, "marks/required", Place::Directory, false, CacheUse::Whole),
     row(BlobKind::OptionalMark, "marks/optional", Place::Directory, false, CacheUse::Whole),
     row(BlobKind::Mark, "marks", Place::Directory, false, CacheUse::Whole),

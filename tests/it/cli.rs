@@ -32,10 +32,12 @@ mod restore_choice;
 mod runs;
 #[cfg(feature = "bench")]
 mod simulate;
+mod status;
 mod tasks;
 mod tensor;
 mod trace;
 mod tree;
+mod verify;
 mod words;
 
 use std::os::unix::fs::PermissionsExt;

@@ -9,16 +9,16 @@ use super::Arguments;
 /// The verbs by what they are for, in the order of the help.
 const GROUPS: [(&str, &[&str]); 7] = [
     ("Back up", &["init", "backup"]),
-    ("Look", &["snapshots", "ls", "find", "diff", "stats"]),
+    ("Look", &["status", "snapshots", "ls", "find", "diff", "stats"]),
     ("Get back", &["restore", "cat", "dump", "mount"]),
     ("Keep", &["forget", "prune", "tag", "rewrite", "copy"]),
-    ("Protect", &["key", "check", "repair", "upgrade"]),
+    ("Protect", &["key", "check", "verify", "repair", "upgrade"]),
     ("Models and training runs", &["runs", "steps", "best", "models", "lineage", "distance"]),
     ("Other", &["completions", "man", "trace", "bench"]),
 ];
 
 /// Command lines of each verb, and what they do.
-const EXAMPLES: [(&str, &[(&str, &str)]); 30] = [
+const EXAMPLES: [(&str, &[(&str, &str)]); 32] = [
     (
         "init",
         &[
@@ -95,6 +95,16 @@ const EXAMPLES: [(&str, &[(&str, &str)]); 30] = [
     ("lineage", &[("fhrd lineage --all", "the models of all snapshots as trees")]),
     ("distance", &[("fhrd distance base.safetensors latest:ft/model.safetensors", "compare a file with a stored one")]),
     (
+        "status",
+        &[
+            ("fhrd status", "last backups, damage, what is proven, space"),
+            (
+                "fhrd status --expect 26h --host nas",
+                "for a monitor: exits with 4 if nas has no backup of the last 26 hours",
+            ),
+        ],
+    ),
+    (
         "stats",
         &[
             ("fhrd stats", "what the repository holds, and what it saves"),
@@ -119,6 +129,13 @@ const EXAMPLES: [(&str, &[(&str, &str)]); 30] = [
         &[
             ("fhrd check", "everything is there"),
             ("fhrd check --read-data-subset 5%", "read a random twentieth of the data, too"),
+        ],
+    ),
+    (
+        "verify",
+        &[
+            ("fhrd verify --sample 2%", "restore one of 50 files into nothing"),
+            ("fhrd verify --within 90d", "each night: read what was not read for longest"),
         ],
     ),
     (

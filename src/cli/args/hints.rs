@@ -3,7 +3,7 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// What other programs call a verb, our verb, and what to know about it.
-const VERBS: [(&str, &str, &str); 20] = [
+const VERBS: [(&str, &str, &str); 19] = [
     ("create", "backup", "`fhrd backup PATH...` stores a snapshot; it needs no name"),
     ("extract", "restore", "`fhrd restore latest --target DIR` writes a snapshot to disk"),
     ("list", "snapshots", "`fhrd snapshots` lists the snapshots, and `fhrd ls latest` the entries of one"),
@@ -15,7 +15,6 @@ const VERBS: [(&str, &str, &str); 20] = [
     ("gc", "prune", "`fhrd prune` frees the space of deleted snapshots"),
     ("unlock", "check", "a repository has no locks: there is nothing to unlock"),
     ("break-lock", "check", "a repository has no locks: there is nothing to break"),
-    ("verify", "check", "`fhrd check --read-data` reads and verifies everything"),
     ("export-tar", "dump", "`fhrd dump latest --output FILE` writes a tar archive"),
     ("umount", "mount", "`umount DIR` ends a mount; so does Ctrl-C in its terminal"),
     ("rebuild-index", "repair", "`fhrd repair index` writes the index again"),

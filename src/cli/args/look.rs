@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::values::{GroupByParser, parse_range, parse_size, parse_time};
+use super::values::{GroupByParser, parse_grace, parse_range, parse_size, parse_time};
 use crate::repo::snapshot_groups::GroupBy;
 use crate::repo::tags::checked_tag_list;
 use crate::repo::tree::{NodeKind, Timestamp};
@@ -172,6 +172,24 @@ pub struct DumpArguments {
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Narrows `latest`.
+    #[command(flatten)]
+    pub filter: FilterArguments,
+}
+
+const STATUS_NOTES: &str = "\
+Each row is the last snapshot of a host with the same paths. Damage and what is proven come from what `verify` and
+`check --read-data` have recorded in the repository, on any machine.
+
+Exit codes: 4 if a row is older than --expect or there is none, 20 if damage is recorded.";
+
+/// Arguments of `status`.
+#[derive(Debug, Args)]
+#[command(after_help = STATUS_NOTES)]
+pub struct StatusArguments {
+    /// Exit with 4 if the last snapshot of a host and its paths is older than this, such as 26h or 2d
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = parse_grace)]
+    pub expect: Option<jiff::SignedDuration>,
+    /// The snapshots to look at.
     #[command(flatten)]
     pub filter: FilterArguments,
 }

@@ -143,6 +143,7 @@ struct CheckedContainer {
     chunks: u64,
     frames: u64,
     bytes_raw: u64,
+    is_read: bool,
     defects: Defects,
 }
 
@@ -193,9 +194,10 @@ impl Map for CheckWorker<'_> {
             chunks: 0,
             frames: 0,
             bytes_raw: 0,
+            is_read: self.read.contains(&job.id),
             defects: Defects::default(),
         };
-        let wrong = if self.read.contains(&job.id) { name_defect(self.run, &name)? } else { None };
+        let wrong = if checked.is_read { name_defect(self.run, &name)? } else { None };
         match self.structure(&name, &job) {
             Ok(container_index) => self.entries(&name, &job, &container_index, &mut checked)?,
             Err(error) if is_gone(&job.id, &error) => checked.defects.is_gone = true,
@@ -209,7 +211,7 @@ impl Map for CheckWorker<'_> {
                 checked.defects.log.damaged_blob(&name, &damage(error)?);
             }
         }
-        if self.read.contains(&job.id) && !checked.defects.is_gone {
+        if checked.is_read && !checked.defects.is_gone {
             match wrong {
                 Some(error) if is_gone(&job.id, &error) => checked.defects.is_gone = true,
                 Some(error) => checked.defects.log.damaged_blob(&name, &error),
@@ -368,6 +370,10 @@ impl Sink for CollectSink<'_> {
             self.damaged.doubt(checked.id, doubtful.clone());
         }
         self.report.containers += 1;
+        let log = &checked.defects.log;
+        if checked.is_read && (log.count() > 0 || log.newer_count() == 0) {
+            self.report.read.push((checked.id, log.is_empty() && suspected.count() == 0));
+        }
         self.report.chunks += checked.chunks;
         self.report.frames += checked.frames;
         self.report.bytes_stored += checked.bytes_stored;

@@ -108,7 +108,7 @@ fn is_newer(error: &Error) -> bool {
 
 /// Returns an error to log: damage, such as blocks that the device cannot read, or what a newer version wrote. Any
 /// other error is returned as `Err`.
-pub(super) fn damage(error: Error) -> Result<Error> {
+pub(in crate::inspect) fn damage(error: Error) -> Result<Error> {
     let is_bad_block = |source: &std::io::Error| source.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
     let is_damage = match &error {
         Error::Io { source, .. } => is_bad_block(source),

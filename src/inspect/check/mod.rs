@@ -21,6 +21,7 @@
 //! interrupted or a running backup. It must be sound, but its bases may still be missing. So may those
 //! of a container in a pending entry, which a prune deletes.
 
+mod chosen;
 mod containers;
 mod damaged_containers;
 mod defect_log;
@@ -33,6 +34,8 @@ mod stored;
 mod tests;
 mod trees;
 
+pub use chosen::check_containers;
+pub(in crate::inspect) use defect_log::damage;
 pub use read_data::ReadData;
 pub use run::{CheckReport, check, check_snapshots};
 pub use stored::{StoredReport, check_stored};

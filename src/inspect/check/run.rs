@@ -24,8 +24,9 @@ use crate::repo::index::{self, ContainerListing};
 use crate::repo::keys;
 use crate::repo::marks::{BadParts, Marks, Quarantine};
 use crate::repo::pause::pause;
+use crate::repo::reads::ReadLedger;
 use crate::repo::snapshot::{self, NamedSnapshot};
-use crate::store::{BlobKind, BlobName, ListedBlob, Store};
+use crate::store::{BlobKind, BlobName};
 use crate::types::{ContainerId, SnapshotId};
 
 /// Times that the repository is checked because containers vanish meanwhile, or more within the time that follows.
@@ -77,6 +78,13 @@ pub struct CheckReport {
     /// What is bad. Unless all data was read, it includes what marks list.
     #[serde(skip)]
     pub bad: Quarantine,
+    /// The containers that were read whole, and whether each is sound. Without those that only a newer version can
+    /// read.
+    #[serde(skip)]
+    pub read: Vec<(ContainerId, bool)>,
+    /// All containers that were listed.
+    #[serde(skip)]
+    pub listed: HashSet<ContainerId>,
 }
 
 /// The inputs that all steps of a check share.
@@ -217,6 +225,7 @@ fn check_once(
             catalogues(repository, &mut log)?;
             bundles(repository, &mut report, &mut log)?;
             claims(repository, &mut log)?;
+            read_records(repository, &mut report)?;
             all_snapshots(repository, &mut log)?
         }
     };
@@ -232,6 +241,7 @@ fn check_once(
         log.damaged_blob(&name, &damage(error)?);
     }
     report.segments = listing.segments().len() as u64;
+    report.listed.clone_from(&listing.containers);
     let mut checked: HashSet<BlobName> = listing.containers.iter().map(blob_name).collect();
     checked.extend(listing.segments().iter().map(|segment| segment.name().clone()));
     let run = CheckRun {
@@ -316,6 +326,15 @@ fn bundles(repository: &Repository, report: &mut CheckReport, log: &mut DefectLo
     Ok(())
 }
 
+/// Reads every read record, and notes those that are damaged: they are only hints, and whoever reads next deletes them.
+fn read_records(repository: &Repository, report: &mut CheckReport) -> Result<()> {
+    let ledger = ReadLedger::load(repository.store.as_ref(), repository.clock.now_ns())?;
+    for (name, error) in ledger.unreadable {
+        report.notes.push(format!("{name} only says what was read: {}", damage(error)?));
+    }
+    Ok(())
+}
+
 /// Checks segments, containers and trees.
 fn stored_data(
     run: &CheckRun<'_>,
@@ -379,7 +398,7 @@ fn note_forgotten(forgotten: &[SnapshotId], report: &mut CheckReport) {
 }
 
 /// Puts what is bad into the report. From here on, readers know it.
-fn take_note(run: &CheckRun<'_>, known: &Quarantine, damaged: &DamagedContainers, report: &mut CheckReport) {
+pub(super) fn take_note(run: &CheckRun<'_>, known: &Quarantine, damaged: &DamagedContainers, report: &mut CheckReport) {
     report.bad = damaged.quarantine();
     count_bad(report);
     if run.read_data != ReadData::Everything || !run.is_whole {

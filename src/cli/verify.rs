@@ -1,0 +1,172 @@
+//! `fhrd verify`.
+
+use serde::Serialize;
+
+use super::Session;
+use super::args::VerifyArguments;
+use super::check::{note_defects, record_reads};
+use super::choice;
+use super::exit::Exit;
+use super::location;
+use super::output::{note, print, print_json, size, write_pairs};
+use super::progress::shown;
+use super::requests::{self, WithRequests};
+use crate::error::{Error, Result};
+use crate::inspect::verify::{SampleShare, VERB, VerifyReport, verify_sample, verify_turn};
+use crate::metrics::Progress;
+use crate::repair::quarantine::{self, QuarantineReport};
+use crate::repo::Repository;
+use crate::repo::marks::Marks;
+use crate::repo::reads::ReadRun;
+
+/// The share of the files that is read if nothing is said, percent.
+const DEFAULT_SAMPLE: &str = "2%";
+
+/// The report as JSON.
+#[derive(Serialize)]
+struct VerifyDocument<'a> {
+    #[serde(flatten)]
+    report: WithRequests<'a, VerifyReport>,
+    containers_read: u64,
+    bytes_read: u64,
+    containers_damaged: u64,
+    defect_count: u64,
+    defects: &'a [String],
+    /// What was quarantined. Absent if nothing may be written.
+    quarantine: Option<QuarantineReport>,
+    /// Whether the repository has a record of what was read.
+    recorded: bool,
+}
+
+/// Verifies a part of the repository.
+///
+/// # Errors
+/// Those of the repository and of reading it.
+pub fn run(session: &Session, arguments: &VerifyArguments) -> Result<Exit> {
+    let options = &session.options;
+    let repository = location::open_fresh(session)?;
+    let before = if arguments.report_only { None } else { Some(Marks::read(repository.store.as_ref())?) };
+    let reports = verify(session, &repository, arguments)?;
+    let (mut documents, mut exit) = (Vec::new(), Exit::Fine);
+    for report in &reports {
+        let quarantine = before.as_ref().filter(|_| !report.check.bad.is_empty()).and_then(|before| {
+            let done = quarantine::record(&repository, before, &report.check);
+            done.map_err(|error| note(&format!("warning: nothing is quarantined: {error}"))).ok()
+        });
+        let recorded = before.is_some() && record(&repository, report);
+        if !options.json {
+            write(session, &repository, report, quarantine.as_ref(), recorded)?;
+        }
+        let is_damaged = report.files.damaged + report.check.defect_count > 0;
+        exit = match exit {
+            Exit::Damaged => exit,
+            _ if is_damaged => Exit::Damaged,
+            _ if report.files.newer + report.check.newer_count > 0 => Exit::Failed,
+            _ => exit,
+        };
+        documents.push(VerifyDocument {
+            report: WithRequests::new(report, &repository),
+            containers_read: report.check.containers_read,
+            bytes_read: report.check.bytes_read,
+            containers_damaged: damaged(report),
+            defect_count: report.check.defect_count,
+            defects: &report.check.defects,
+            quarantine,
+            recorded,
+        });
+    }
+    if options.json {
+        print_json(&documents)?;
+    }
+    Ok(exit)
+}
+
+/// The sample, then the containers whose turn it is, as far as they are asked for.
+fn verify(session: &Session, repository: &Repository, arguments: &VerifyArguments) -> Result<Vec<VerifyReport>> {
+    let (options, stop) = (&session.options, &session.stop);
+    let config = location::config(options)?;
+    let by_default = || DEFAULT_SAMPLE.parse::<SampleShare>().map_err(Error::Usage);
+    let sample = match (arguments.sample, arguments.within) {
+        (None, None) => Some(by_default()?),
+        (sample, _) => sample,
+    };
+    let mut reports = Vec::new();
+    if let Some(share) = sample {
+        let (snapshots, exit) = choice::snapshots(repository, &arguments.filter)?;
+        if exit != Exit::Fine {
+            return Err(Error::Usage("some snapshots cannot be read: run `fhrd check`".into()));
+        }
+        let progress = Progress::default();
+        reports.push(shown(options, &progress, None, || {
+            verify_sample(repository, &config, snapshots, share, &progress, stop)
+        })?);
+    }
+    if let Some(within) = arguments.within {
+        let within_ns = i64::try_from(within.as_nanos()).unwrap_or(i64::MAX);
+        if within_ns == 0 {
+            return Err(Error::Usage("--within is no time at all".into()));
+        }
+        let progress = Progress::default();
+        reports.push(shown(options, &progress, None, || verify_turn(repository, &config, within_ns, &progress, stop))?);
+    }
+    Ok(reports)
+}
+
+fn record(repository: &Repository, report: &VerifyReport) -> bool {
+    let run = ReadRun {
+        files: report.files.files_read,
+        content_bytes: report.files.content_bytes,
+        damaged: report.files.damaged,
+        bytes_of_all: report.bytes_of_all,
+        ..ReadRun::default()
+    };
+    record_reads(repository, VERB, &report.check, run)
+}
+
+/// Containers that were read whole and are damaged.
+fn damaged(report: &VerifyReport) -> u64 {
+    report.check.read.iter().filter(|(_, is_sound)| !is_sound).count() as u64
+}
+
+fn write(
+    session: &Session,
+    repository: &Repository,
+    report: &VerifyReport,
+    quarantine: Option<&QuarantineReport>,
+    recorded: bool,
+) -> Result<()> {
+    let (files, check) = (&report.files, &report.check);
+    files.damaged_files.iter().for_each(|text| note(&format!("error: {text}")));
+    check.newer.iter().for_each(|text| note(&format!("newer: {text}")));
+    note_defects(&check.defects, check.defect_count);
+    let mut pairs = Vec::new();
+    if files.files > 0 {
+        let (count, of, bytes) = (files.files_read, files.files, size(files.content_bytes));
+        pairs
+            .push(("restored", format!("{count} of {of} different files into nothing, {bytes}, every byte as stored")));
+        pairs.push(("damaged files", files.damaged.to_string()));
+        pairs.push(("used", format!("{} of {} containers", files.containers_used, report.containers)));
+    }
+    if files.files == 0 || check.containers_read > 0 {
+        let (bytes, all) = (size(check.bytes_read), size(report.bytes_of_all));
+        pairs
+            .push(("read", format!("{} of {} containers, {bytes} of {all}", check.containers_read, report.containers)));
+        pairs.push(("damaged containers", damaged(report).to_string()));
+    }
+    if report.containers_marked > 0 {
+        let marked = report.containers_marked;
+        pairs.push(("not read", format!("{marked} containers that are known to be damaged: run `fhrd check`")));
+    }
+    if let Some(done) = quarantine.filter(|done| done.marks_written > 0) {
+        let text = format!("damage in {} containers; back up the same files again to heal it", done.containers);
+        pairs.push(("quarantined", text));
+    }
+    if !recorded {
+        pairs.push(("recorded", "nothing: `status` and later runs do not know what was read".into()));
+    }
+    pairs.extend(requests::summary(repository));
+    if session.options.quiet {
+        return Ok(());
+    }
+    print(|out| write_pairs(out, &pairs))
+}

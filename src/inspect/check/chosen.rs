@@ -1,0 +1,59 @@
+//! A check of chosen containers alone, for runs that prove a large repository in parts.
+
+use std::collections::HashSet;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+use super::containers;
+use super::damaged_containers::{DamagedContainers, LostChunks};
+use super::defect_log::DefectLog;
+use super::read_data::ReadData;
+use super::run::{CheckReport, CheckRun, take_note};
+use crate::config::Config;
+use crate::error::Result;
+use crate::metrics::Progress;
+use crate::repo::Repository;
+use crate::repo::index::ContainerListing;
+use crate::repo::marks::Quarantine;
+use crate::types::ContainerId;
+
+/// Reads the containers `chosen` whole. No tree is walked, so whatever is damaged is a defect, also if no snapshot
+/// needs it. Containers that are gone are none.
+///
+/// # Errors
+/// As of [`check`](super::check).
+pub fn check_containers(
+    repository: &Repository,
+    config: &Config,
+    chosen: &HashSet<ContainerId>,
+    progress: &Progress,
+    stop: &Arc<AtomicBool>,
+) -> Result<CheckReport> {
+    let repository = &repository.stopped_by(stop);
+    let mut report = CheckReport::default();
+    let mut listing = ContainerListing::take(&repository.store)?;
+    let has_newer_segments = super::segments::unopened(&mut listing, &mut DefectLog::default(), stop)?;
+    report.listed.clone_from(&listing.containers);
+    let run = CheckRun {
+        repository,
+        config,
+        listing: Arc::new(listing),
+        read_data: ReadData::Everything,
+        is_whole: false,
+        disproved: Mutex::default(),
+        has_newer_segments,
+        progress,
+        stop,
+    };
+    let (known, mut damaged) = (run.listing.quarantine(), DamagedContainers::default());
+    if !chosen.is_empty() {
+        containers::check(&run, Some(chosen), &mut report, &mut damaged)?;
+    }
+    take_note(&run, &known, &damaged, &mut report);
+    let mut log = DefectLog::default();
+    log.merge(damaged.finish(&Quarantine::default(), &LostChunks::default(), &HashSet::new(), &mut report));
+    (report.newer_count, report.newer) = (log.newer_count(), log.take_newer());
+    report.defect_count = log.count();
+    report.defects = log.into_texts();
+    Ok(report)
+}

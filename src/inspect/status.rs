@@ -1,0 +1,227 @@
+//! The state of a repository at a glance: last snapshots, reads that proved it, damage, space, what waits for deletion.
+//!
+//! Only names, snapshots and small blobs are read, no container: it takes one listing of the store, the snapshots from
+//! the local file or from bundles, marks, pending entries and read records.
+
+use std::collections::{HashMap, HashSet};
+
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+use crate::repo::Repository;
+use crate::repo::claims::{ClaimKind, ContainerClaim};
+use crate::repo::clock::future_first;
+use crate::repo::container::parse_name;
+use crate::repo::marks::{BadParts, Marks, Quarantine};
+use crate::repo::naming::SnapshotFilter;
+use crate::repo::reads::{ReadLedger, ReadRun};
+use crate::repo::snapshot::NamedSnapshot;
+use crate::repo::snapshot_cache::{self, SnapshotListing};
+use crate::repo::snapshot_groups::{GroupBy, GroupField, grouped};
+use crate::store::{BlobKind, BlobPrefix};
+use crate::types::ContainerId;
+
+const NS_PER_DAY: i64 = 86_400 * 1_000_000_000;
+/// Days of which the growth is reported.
+const GROWTH_DAYS: [i64; 2] = [7, 30];
+/// Name of the counter of a backup with the bytes that it added to the repository.
+const BYTES_STORED: &str = "bytes_stored";
+
+/// The state of a repository. Times are nanoseconds since 1970.
+#[derive(Debug)]
+pub struct RepositoryStatus {
+    /// The time of this status.
+    pub now_ns: i64,
+    /// The last snapshot of each host and its paths, in the order of these.
+    pub sources: Vec<SourceStatus>,
+    /// Names of snapshots that cannot be read.
+    pub unreadable_snapshots: Vec<(String, Error)>,
+    /// Snapshots whose backup runs, or was killed before it reported them.
+    pub unreported: usize,
+    /// The last `check` that read data.
+    pub last_check: Option<ReadRun>,
+    /// The last `verify`.
+    pub last_verify: Option<ReadRun>,
+    /// What reads have proven.
+    pub proof: ProofStatus,
+    /// Damage that marks list.
+    pub damage: DamageStatus,
+    /// Stored bytes and their growth.
+    pub space: SpaceStatus,
+    /// What prunes left for deletion.
+    pub pending: PendingStatus,
+}
+
+/// The snapshots of a host and its paths.
+#[derive(Debug)]
+pub struct SourceStatus {
+    /// The last one. One from the future only if there is no other.
+    pub last: NamedSnapshot,
+    /// Their number.
+    pub snapshots: usize,
+}
+
+impl SourceStatus {
+    /// Seconds since the last snapshot. Negative if it is from the future.
+    pub fn age_seconds(&self, now_ns: i64) -> i64 {
+        now_ns.saturating_sub(self.last.snapshot.time_ns).div_euclid(1_000_000_000)
+    }
+}
+
+/// Which containers were read whole, by read records.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
+pub struct ProofStatus {
+    /// Bytes of containers that were read whole and proved sound the last time.
+    pub bytes: u64,
+    /// Bytes of those that were read in the last 30 days.
+    pub bytes_30_days: u64,
+    /// Bytes of containers that were never read whole, as far as records say.
+    pub bytes_never: u64,
+    /// Containers that were damaged when they were read last.
+    pub containers_damaged: u64,
+    /// When the proven container that was not read for longest was read.
+    #[serde(skip)]
+    pub oldest_ns: Option<i64>,
+}
+
+/// What marks list.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
+pub struct DamageStatus {
+    /// Containers with damaged parts.
+    pub containers: u64,
+    /// Frames of these.
+    pub frames: u64,
+    /// Chunks of these.
+    pub chunks: u64,
+    /// Containers that are damaged whole or missing.
+    pub whole_containers: u64,
+    /// Marks that cannot be read, so damage may be unknown.
+    pub marks_unreadable: u64,
+}
+
+/// Stored bytes.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
+pub struct SpaceStatus {
+    /// Bytes of all blobs.
+    pub bytes: u64,
+    /// Bytes of containers.
+    pub bytes_containers: u64,
+    /// Containers.
+    pub containers: u64,
+    /// Bytes that the snapshots of the last 7 days added.
+    pub added_7_days: u64,
+    /// Bytes that the snapshots of the last 30 days added.
+    pub added_30_days: u64,
+}
+
+/// What prunes left for deletion.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
+pub struct PendingStatus {
+    /// Pending entries: prunes that run, or were killed.
+    pub entries: u64,
+    /// Containers that they name and that are there.
+    pub containers: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+}
+
+/// Looks at the repository. `filter` chooses among the snapshots.
+///
+/// # Errors
+/// Those of listing the store. What cannot be read is in the status.
+pub fn status(repository: &Repository, filter: &SnapshotFilter) -> Result<RepositoryStatus> {
+    let (store, now_ns) = (repository.store.as_ref(), repository.clock.now_ns());
+    let SnapshotListing { mut snapshots, unreported, damaged } = snapshot_cache::list(repository)?;
+    snapshots.retain(|named| filter.passes(&named.snapshot));
+    let (mut containers, mut space) = (HashMap::new(), SpaceStatus::default());
+    for blob in store.list(BlobPrefix::All)? {
+        space.bytes += blob.len;
+        if let (BlobKind::Container, Some(id)) = (blob.name.kind(), parse_name(&blob.name)) {
+            containers.insert(id, blob.len);
+            space.bytes_containers += blob.len;
+        }
+    }
+    space.containers = containers.len() as u64;
+    [space.added_7_days, space.added_30_days] = GROWTH_DAYS.map(|days| added(&snapshots, now_ns, days));
+    let mut ledger = ReadLedger::load(store, now_ns)?;
+    let proof = proof(&ledger, &containers, now_ns);
+    let mut last_run = |verb: &str| {
+        let at = ledger.runs.iter().rposition(|run| run.verb == verb)?;
+        Some(ledger.runs.swap_remove(at))
+    };
+    let (last_verify, last_check) = (last_run("verify"), last_run("check"));
+    let marks = Marks::read(store)?;
+    Ok(RepositoryStatus {
+        now_ns,
+        sources: sources(snapshots, now_ns),
+        unreadable_snapshots: damaged,
+        unreported: unreported.len(),
+        last_check,
+        last_verify,
+        proof,
+        damage: DamageStatus { marks_unreadable: marks.unread().count() as u64, ..damage(&marks.quarantine) },
+        space,
+        pending: pending(repository, &containers)?,
+    })
+}
+
+/// Bytes that the snapshots of the last `days` added.
+fn added(snapshots: &[NamedSnapshot], now_ns: i64, days: i64) -> u64 {
+    let is_recent = |named: &&NamedSnapshot| {
+        let time_ns = named.snapshot.time_ns;
+        time_ns > now_ns.saturating_sub(days * NS_PER_DAY) && !named.snapshot.is_future(now_ns)
+    };
+    let stored = |named: &NamedSnapshot| named.snapshot.statistics.get(BYTES_STORED).copied().unwrap_or(0);
+    snapshots.iter().filter(is_recent).map(stored).fold(0, u64::saturating_add)
+}
+
+fn sources(snapshots: Vec<NamedSnapshot>, now_ns: i64) -> Vec<SourceStatus> {
+    let groups = grouped(snapshots, &GroupBy(vec![GroupField::Host, GroupField::Paths]));
+    let source = |members: Vec<NamedSnapshot>| {
+        let snapshots = members.len();
+        let last = future_first(members, |named| named.snapshot.is_future(now_ns)).pop()?;
+        Some(SourceStatus { last, snapshots })
+    };
+    groups.into_iter().filter_map(|(_, members)| source(members)).collect()
+}
+
+fn proof(ledger: &ReadLedger, containers: &HashMap<ContainerId, u64>, now_ns: i64) -> ProofStatus {
+    let mut proof = ProofStatus::default();
+    for (id, len) in containers {
+        match ledger.last_read(id) {
+            None => proof.bytes_never += len,
+            Some(read) if !read.is_sound => proof.containers_damaged += 1,
+            Some(read) => {
+                proof.bytes += len;
+                if read.time_ns >= now_ns.saturating_sub(30 * NS_PER_DAY) {
+                    proof.bytes_30_days += len;
+                }
+                proof.oldest_ns = Some(proof.oldest_ns.map_or(read.time_ns, |oldest| oldest.min(read.time_ns)));
+            }
+        }
+    }
+    proof
+}
+
+fn damage(quarantine: &Quarantine) -> DamageStatus {
+    let mut damage = DamageStatus::default();
+    for (_, parts) in quarantine.containers() {
+        damage.containers += 1;
+        match parts {
+            BadParts::Whole => damage.whole_containers += 1,
+            BadParts::Parts { frames, entries } => {
+                damage.frames += frames.count();
+                damage.chunks += entries.count();
+            }
+        }
+    }
+    damage
+}
+
+fn pending(repository: &Repository, containers: &HashMap<ContainerId, u64>) -> Result<PendingStatus> {
+    let (claims, damaged) = ContainerClaim::list_with_damaged(repository.store.as_ref(), ClaimKind::Pending)?;
+    let entries = (claims.len() + damaged.len()) as u64;
+    let named: HashSet<ContainerId> = claims.into_iter().flat_map(|claim| claim.containers).collect();
+    let lens: Vec<u64> = named.iter().filter_map(|id| containers.get(id)).copied().collect();
+    Ok(PendingStatus { entries, containers: lens.len() as u64, bytes: lens.iter().sum() })
+}

@@ -1,0 +1,117 @@
+//! Verify: proves in small runs that what is stored can be read, without a restore.
+//!
+//! - [`verify_sample`] decodes a random share of the files of snapshots whole, as a restore would, and writes them
+//!   nowhere (`sample`).
+//! - [`verify_turn`] reads containers whole, those that were not read for longest first, as many as it takes so that
+//!   regular runs read each one within a given time (`turn`).
+//!
+//! Containers that a damaged file needs are then read whole, too. So in both cases a check has looked at what is bad,
+//! and says it as precisely as `check --read-data` does.
+
+mod sample;
+#[cfg(test)]
+mod tests;
+mod turn;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use serde::Serialize;
+
+pub use sample::{SampleShare, SampledFiles};
+
+use crate::config::Config;
+use crate::error::Result;
+use crate::inspect::check::{CheckReport, check_containers};
+use crate::metrics::Progress;
+use crate::repo::Repository;
+use crate::repo::container::parse_name;
+use crate::repo::marks::Marks;
+use crate::repo::reads::ReadLedger;
+use crate::repo::snapshot::NamedSnapshot;
+use crate::store::BlobKind;
+use crate::types::ContainerId;
+
+/// The verb in records of what was read.
+pub const VERB: &str = "verify";
+
+/// Result of a verification.
+#[derive(Debug, Default, Serialize)]
+pub struct VerifyReport {
+    /// The files that were decoded.
+    #[serde(flatten)]
+    pub files: SampledFiles,
+    /// Containers in the repository.
+    pub containers: u64,
+    /// Bytes of these.
+    pub bytes_of_all: u64,
+    /// Containers that were not read, because marks list them as damaged.
+    pub containers_marked: u64,
+    /// What reading containers whole has found.
+    #[serde(skip)]
+    pub check: CheckReport,
+}
+
+/// Decodes a random share of the files of `snapshots`. `progress` counts the files and their bytes.
+///
+/// # Errors
+/// As of [`check`](crate::inspect::check::check()).
+pub fn verify_sample(
+    repository: &Repository,
+    config: &Config,
+    snapshots: Vec<NamedSnapshot>,
+    share: SampleShare,
+    progress: &Progress,
+    stop: &Arc<AtomicBool>,
+) -> Result<VerifyReport> {
+    let all = stored(repository)?;
+    let (files, doubted) = sample::decode(repository, config, snapshots, share, progress, stop)?;
+    let check = read(repository, config, &doubted, progress, stop)?;
+    Ok(VerifyReport { files, check, ..totals(&all) })
+}
+
+/// Reads the containers whole whose turn it is, so that runs at regular times read all of them within `within_ns`
+/// nanoseconds.
+///
+/// # Errors
+/// As of [`check`](crate::inspect::check::check()).
+pub fn verify_turn(
+    repository: &Repository,
+    config: &Config,
+    within_ns: i64,
+    progress: &Progress,
+    stop: &Arc<AtomicBool>,
+) -> Result<VerifyReport> {
+    let all = stored(repository)?;
+    let (store, now_ns) = (repository.store.as_ref(), repository.clock.now_ns());
+    let marks = Marks::read(store)?;
+    let sound: Vec<(ContainerId, u64)> =
+        all.iter().filter(|(id, _)| marks.quarantine.of(id).is_none()).copied().collect();
+    let chosen = turn::choose(&sound, &ReadLedger::load(store, now_ns)?, now_ns, within_ns);
+    let check = read(repository, config, &chosen, progress, stop)?;
+    let containers_marked = (all.len() - sound.len()) as u64;
+    Ok(VerifyReport { check, containers_marked, ..totals(&all) })
+}
+
+/// All containers with their lengths.
+fn stored(repository: &Repository) -> Result<Vec<(ContainerId, u64)>> {
+    let listed = repository.store.list(BlobKind::Container.into())?;
+    Ok(listed.iter().filter_map(|blob| Some((parse_name(&blob.name)?, blob.len))).collect())
+}
+
+fn totals(all: &[(ContainerId, u64)]) -> VerifyReport {
+    let bytes_of_all = all.iter().map(|(_, len)| len).sum();
+    let check = CheckReport { listed: all.iter().map(|(id, _)| *id).collect(), ..CheckReport::default() };
+    VerifyReport { containers: all.len() as u64, bytes_of_all, check, ..VerifyReport::default() }
+}
+
+fn read(
+    repository: &Repository,
+    config: &Config,
+    containers: &HashSet<ContainerId>,
+    progress: &Progress,
+    stop: &Arc<AtomicBool>,
+) -> Result<CheckReport> {
+    check_containers(repository, config, containers, progress, stop)
+}

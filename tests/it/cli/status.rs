@@ -1,0 +1,131 @@
+//! `status`: what it says of snapshots, damage and reads, and its exit codes.
+
+use std::time::Instant;
+
+use super::fixture::{Home, code, json, stderr, stdout};
+use super::look::damage_data;
+
+const REPOSITORY: &str = "data/fhrd/repository";
+
+#[test]
+fn a_late_or_missing_backup_has_an_exit_code_of_its_own() {
+    let home = Home::new();
+    home.write("a/file", b"content");
+    home.write("b/file", b"content");
+    assert_eq!(code(&home.run(&["status"])), 10);
+    home.backup(&["a", "--host", "one", "--time", "2020-01-31T12:00:00Z"]);
+    home.backup(&["a", "--host", "one"]);
+    home.backup(&["b", "--host", "two", "--time", "2020-01-31T12:00:00Z"]);
+    let status = json(&home.run(&["status", "--json"]));
+    let sources = status["sources"].as_array().unwrap();
+    assert_eq!((sources.len(), &sources[0]["snapshots"], &status["late"]), (2, &2.into(), &0.into()));
+    assert!(sources[0]["age_seconds"].as_i64().unwrap() < 600 && sources[1]["age_seconds"].as_i64().unwrap() > 1 << 27);
+
+    let late = home.run(&["status", "--expect", "26h", "--json"]);
+    let document: serde_json::Value = serde_json::from_slice(&late.stdout).unwrap();
+    assert_eq!((code(&late), &document["late"], &document["sources"][1]["late"]), (4, &1.into(), &true.into()));
+    assert!(stderr(&late).lines().last().unwrap().contains("\"exit_code\":4"));
+    let text = stdout(&home.run(&["status", "--expect", "26h"]));
+    assert!(text.lines().any(|line| line.starts_with("two") && line.ends_with("late")), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("one") && line.ends_with("ok")), "{text}");
+    assert_eq!(code(&home.run(&["status", "--expect", "26h", "--host", "one"])), 0);
+    assert_eq!(code(&home.run(&["status", "--expect", "26h", "--host", "three"])), 4);
+    assert_eq!(code(&home.run(&["status", "--expect", "30y"])), 2);
+}
+
+#[test]
+fn names_cannot_control_the_terminal() {
+    let home = Home::new();
+    home.write("a\u{1b}[31m/file", b"content");
+    home.backup(&["a\u{1b}[31m", "--host", "h\u{1b}]0;t\u{7}\u{202e}", "--time", "2020-01-31T12:00:00Z"]);
+    let output = home.run(&["status", "--expect", "1d"]);
+    let text = stdout(&output) + &stderr(&output);
+    assert!(code(&output) == 4 && text.contains("a?[31m") && text.contains("h?]0;t"), "{text}");
+    assert!(text.chars().all(|c| !c.is_control() || c == '\n') && !text.contains('\u{202e}'), "{text:?}");
+}
+
+#[test]
+fn what_a_check_has_read_is_known_on_every_machine() {
+    let home = Home::new();
+    home.write(
+        "src/a",
+        &(0..200_000u32).flat_map(|at| at.wrapping_mul(2_654_435_761).to_le_bytes()).collect::<Vec<_>>(),
+    );
+    home.backup(&["src"]);
+    let status = |home: &Home, expected: i32| {
+        let output =
+            home.command(&["status", "--json"]).env("XDG_CACHE_HOME", home.path("other-cache")).output().unwrap();
+        assert_eq!(code(&output), expected, "{}", stderr(&output));
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    let before = status(&home, 0);
+    assert!(before["last_check"].is_null() && before["proof"]["bytes"] == 0 && before["proof"]["oldest"].is_null());
+    assert_eq!(before["proof"]["bytes_never"], before["space"]["bytes_containers"]);
+
+    assert_eq!(json(&home.run(&["check", "--json"]))["recorded"], false);
+    assert_eq!(json(&home.run(&["check", "--read-data", "--report-only", "--json"]))["recorded"], false);
+    assert!(status(&home, 0)["last_check"].is_null());
+    assert_eq!(json(&home.run(&["check", "--read-data", "--json"]))["recorded"], true);
+    let after = status(&home, 0);
+    assert_eq!((&after["last_check"]["damaged"], &after["proof"]["bytes_never"]), (&0.into(), &0.into()));
+    assert_eq!(after["proof"]["bytes"], after["space"]["bytes_containers"]);
+    assert_eq!(after["last_check"]["bytes"], after["space"]["bytes_containers"]);
+
+    damage_data(&home);
+    assert_eq!(code(&home.run(&["check", "--read-data"])), 20);
+    let damaged = status(&home, 20);
+    assert!(damaged["damage"]["containers"].as_u64() >= Some(1), "{damaged}");
+    assert_eq!(damaged["last_check"]["damaged"], damaged["proof"]["containers_damaged"]);
+    // It is healed by the next backup, and by the deletion of what was damaged.
+    home.backup(&["src", "--force"]);
+    assert_eq!(code(&home.run(&["prune", "--grace", "0"])), 0);
+    assert_eq!(code(&home.run(&["check", "--read-data"])), 0);
+    assert_eq!(status(&home, 0)["damage"]["containers"], 0);
+}
+
+#[test]
+fn a_read_only_repository_says_that_nothing_is_recorded() {
+    use fhrd::repo::Repository;
+    use fhrd::repo::marks::{Mark, MarkKind};
+    let home = Home::new();
+    home.write("src/a", b"content");
+    home.backup(&["src"]);
+    let repository = Repository::open_at(home.path(REPOSITORY)).unwrap();
+    Mark::new(MarkKind::ReadOnly, "the archive is full").save(repository.store.as_ref()).unwrap();
+    let output = home.run(&["check", "--read-data", "--json"]);
+    assert_eq!(json(&output)["recorded"], false);
+    assert!(stderr(&output).contains("what was read is not recorded"), "{}", stderr(&output));
+}
+
+/// It reads bundles, not snapshots.
+#[test]
+#[ignore = "takes a minute"]
+fn status_of_10000_snapshots_takes_less_than_a_second() {
+    use fhrd::repo::Repository;
+    use fhrd::repo::bundle;
+    use fhrd::repo::snapshot::{self, Snapshot};
+    let home = Home::new();
+    home.write("src/a", b"content");
+    home.backup(&["src"]);
+    let repository = Repository::open_at(home.path(REPOSITORY)).unwrap();
+    let store = repository.store.as_ref();
+    let (list, _) = snapshot::list(store).unwrap();
+    for number in 0..10_000 {
+        let snapshot = Snapshot {
+            time_ns: list[0].snapshot.time_ns - number * 1_000_000_000,
+            host: format!("host-{}", number % 20),
+            intent: None,
+            ..list[0].snapshot.clone()
+        };
+        snapshot.save(store).unwrap();
+        if number % 1000 == 999 {
+            bundle::maintain(store, 32).unwrap();
+        }
+    }
+    for what in ["without a cache", "with a cache"] {
+        let started = Instant::now();
+        let status = json(&home.run(&["status", "--json"]));
+        println!("{what}: {:?}", started.elapsed());
+        assert_eq!(status["sources"].as_array().unwrap().len(), 21);
+    }
+}

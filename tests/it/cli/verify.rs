@@ -1,0 +1,124 @@
+//! `verify`: it finds damage in few runs, and says and records what it has read.
+
+use std::path::PathBuf;
+
+use fhrd::repo::Repository;
+use fhrd::repo::marks::{Mark, MarkKind};
+use serde_json::Value;
+
+use super::fixture::{Home, code, json, stderr, stdout};
+
+const REPOSITORY: &str = "data/fhrd/repository";
+
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    crate::trees::Random(seed).bytes(len)
+}
+
+/// Data containers, sorted.
+fn containers(home: &Home) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for directory in home.names(&format!("{REPOSITORY}/containers")) {
+        let directory = format!("{REPOSITORY}/containers/{directory}");
+        found.extend(home.names(&directory).iter().map(|name| home.path(&directory).join(name)));
+    }
+    found.retain(|path| std::fs::read(path).unwrap()[10] == 0);
+    found.sort();
+    found
+}
+
+fn damage(path: &PathBuf) {
+    let mut bytes = std::fs::read(path).unwrap();
+    let at = bytes.len() / 3;
+    bytes[at] ^= 1;
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// Twenty backups of one file each, so that each has a container of its own.
+fn home_of_files() -> Home {
+    let home = Home::new();
+    for number in 0..20 {
+        home.write(&format!("src/{number}"), &noise(number, 50_000));
+        home.backup(&["src"]);
+    }
+    home
+}
+
+fn verified(home: &Home, arguments: &[&str]) -> (i32, Value) {
+    let output = home.run(&[&["verify", "--json"], arguments].concat());
+    let list: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(&output)));
+    (code(&output), list[0].clone())
+}
+
+#[test]
+fn a_sample_of_files_finds_a_damaged_container_in_few_runs() {
+    let home = home_of_files();
+    let (exit, all) = verified(&home, &["--sample", "100%"]);
+    assert_eq!((exit, &all["files_read"], &all["content_bytes"]), (0, &20.into(), &1_000_000.into()));
+    assert_eq!((&all["recorded"], &all["containers_read"], &all["damaged"]), (&true.into(), &0.into(), &0.into()));
+    let (exit, least) = verified(&home, &["--sample", "0.0001%"]);
+    assert_eq!((exit, &least["files"], &least["files_read"]), (0, &20.into(), &1.into()));
+
+    damage(&containers(&home)[7]);
+    // One run of ten files of 20 misses it with 1 of 2, so 40 runs miss it once in 10^12 times.
+    let found = (0..40).find_map(|_| {
+        let (exit, report) = verified(&home, &["--sample", "50%"]);
+        (exit == 20).then_some(report)
+    });
+    let found = found.unwrap();
+    assert_eq!(
+        (&found["damaged"], &found["containers_read"], &found["containers_damaged"]),
+        (&1.into(), &1.into(), &1.into())
+    );
+    let text = found["damaged_files"][0].as_str().unwrap();
+    assert!(text.contains("/src/") && text.contains("snapshot "), "{text}");
+    assert_eq!(found["quarantine"]["containers"], 1);
+    let status = home.run(&["status", "--json"]);
+    let status: Value = serde_json::from_slice(&status.stdout).unwrap();
+    assert_eq!((&status["damage"]["containers"], &status["last_verify"]["damaged"]), (&1.into(), &2.into()));
+    // The next backup heals it.
+    home.backup(&["src", "--force"]);
+    assert_eq!(verified(&home, &["--sample", "100%"]).0, 0);
+}
+
+#[test]
+fn turns_read_what_was_not_read_for_longest_and_find_damage() {
+    let home = home_of_files();
+    let all = containers(&home).len();
+    damage(&containers(&home)[7]);
+    // The first run counts as a day after another; the next ones follow at once, and read one container each.
+    let (first, report) = verified(&home, &["--within", "4d"]);
+    let read = report["containers_read"].as_u64().unwrap() as usize;
+    assert!(read >= all / 4 && read <= all, "{read} of {all}");
+    let mut exits = vec![first];
+    while !exits.contains(&20) {
+        assert!(exits.len() <= 60, "{exits:?}");
+        let (exit, report) = verified(&home, &["--within", "4d"]);
+        assert!(report["containers_read"].as_u64().unwrap() >= 1, "{report}");
+        exits.push(exit);
+    }
+    let status: Value = serde_json::from_slice(&home.run(&["status", "--json"]).stdout).unwrap();
+    assert_eq!((&status["damage"]["containers"], &status["proof"]["containers_damaged"]), (&1.into(), &1.into()));
+    // It is known now, and not read again.
+    let (exit, report) = verified(&home, &["--within", "4d"]);
+    assert_eq!((exit, &report["containers_marked"]), (0, &1.into()));
+    assert!(stdout(&home.run(&["verify", "--within", "4d"])).contains("known to be damaged"));
+}
+
+#[test]
+fn what_may_not_be_recorded_is_said() {
+    let home = home_of_files();
+    let output = home.run(&["verify", "--sample", "10%", "--report-only"]);
+    assert!(code(&output) == 0 && stdout(&output).contains("recorded"), "{}", stderr(&output));
+    let repository = Repository::open_at(home.path(REPOSITORY)).unwrap();
+    Mark::new(MarkKind::ReadOnly, "the archive is full").save(repository.store.as_ref()).unwrap();
+    for arguments in [&["verify"][..], &["verify", "--within", "90d"]] {
+        let output = home.run(arguments);
+        assert!(code(&output) == 0 && stdout(&output).contains("recorded"), "{}", stderr(&output));
+        assert!(stderr(&output).contains("what was read is not recorded"), "{}", stderr(&output));
+    }
+    assert!(json(&home.run(&["status", "--json"]))["last_verify"].is_null());
+    for wrong in ["0%", "200%", "2"] {
+        assert_eq!(code(&home.run(&["verify", "--sample", wrong])), 2, "{wrong}");
+    }
+    assert_eq!(code(&home.run(&["verify", "--within", "0"])), 1);
+}
