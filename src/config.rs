@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub use self::cache::CacheConfig;
 pub use self::names::{ChunkerKind, CompressCodec, FloatCodec, IdentifyRule, ModelDelta, StrategyKind};
 pub use self::pipeline::{AUTOMATIC_WORKERS_MAX, PipelineConfig};
-pub use self::profile::{BackupProfile, Hooks, RetentionProfile, UserProfile};
+pub use self::profile::{BackupProfile, Hooks, NotifyProfile, RetentionProfile, SecretUrl, UserProfile};
 use crate::error::{Error, Result};
 use crate::wire::read_text_file;
 

@@ -7,11 +7,12 @@ use bytesize::ByteSize;
 use serde::Serialize;
 
 use super::Session;
-use super::args::{BackupArguments, PruneArguments};
+use super::args::{BackupArguments, MetricsArguments, PruneArguments};
 use super::exit::Exit;
 use super::forget::{grace_of_profile, locks_of_profile};
 use super::hooks::run_hooks;
 use super::location;
+use super::notice::RunFact;
 use super::output::{failed, note, print, print_json, rate, ratio, size, unread, unread_marks, write_pairs};
 use super::progress::shown;
 use super::prune::prune_now;
@@ -88,6 +89,7 @@ fn store(session: &Session, arguments: &BackupArguments) -> Result<(Exit, String
         let recheck_seconds = config.read.recheck_seconds;
         print(|out| write_summary(out, &report, recheck_seconds, requests::summary(&repository), arguments.stats))?;
     }
+    tell_facts(session, &report);
     if let Some(bytes) = session.profile.backup.compact.filter(|_| !report.dry_run) {
         compact(session, &repository, bytes);
     }
@@ -98,9 +100,29 @@ fn store(session: &Session, arguments: &BackupArguments) -> Result<(Exit, String
 fn compact(session: &Session, repository: &Repository, repack: ByteSize) {
     let compacted = grace_of_profile(session).and_then(|grace| {
         let extend_locks = locks_of_profile(session)?;
-        let arguments = PruneArguments { grace, dry_run: false, repack: Some(repack), extend_locks };
+        let arguments = PruneArguments {
+            grace,
+            dry_run: false,
+            repack: Some(repack),
+            extend_locks,
+            metrics: MetricsArguments::default(),
+        };
         prune_now(session, repository, &arguments, &[])
     });
+fn tell_facts(session: &Session, report: &BackupReport) {
+    let FileChanges { files_new, files_changed, .. } = report.changes;
+    let facts = [
+        (RunFact::Files, report.files),
+        (RunFact::ChangedFiles, files_new + files_changed),
+        (RunFact::ContentBytes, report.bytes),
+        (RunFact::ReadBytes, report.bytes_read),
+        (RunFact::NewBytes, report.bytes_new),
+        (RunFact::StoredBytes, report.bytes_stored),
+        (RunFact::Problems, report.problems),
+    ];
+    facts.into_iter().for_each(|(fact, value)| session.facts.add(fact, value));
+}
+
     match compacted {
         Ok(report) => {
             let (deleted, written) = (report.containers_deleted, report.containers_written);

@@ -9,6 +9,7 @@ use super::args::CopyArguments;
 use super::choice;
 use super::exit::Exit;
 use super::location;
+use super::notice::RunFact;
 use super::output::{failed, print, print_json, size, unread_note};
 use super::progress::shown;
 use super::snapshots::{short_id, statistic};
@@ -117,6 +118,13 @@ pub fn run(session: &Session, arguments: &CopyArguments) -> Result<Exit> {
         if !session.options.json && !session.options.quiet {
             print(|out| write_line(out, &original, &copied))?;
         }
+        let facts = [
+            (RunFact::Snapshots, u64::from(copied.copy.is_some() && !copied.existed)),
+            (RunFact::ReadBytes, copied.bytes_read),
+            (RunFact::StoredBytes, copied.bytes_stored),
+            (RunFact::Problems, copied.problems),
+        ];
+        facts.into_iter().for_each(|(fact, value)| session.facts.add(fact, value));
         document.snapshots.push(copied);
     }
     if session.options.json {

@@ -9,7 +9,7 @@ use super::exit::Exit;
 use super::mount;
 use super::{
     backup, cat, check, copy, diff, distance, dump, find, forget, init, key, lineage, ls, manual, models,
-    process, prune, repair, restore, rewrite, runs, snapshots, stats, status, tag, trace, upgrade, verify,
+    process, prune, repair, restore, rewrite, runs, schedule, snapshots, stats, status, tag, trace, upgrade, verify,
 };
 use crate::error::Result;
 
@@ -49,6 +49,7 @@ pub fn run(session: &Session, verb: &Verb) -> Result<Exit> {
         Verb::Verify(arguments) => verify::run(session, arguments),
         Verb::Repair(what) => repair::run(session, what),
         Verb::Upgrade(arguments) => upgrade::run(session, arguments),
+        Verb::Schedule(arguments) => schedule::run(session, arguments),
         Verb::Trace(arguments) => trace::run(session, arguments),
         Verb::Completions(arguments) => manual::completions(arguments),
         Verb::Man(arguments) => manual::pages(session, arguments),

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::Session;
-use super::args::{FilterArguments, ForgetArguments, PruneArguments, parse_grace, parse_period};
+use super::args::{FilterArguments, ForgetArguments, MetricsArguments, PruneArguments, parse_grace, parse_period};
 use super::choice;
 use super::exit::Exit;
 use super::location;
@@ -115,7 +115,13 @@ pub fn run(session: &Session, arguments: &ForgetArguments) -> Result<Exit> {
         true => {
             let grace = arguments.grace.map_or_else(|| grace_of_profile(session), Ok)?;
             let extend_locks = locks_of_profile(session)?;
-            Some(PruneArguments { grace, dry_run: arguments.dry_run, repack: None, extend_locks })
+            Some(PruneArguments {
+                grace,
+                dry_run: arguments.dry_run,
+                repack: None,
+                extend_locks,
+                metrics: MetricsArguments::default(),
+            })
         }
         false => None,
     };

@@ -27,6 +27,7 @@ mod manual;
 mod models;
 #[cfg(target_os = "linux")]
 mod mount;
+mod notice;
 mod output;
 mod pace;
 mod process;
@@ -39,6 +40,7 @@ mod restore;
 mod rewrite;
 mod runs;
 mod scan;
+mod schedule;
 mod secrets;
 mod snapshots;
 mod stages;
@@ -55,12 +57,15 @@ use std::{process::ExitCode, sync::Arc, sync::atomic::AtomicBool};
 use crate::config::UserProfile;
 use args::{Arguments, Options};
 use exit::Exit;
+use notice::RunFacts;
 
 /// Options of every verb with its profile, and the flag that stops it.
 struct Session {
     options: Options,
     profile: UserProfile,
     stop: Arc<AtomicBool>,
+    /// Numbers for whoever is told how the command has ended.
+    facts: RunFacts,
 }
 
 /// Parses the arguments of this process and runs the verb.
@@ -74,9 +79,10 @@ pub fn main() -> ExitCode {
         options: arguments.options,
         profile: UserProfile::default(),
         stop: process::stop_flag(),
+        facts: RunFacts::default(),
     };
     let result = location::prepare(&mut session)
-        .and_then(|()| dispatch::run(&session, &arguments.verb));
+        .and_then(|()| notice::watched(&session, &arguments.verb, || dispatch::run(&session, &arguments.verb)));
     logging::finish();
     match result {
         Ok(exit) => output::ended(&session.options, exit).into(),

@@ -10,6 +10,7 @@ use super::args::PruneArguments;
 use super::exit::Exit;
 use super::forget::locks_of_profile;
 use super::location;
+use super::notice::RunFact;
 use super::output::{print, print_json, size, write_pairs};
 use super::requests::{self, WithRequests};
 use crate::error::{Error, Result};
@@ -36,6 +37,8 @@ pub fn run(session: &Session, arguments: &PruneArguments) -> Result<Exit> {
     let repository = location::open(session)?;
     let extend_locks = arguments.extend_locks.map_or_else(|| locks_of_profile(session), |period| Ok(Some(period)))?;
     let report = prune_now(session, &repository, &PruneArguments { extend_locks, ..arguments.clone() }, &[])?;
+    session.facts.add(RunFact::Snapshots, report.snapshots);
+    session.facts.add(RunFact::RepositoryBytes, report.bytes);
     if session.options.json {
         print_json(&WithRequests::new(&report, &repository))?;
     } else if !session.options.quiet {
@@ -70,10 +73,12 @@ pub fn prune_now(
         patience: PATIENCE,
         skipped_rule: SkippedRule::Nothing,
     };
-    match options.dry_run {
-        true => estimate_prune(repository, &options, forgotten, &session.stop),
-        false => prune(repository, &options, &session.stop),
+    if options.dry_run {
+        return estimate_prune(repository, &options, forgotten, &session.stop);
     }
+    let report = prune(repository, &options, &session.stop)?;
+    session.facts.add(RunFact::FreedBytes, report.bytes_deleted.saturating_sub(report.bytes_written));
+    Ok(report)
 }
 
 /// The time for which a prune locks what stays. Longer than ten years is a slip: nobody can take such a lock back.

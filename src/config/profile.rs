@@ -1,5 +1,6 @@
 //! Profiles: what a user backs up, and where to, in TOML. The keys are the names of the command line's options.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use bytesize::ByteSize;
@@ -31,6 +32,8 @@ pub struct UserProfile {
     pub forget: RetentionProfile,
     /// Commands around `backup`.
     pub hooks: Hooks,
+    /// Whom to tell how a command has ended.
+    pub notify: NotifyProfile,
 }
 
 /// `[backup]`: options of `backup`. What the command line gives is added to lists and replaces single values.
@@ -125,6 +128,63 @@ pub struct Hooks {
     pub after_failure: Vec<String>,
 }
 
+/// `[notify]`: whom to tell how `backup`, `check`, `verify`, `prune` and `copy` have ended.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NotifyProfile {
+    /// URL in the form of healthchecks: it is posted to, with `/start` and `/fail` behind its path.
+    pub ping: Option<SecretUrl>,
+    /// File whose first line is this URL.
+    pub ping_file: Option<PathBuf>,
+    /// URL to which a JSON document is posted at the end.
+    pub webhook: Option<SecretUrl>,
+    /// File whose first line is this URL.
+    pub webhook_file: Option<PathBuf>,
+    /// Command for the shell at the end.
+    pub command: Option<String>,
+    /// The verbs that tell; all if there are none.
+    pub verbs: Vec<String>,
+    /// Whether exit code 3, a snapshot without what could not be read, is a failure.
+    pub incomplete_fails: bool,
+}
+
+impl NotifyProfile {
+    /// Whether nobody is told.
+    pub fn is_empty(&self) -> bool {
+        let NotifyProfile { ping, ping_file, webhook, webhook_file, command, .. } = self;
+        ping.is_none() && ping_file.is_none() && webhook.is_none() && webhook_file.is_none() && command.is_none()
+    }
+}
+
+/// A URL with a token. It is never shown.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct SecretUrl(pub String);
+
+impl fmt::Debug for SecretUrl {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a URL")
+    }
+}
+
+/// `text` without what follows the hosts of URLs of the web: that may be a token.
+fn without_tokens(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        out.push_str(before);
+        let host = after.find(['/', '?', '\'', '"', ' ', '\n', '@']).unwrap_or(after.len());
+        let (host, after) = after.split_at(host);
+        let end = after.find(['\'', '"', ' ', '\n']).unwrap_or(after.len());
+        let (hidden, after) = after.split_at(end);
+        out.push_str(if hidden.starts_with('@') { "..." } else { host });
+        out.push_str(if hidden.is_empty() { "" } else { "/..." });
+        rest = after;
+    }
+    out + rest
+}
+
 impl UserProfile {
     /// Reads and parses a file. Relative paths of `backup`, `repo` and `config` become paths in `home`.
     ///
@@ -132,7 +192,9 @@ impl UserProfile {
     /// [`Error::Io`]. [`Error::Config`], which names the key, for bad syntax and unknown keys.
     pub fn load(path: &Path, home: &Path) -> Result<Self> {
         let failed = |error| Error::io("read profile", path, error);
-        let invalid = |message: String| Error::Config { origin: path.display().to_string(), message };
+        // The parser shows the line, which may have a URL with a token.
+        let invalid =
+            |message: String| Error::Config { origin: path.display().to_string(), message: without_tokens(&message) };
         let text = read_text_file(path, FILE_BYTES_MAX).map_err(failed)?;
         let mut profile: UserProfile =
             toml::from_str(&text).map_err(|error| invalid(error.to_string().trim_end().to_string()))?;
@@ -144,7 +206,9 @@ impl UserProfile {
             &mut backup.exclude_file,
             &mut backup.iexclude_file,
         ];
-        let paths = lists.into_iter().flatten().chain(&mut profile.config);
+        let notify = &mut profile.notify;
+        let files = notify.ping_file.iter_mut().chain(&mut notify.webhook_file);
+        let paths = lists.into_iter().flatten().chain(&mut profile.config).chain(files);
         paths.for_each(|path| *path = in_home(home, path));
         if let Some(repo) = &mut profile.repo
             && !repo.to_string_lossy().contains("://")
@@ -182,6 +246,17 @@ mod tests {
         assert_eq!(profile.backup.exclude_larger_than, Some(ByteSize::mib(1)));
         assert_eq!(parsed("repo = 'file:///x'").unwrap().repo, Some("file:///x".into()));
         assert_eq!(parsed("").unwrap(), UserProfile::default());
+    }
+
+    #[test]
+    fn no_error_shows_a_token() {
+        let line = "[notify]\nping = 'https://hc.example/ping/s3cret'\npings = \"https://user:s3cret@hc.example/s3cret?a=s3cret\"";
+        let error = parsed(line).unwrap_err().to_string();
+        assert!(error.contains("pings") && !error.contains("s3cret"), "{error}");
+        let wrong = parsed("[notify]\nping = https://hc.example/s3cret").unwrap_err().to_string();
+        assert!(!wrong.contains("s3cret"), "{wrong}");
+        let debug = format!("{:?}", parsed("[notify]\nping = 'https://hc.example/s3cret'").unwrap());
+        assert!(!debug.contains("s3cret"), "{debug}");
     }
 
     #[test]

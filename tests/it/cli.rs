@@ -21,6 +21,7 @@ mod model_fixture;
 mod models;
 #[cfg(target_os = "linux")]
 mod mount;
+mod notice;
 mod parents;
 mod private;
 mod profile;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use bytesize::ByteSize;
 use clap::Args;
 
+use super::MetricsArguments;
 use super::runs::CheckpointArguments;
 use crate::repo::tags::checked_new_tags;
 
@@ -59,6 +60,9 @@ pub struct BackupArguments {
     /// Where paths or content come from.
     #[command(flatten)]
     pub input: InputArguments,
+    /// Where metrics go.
+    #[command(flatten)]
+    pub metrics: MetricsArguments,
 }
 
 /// What to leave out.

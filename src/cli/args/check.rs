@@ -3,6 +3,7 @@
 use clap::Args;
 
 use super::FilterArguments;
+use super::MetricsArguments;
 use crate::inspect::check::ReadData;
 
 /// Arguments of `check`.
@@ -32,4 +33,7 @@ pub struct CheckArguments {
     /// Narrows `latest`; without a SNAPSHOT, verify what all snapshots that pass need.
     #[command(flatten)]
     pub filter: FilterArguments,
+    /// Where metrics go.
+    #[command(flatten)]
+    pub metrics: MetricsArguments,
 }

@@ -14,11 +14,11 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Keep", &["forget", "prune", "tag", "rewrite", "copy"]),
     ("Protect", &["key", "check", "verify", "repair", "upgrade"]),
     ("Models and training runs", &["runs", "steps", "best", "models", "lineage", "distance"]),
-    ("Other", &["completions", "man", "trace", "bench"]),
+    ("Other", &["schedule", "completions", "man", "trace", "bench"]),
 ];
 
 /// Command lines of each verb, and what they do.
-const EXAMPLES: [(&str, &[(&str, &str)]); 32] = [
+const EXAMPLES: [(&str, &[(&str, &str)]); 33] = [
     (
         "init",
         &[
@@ -143,6 +143,14 @@ const EXAMPLES: [(&str, &[(&str, &str)]); 32] = [
         &[("fhrd repair index", "write the index again"), ("fhrd repair snapshots --dry-run", "show what is lost")],
     ),
     ("upgrade", &[("fhrd upgrade", "enable what this version brings")]),
+    (
+        "schedule",
+        &[
+            ("fhrd schedule --daily 02:30 --profile nightly", "a backup each night, with systemd"),
+            ("fhrd schedule --daily 04:00 --profile nightly -- verify --within 90d", "and a verification"),
+            ("fhrd schedule --daily 02:30 --profile nightly --crontab", "print a line for crontab"),
+        ],
+    ),
     ("trace", &[("fhrd trace src --output trace.txt", "the chunks of a directory")]),
     ("completions", &[("fhrd completions bash", "print the script; put it where your shell looks for it")]),
     ("man", &[("fhrd man ~/.local/share/man/man1", "write the pages")]),

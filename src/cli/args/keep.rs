@@ -1,5 +1,6 @@
 //! Arguments of the verbs that decide what stays.
 
+use super::MetricsArguments;
 use super::key::EncryptionArguments;
 use std::path::PathBuf;
 
@@ -55,6 +56,9 @@ pub struct CopyArguments {
     /// The snapshots to copy.
     #[command(flatten)]
     pub filter: FilterArguments,
+    /// Where metrics go.
+    #[command(flatten)]
+    pub metrics: MetricsArguments,
 }
 
 const REWRITE_NOTES: &str = "\
@@ -248,4 +252,7 @@ pub struct PruneArguments {
     /// Lock what stays for this long, such as 90d, if less than half of that is left; only for S3 with Object Lock
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = parse_period)]
     pub extend_locks: Option<jiff::Span>,
+    /// Where metrics go.
+    #[command(flatten)]
+    pub metrics: MetricsArguments,
 }

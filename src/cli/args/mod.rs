@@ -10,11 +10,13 @@ mod key;
 mod look;
 mod manual;
 mod measure;
+mod metrics;
 mod models;
 mod options;
 mod repair;
 mod restore;
 mod runs;
+mod schedule;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -34,10 +36,12 @@ pub use manual::{CompletionsArguments, ManArguments};
 #[cfg(feature = "bench")]
 pub use measure::BenchArguments;
 pub use measure::TraceArguments;
+pub use metrics::MetricsArguments;
 pub use models::{DistanceArguments, LineageArguments, ModelOrder, ModelsArguments, SnapshotChoice};
 pub use options::Options;
 pub use repair::{RepairSnapshotsArguments, RepairVerb, UpgradeArguments};
 pub use runs::{BestArguments, CheckpointArguments, StepsArguments};
+pub use schedule::{DayValue, ScheduleArguments};
 pub use values::{parse_grace, parse_period};
 pub use verbs::Verb;
 pub use {check::CheckArguments, help::command, restore::RestoreArguments, verify::VerifyArguments};

@@ -10,7 +10,7 @@ use super::{
     BackupArguments, BestArguments, CatArguments, CheckArguments, CompletionsArguments, CopyArguments, DiffArguments,
     DistanceArguments, DumpArguments, FindArguments, ForgetArguments, InitArguments, KeyVerb,
     LineageArguments, LsArguments, ManArguments, ModelsArguments, PruneArguments, RepairVerb, RestoreArguments,
-    RewriteArguments, SnapshotsArguments, StatsArguments, StatusArguments, StepsArguments,
+    RewriteArguments, ScheduleArguments, SnapshotsArguments, StatsArguments, StatusArguments, StepsArguments,
     TagArguments, TraceArguments, UpgradeArguments, VerifyArguments,
 };
 
@@ -76,6 +76,8 @@ pub enum Verb {
     Repair(RepairVerb),
     /// Enable what older versions of fhrd do not know; they can then still read the repository, but not write into it
     Upgrade(UpgradeArguments),
+    /// Write a timer that runs a profile each day
+    Schedule(ScheduleArguments),
     /// Write a trace of the chunks of paths in Destor's text format, for simulations with `bench`
     Trace(TraceArguments),
     /// Print a completion script for a shell

@@ -65,6 +65,7 @@ fn samples() -> BTreeMap<&'static str, Vec<Vec<&'static str>>> {
         ("verify", of(&["verify", "verify --sample 100% --within 90d"])),
         ("repair", of(&["repair index", "repair containers", "repair snapshots --dry-run"])),
         ("upgrade", of(&["upgrade", "upgrade --dry-run", "upgrade --repo sealed --key-file key-2"])),
+        ("schedule", of(&["schedule --daily 04:30 --profile ./p.toml --print"])),
         ("trace", of(&["trace src --output trace"])),
         ("man", of(&["man pages"])),
         ("completions", of(&["completions bash"])),
@@ -85,6 +86,7 @@ fn model(shift: u32) -> Vec<u8> {
 fn prepared() -> Home {
     let home = Home::new();
     home.write("src/a", b"letter");
+    home.write("p.toml", b"");
     home.write("src/m.safetensors", &model(0));
     home.write("src/n.safetensors", &model(1));
     home.write("corpus/set/a", b"letter");
