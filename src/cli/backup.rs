@@ -20,11 +20,11 @@ use super::request::request;
 use super::requests::{self, WithRequests};
 use super::scan::Scan;
 use super::stages::write_stages;
-use crate::backup::{BackupReport, BackupSource, FileChanges, backup};
+use crate::backup::{BackupReport, BackupRequest, BackupSource, FileChanges, backup};
 use crate::error::Result;
 use crate::metrics::Progress;
-use crate::repo::Repository;
 use crate::repo::paths::cache_directory;
+use crate::repo::{Rehearsal, Repository};
 use crate::store::StoreExt;
 
 /// The report as JSON, with the location of the repository.
@@ -70,6 +70,8 @@ fn store(session: &Session, arguments: &BackupArguments) -> Result<(Exit, String
     if is_new && !options.quiet && !options.json {
         note(&format!("created the repository {}", location::of_repository(&repository)));
     }
+    let rehearsal = if request.dry_run { Some(Rehearsal::of(&repository)?) } else { None };
+    let target = rehearsal.as_ref().map_or(&repository, |rehearsal| &rehearsal.repository);
     let progress = Progress::default();
     let skip = [repository.store.local_path(), cache_directory(&repository).ok()];
     let tree = match &request.source {
@@ -78,10 +80,16 @@ fn store(session: &Session, arguments: &BackupArguments) -> Result<(Exit, String
     };
     let skip = skip.into_iter().flatten().collect();
     let scan = tree.map(|tree| Scan { paths: &tree.paths, skip, choice: &tree.choice });
-    let report = shown(options, &progress, scan, || backup(&repository, &config, &request, &progress, &session.stop))?;
+    // A dry run is a whole backup into nothing, so what it says is true.
+    let whole = BackupRequest { dry_run: false, ..request.clone() };
+    let mut report = shown(options, &progress, scan, || backup(target, &config, &whole, &progress, &session.stop))?;
+    if request.dry_run {
+        (report.dry_run, report.snapshot) = (true, String::new());
+    }
     if report.files == 0 && report.others > 0 && tree.is_some_and(|tree| !tree.choice.dereference) {
         tracing::warn!("no file is stored, only links and special files: --dereference stores what links lead to");
     }
+    tell_facts(session, &report);
     if options.json {
         let with_requests = WithRequests::new(&report, &repository);
         print_json(&BackupDocument { repository: location::of_repository(&repository), report: with_requests })?;
@@ -89,11 +97,24 @@ fn store(session: &Session, arguments: &BackupArguments) -> Result<(Exit, String
         let recheck_seconds = config.read.recheck_seconds;
         print(|out| write_summary(out, &report, recheck_seconds, requests::summary(&repository), arguments.stats))?;
     }
-    tell_facts(session, &report);
     if let Some(bytes) = session.profile.backup.compact.filter(|_| !report.dry_run) {
         compact(session, &repository, bytes);
     }
     Ok((if report.is_complete() { Exit::Fine } else { Exit::Incomplete }, report.snapshot))
+}
+
+fn tell_facts(session: &Session, report: &BackupReport) {
+    let FileChanges { files_new, files_changed, .. } = report.changes;
+    let facts = [
+        (RunFact::Files, report.files),
+        (RunFact::ChangedFiles, files_new + files_changed),
+        (RunFact::ContentBytes, report.bytes),
+        (RunFact::ReadBytes, report.bytes_read),
+        (RunFact::NewBytes, report.bytes_new),
+        (RunFact::StoredBytes, report.bytes_stored),
+        (RunFact::Problems, report.problems),
+    ];
+    facts.into_iter().for_each(|(fact, value)| session.facts.add(fact, value));
 }
 
 /// Prunes after a backup, and moves at most `repack` bytes. The snapshot is stored already, so a failure is a warning.
@@ -109,20 +130,6 @@ fn compact(session: &Session, repository: &Repository, repack: ByteSize) {
         };
         prune_now(session, repository, &arguments, &[])
     });
-fn tell_facts(session: &Session, report: &BackupReport) {
-    let FileChanges { files_new, files_changed, .. } = report.changes;
-    let facts = [
-        (RunFact::Files, report.files),
-        (RunFact::ChangedFiles, files_new + files_changed),
-        (RunFact::ContentBytes, report.bytes),
-        (RunFact::ReadBytes, report.bytes_read),
-        (RunFact::NewBytes, report.bytes_new),
-        (RunFact::StoredBytes, report.bytes_stored),
-        (RunFact::Problems, report.problems),
-    ];
-    facts.into_iter().for_each(|(fact, value)| session.facts.add(fact, value));
-}
-
     match compacted {
         Ok(report) => {
             let (deleted, written) = (report.containers_deleted, report.containers_written);
@@ -166,10 +173,8 @@ fn write_summary(
     let parent = parent.map_or(String::new(), |id| format!(" (parent {id})"));
     let snapshot =
         if report.dry_run { "none: nothing is stored" } else { report.snapshot.get(..8).unwrap_or_default() };
-    let stored = match report.dry_run {
-        true => "nothing".into(),
-        false => format!("{} (ratio {})", size(report.bytes_stored), ratio(report.bytes, report.bytes_stored)),
-    };
+    let would = if report.dry_run { "nothing; a backup would store " } else { "" };
+    let stored = format!("{would}{} (ratio {})", size(report.bytes_stored), ratio(report.bytes, report.bytes_stored));
     let mut pairs = vec![
         ("snapshot", format!("{snapshot}{parent}")),
         ("files", files(report)),

@@ -7,6 +7,7 @@ use super::args::CheckArguments;
 use super::choice;
 use super::exit::Exit;
 use super::location;
+use super::notice::RunFact;
 use super::output::{note, print, print_json, size, write_pairs};
 use super::progress::shown;
 use super::requests::{self, WithRequests};
@@ -65,6 +66,7 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
         let deleted = bundle::delete_damaged_bundles(repository.store.as_ref(), u64::MAX, 0);
         let _ = deleted.inspect_err(|error| note(&format!("warning: damaged bundles stay: {error}")));
     }
+    tell_facts(session, &report);
     let recorded = quarantine.is_some() && record_reads(&repository, "check", &report, ReadRun::default());
     if options.json {
         print_json(&CheckOutput { report: WithRequests::new(&report, &repository), quarantine, recorded })?;
@@ -99,6 +101,16 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
         (0, _) => Exit::Failed,
         _ => Exit::Damaged,
     })
+}
+
+fn tell_facts(session: &Session, report: &CheckReport) {
+    let facts = [
+        (RunFact::Snapshots, report.snapshots),
+        (RunFact::RepositoryBytes, report.bytes_stored),
+        (RunFact::ReadBytes, report.bytes_read),
+        (RunFact::Defects, report.defect_count),
+    ];
+    facts.into_iter().for_each(|(fact, value)| session.facts.add(fact, value));
 }
 
 /// Stores a record of what a command with this verb has read, and returns whether it is stored. If it is not, a warning

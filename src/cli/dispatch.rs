@@ -8,7 +8,7 @@ use super::exit::Exit;
 #[cfg(target_os = "linux")]
 use super::mount;
 use super::{
-    backup, cat, check, copy, diff, distance, dump, find, forget, init, key, lineage, ls, manual, models,
+    backup, cat, check, copy, diff, distance, dump, estimate, find, forget, init, key, lineage, ls, manual, models,
     process, prune, repair, restore, rewrite, runs, schedule, snapshots, stats, status, tag, trace, upgrade, verify,
 };
 use crate::error::Result;
@@ -23,6 +23,7 @@ pub fn run(session: &Session, verb: &Verb) -> Result<Exit> {
         Verb::Init(arguments) => init::run(session, arguments),
         Verb::Key(verb) => key::run(session, verb),
         Verb::Backup(arguments) => backup::run(session, arguments),
+        Verb::Estimate(arguments) => estimate::run(session, arguments),
         Verb::Restore(arguments) => restore::run(session, arguments),
         Verb::Snapshots(arguments) => snapshots::run(session, arguments),
         Verb::Ls(arguments) => ls::run(session, arguments),

@@ -13,6 +13,7 @@ mod diff;
 mod dispatch;
 mod distance;
 mod dump;
+mod estimate;
 mod exit;
 mod find;
 mod forget;

@@ -157,7 +157,11 @@ fn excluded(chosen: &ChoiceArguments) -> PatternLists<'_> {
     }
 }
 
-fn choice(chosen: &ChoiceArguments) -> Result<EntryChoice> {
+/// The choice of these arguments.
+///
+/// # Errors
+/// [`Error::Usage`] and [`Error::Config`], which name the option; [`Error::Io`] for files that they name.
+pub fn choice(chosen: &ChoiceArguments) -> Result<EntryChoice> {
     let mut tags: Vec<TagFile> = Vec::new();
     for tag in &chosen.exclude_if_present {
         tags.push(TagFile::parse(tag)?);

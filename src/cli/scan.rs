@@ -33,10 +33,18 @@ type ScannedDirectory = (ReadDir, Scope, (u64, u64));
 impl Scan<'_> {
     /// Adds files and bytes to the totals of `progress`, until all paths are walked or `ended` is set.
     pub fn run(&self, progress: &Progress, ended: &AtomicBool) {
+        self.visit(ended, &mut |_, metadata| {
+            progress.files_total.add(1);
+            progress.bytes_total.add(bytes_of(metadata));
+        });
+    }
+
+    /// Calls `each` with what is no directory, until all paths are walked or `ended` is set.
+    pub fn visit(&self, ended: &AtomicBool, each: &mut dyn FnMut(&Path, &Metadata)) {
         let skip: Vec<(u64, u64)> = self.skip.iter().filter_map(|path| identity(path)).collect();
         let mut open: Vec<ScannedDirectory> = Vec::new();
         for path in self.paths {
-            self.enter(path, Scope::default(), &skip, &mut open, progress);
+            self.enter(path, Scope::default(), &skip, &mut open, each);
             while let Some((directory, scope, _)) = open.last_mut() {
                 if ended.load(Ordering::Relaxed) {
                     return;
@@ -44,7 +52,7 @@ impl Scan<'_> {
                 match directory.next() {
                     Some(Ok(entry)) => {
                         let scope = scope.clone();
-                        self.enter(&entry.path(), scope, &skip, &mut open, progress);
+                        self.enter(&entry.path(), scope, &skip, &mut open, each);
                     }
                     Some(Err(_)) => {}
                     None => drop(open.pop()),
@@ -60,14 +68,14 @@ impl Scan<'_> {
         followed.filter(|found| !is_open(found)).or_else(|| std::fs::symlink_metadata(path).ok())
     }
 
-    /// Counts a file, opens a directory.
+    /// Visits a file, opens a directory.
     fn enter(
         &self,
         path: &Path,
         scope: Scope,
         skip: &[(u64, u64)],
         open: &mut Vec<ScannedDirectory>,
-        progress: &Progress,
+        each: &mut dyn FnMut(&Path, &Metadata),
     ) {
         let Some(metadata) = self.metadata(path, open) else { return };
         let size = if metadata.is_file() { metadata.len() } else { 0 };
@@ -76,8 +84,7 @@ impl Scan<'_> {
             return;
         }
         if !metadata.is_dir() {
-            progress.files_total.add(1);
-            progress.bytes_total.add(size.min(metadata.blocks().saturating_mul(BLOCK_BYTES)));
+            each(path, &metadata);
         } else if open.len() < DEPTH_MAX
             && !skip.contains(&(metadata.dev(), metadata.ino()))
             && let Some(scope) = self.choice.enter_path(&scope, path, metadata.dev())
@@ -86,6 +93,12 @@ impl Scan<'_> {
             open.push((directory, scope, (metadata.dev(), metadata.ino())));
         }
     }
+}
+
+/// Bytes of a file that are not in holes.
+pub fn bytes_of(metadata: &Metadata) -> u64 {
+    let size = if metadata.is_file() { metadata.len() } else { 0 };
+    size.min(metadata.blocks().saturating_mul(BLOCK_BYTES))
 }
 
 fn identity(path: &Path) -> Option<(u64, u64)> {

@@ -8,6 +8,7 @@ use super::check::{note_defects, record_reads};
 use super::choice;
 use super::exit::Exit;
 use super::location;
+use super::notice::RunFact;
 use super::output::{note, print, print_json, size, write_pairs};
 use super::progress::shown;
 use super::requests::{self, WithRequests};
@@ -57,6 +58,13 @@ pub fn run(session: &Session, arguments: &VerifyArguments) -> Result<Exit> {
         if !options.json {
             write(session, &repository, report, quarantine.as_ref(), recorded)?;
         }
+        let facts = [
+            (RunFact::Files, report.files.files_read),
+            (RunFact::ContentBytes, report.files.content_bytes),
+            (RunFact::ReadBytes, report.check.bytes_read),
+            (RunFact::Defects, report.files.damaged + report.check.defect_count),
+        ];
+        facts.into_iter().for_each(|(fact, value)| session.facts.add(fact, value));
         let is_damaged = report.files.damaged + report.check.defect_count > 0;
         exit = match exit {
             Exit::Damaged => exit,

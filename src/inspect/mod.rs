@@ -11,6 +11,7 @@
 //! | [`diff`] | What changed from one snapshot to another? |
 //! | [`dump`] | What are the bytes of a file, or of a directory as an archive? |
 //! | [`usage`] | What do the files of a snapshot hold before and after reduction? |
+//! | [`estimate`] | What would a first backup of some paths store? |
 //! | [`exclusive`] | What does each snapshot alone keep? |
 //! | [`noop`] | Which tensors stayed the same from one step of a training run to the next? |
 //! | [`models`] | Which models does a snapshot have, and what is the stored size of each? |
@@ -26,6 +27,7 @@ pub mod diff;
 pub mod distance;
 mod dtype_names;
 pub mod dump;
+pub mod estimate;
 pub mod exclusive;
 pub mod find;
 mod labels;

@@ -62,10 +62,21 @@ const NOWHERE: &str = "/dev/null/no home directory (set HOME)";
 /// # Errors
 /// None now.
 pub fn cache_directory(repository: &Repository) -> Result<PathBuf> {
+    if let Some(directory) = &repository.cache_directory {
+        return Ok(directory.to_path_buf());
+    }
     match repository.store.local_path() {
         Some(path) => local_cache_directory(&path, &repository.id),
         None => named_cache_directory(repository.store.location().as_bytes(), &repository.id),
     }
+}
+
+/// Directories that a backup into `repository` leaves out: the store, and its local caches, which are in `cache`. Those
+/// of a rehearsal are in a directory of their own in the usual one, which is left out as well.
+pub fn own_directories(repository: &Repository, cache: &Path) -> Vec<PathBuf> {
+    let usual = repository.cache_directory.as_deref().and_then(|own| own.ancestors().nth(2));
+    let caches = [Some(cache), usual].into_iter().flatten().map(Path::to_path_buf);
+    repository.store.local_path().into_iter().chain(caches).collect()
 }
 
 /// Directory of the local caches of the repository `id` in a remote store.
@@ -92,6 +103,14 @@ pub fn local_cache_directory(path: &Path, id: &str) -> Result<PathBuf> {
         return Ok(parent.join("cache"));
     }
     named_cache_directory(real.as_os_str().as_encoded_bytes(), id)
+}
+
+/// Directory for the temporary repositories of estimates.
+///
+/// # Errors
+/// [`Error::Usage`] if the user has no home directory.
+pub fn estimate_directory() -> Result<PathBuf> {
+    Ok(directories()?.cache_dir().join("fhrd").join("estimates"))
 }
 
 /// The name has the id and the location, because a copied repository has the same id but its own containers.

@@ -4,6 +4,7 @@
 //! written first.
 
 use std::ffi::OsStr;
+use std::path::Path;
 use std::sync::{Arc, atomic::AtomicBool};
 
 use bytesize::ByteSize;
@@ -56,6 +57,8 @@ pub struct Repository {
     pub encryption: Option<Encryption>,
     /// Tells the time of new snapshots, and which ones are from the future.
     pub clock: Clock,
+    /// Directory of its local caches, if it is not the usual one.
+    pub cache_directory: Option<Arc<Path>>,
 }
 
 impl Repository {
@@ -243,6 +246,7 @@ impl Repository {
             requests,
             config_is_doubtful,
             clock,
+            cache_directory: None,
         })
     }
 

@@ -8,6 +8,7 @@ mod copy;
 mod corners;
 mod damage;
 mod documents;
+mod estimate;
 pub mod fixture;
 mod forget;
 mod heal;

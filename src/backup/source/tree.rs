@@ -17,6 +17,7 @@ use crate::model::CANDIDATES_MAX;
 use crate::pipeline::Pipeline;
 use crate::repo::Repository;
 use crate::repo::snapshot::{EXCLUDES_KEY, FLAGS_RECORDED_KEY, Snapshot};
+use crate::repo::paths::own_directories;
 use crate::repo::tree::FileIdentity;
 use crate::store::StoreExt;
 
@@ -73,8 +74,8 @@ impl TreeSource {
     /// Pre-scans the paths for model files, whose order of storing matters, and readies Walk and Read.
     fn open<'a>(&self, plan: WalkPlan, run: SourceRun<'a>) -> OpenSource<'a> {
         let SourceRun { repository, config, progress, counts, .. } = run;
-        let skip = [repository.store.local_path(), Some(run.cache.to_path_buf())];
-        let skip: BTreeSet<FileIdentity> = skip.iter().flatten().filter_map(|path| identity(path)).collect();
+        let skip = own_directories(repository, run.cache);
+        let skip: BTreeSet<FileIdentity> = skip.iter().filter_map(|path| identity(path)).collect();
         let candidates = if config.model.detect_formats {
             prescan(&self.paths, &skip, &self.choice, CANDIDATES_MAX, run.stop)
         } else {

@@ -45,7 +45,7 @@ pub struct BackupArguments {
     /// Read every file, even if it is unchanged since the parent snapshot
     #[arg(long)]
     pub force: bool,
-    /// Read changed files and report what is new, but store nothing
+    /// Back up into nothing: report exactly what a backup would store. It needs as much space in the cache directory
     #[arg(short = 'n', long)]
     pub dry_run: bool,
     /// Print the work and waiting time of each stage

@@ -8,7 +8,7 @@ use super::Arguments;
 
 /// The verbs by what they are for, in the order of the help.
 const GROUPS: [(&str, &[&str]); 7] = [
-    ("Back up", &["init", "backup"]),
+    ("Back up", &["init", "backup", "estimate"]),
     ("Look", &["status", "snapshots", "ls", "find", "diff", "stats"]),
     ("Get back", &["restore", "cat", "dump", "mount"]),
     ("Keep", &["forget", "prune", "tag", "rewrite", "copy"]),
@@ -18,7 +18,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
 ];
 
 /// Command lines of each verb, and what they do.
-const EXAMPLES: [(&str, &[(&str, &str)]); 33] = [
+const EXAMPLES: [(&str, &[(&str, &str)]); 34] = [
     (
         "init",
         &[
@@ -40,6 +40,13 @@ const EXAMPLES: [(&str, &[(&str, &str)]); 33] = [
             ("fhrd backup ~ --exclude *.iso --exclude-caches -n -v", "name what would be stored, and store nothing"),
             ("fhrd backup --run tune --step 400 --metric loss=0.31 ckpt", "store a step of a training"),
             ("fhrd backup --stdin-filename db.sql --stdin-from-command -- pg_dump shop", "store a stream"),
+        ],
+    ),
+    (
+        "estimate",
+        &[
+            ("fhrd estimate ~/models /var/lib/images", "what a first backup would store, in a minute"),
+            ("fhrd estimate ~ --exclude *.iso --time 10min", "a closer look"),
         ],
     ),
     (

@@ -3,6 +3,7 @@
 mod backup;
 mod check;
 mod environment;
+mod estimate;
 mod help;
 mod hints;
 mod keep;
@@ -26,6 +27,7 @@ mod verify;
 use clap::Parser;
 
 pub use backup::{BackupArguments, ChoiceArguments, InputArguments};
+pub use estimate::EstimateArguments;
 pub use keep::{CopyArguments, ForgetArguments, InitArguments, PruneArguments, RewriteArguments, TagArguments};
 pub use key::{EncryptionArguments, KeyVerb, NewSecretArguments};
 pub use look::{

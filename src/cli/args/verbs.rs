@@ -8,7 +8,7 @@ use super::BenchArguments;
 use super::MountArguments;
 use super::{
     BackupArguments, BestArguments, CatArguments, CheckArguments, CompletionsArguments, CopyArguments, DiffArguments,
-    DistanceArguments, DumpArguments, FindArguments, ForgetArguments, InitArguments, KeyVerb,
+    DistanceArguments, DumpArguments, EstimateArguments, FindArguments, ForgetArguments, InitArguments, KeyVerb,
     LineageArguments, LsArguments, ManArguments, ModelsArguments, PruneArguments, RepairVerb, RestoreArguments,
     RewriteArguments, ScheduleArguments, SnapshotsArguments, StatsArguments, StatusArguments, StepsArguments,
     TagArguments, TraceArguments, UpgradeArguments, VerifyArguments,
@@ -24,6 +24,8 @@ pub enum Verb {
     Key(KeyVerb),
     /// Store paths as a new snapshot
     Backup(Box<BackupArguments>),
+    /// Estimate what a first backup of paths would store
+    Estimate(EstimateArguments),
     /// Write a snapshot, or a part of it, to disk
     Restore(RestoreArguments),
     /// List the snapshots, oldest first

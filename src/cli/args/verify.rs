@@ -3,6 +3,7 @@
 use clap::Args;
 
 use super::FilterArguments;
+use super::MetricsArguments;
 use super::values::parse_grace;
 use crate::inspect::verify::SampleShare;
 
@@ -30,4 +31,7 @@ pub struct VerifyArguments {
     /// The snapshots of the sample.
     #[command(flatten)]
     pub filter: FilterArguments,
+    /// Where metrics go.
+    #[command(flatten)]
+    pub metrics: MetricsArguments,
 }

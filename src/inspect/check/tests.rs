@@ -61,6 +61,7 @@ fn run(store: &Arc<MemoryStore>, read_data: bool) -> CheckReport {
         requests: Arc::default(),
         config_is_doubtful: true,
         clock: crate::repo::clock::Clock::default(),
+        cache_directory: None,
     };
     let mut config = Config::default();
     config.pipeline.workers = 2;
@@ -204,6 +205,7 @@ fn an_interruption_ends_the_check() {
         requests: Arc::default(),
         config_is_doubtful: true,
         clock: crate::repo::clock::Clock::default(),
+        cache_directory: None,
     };
     let outcome = check(&repository, &Config::default(), true, &Progress::default(), &stop);
     assert!(matches!(outcome, Err(Error::Interrupted)));

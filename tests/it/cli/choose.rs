@@ -241,7 +241,7 @@ fn a_dry_run_says_what_is_new_and_writes_nothing() {
     std::fs::rename(home.path("index"), home.path("data/fhrd/repository/index")).unwrap();
     let dry = home.backup(&["src", "--dry-run"]);
     let real = home.backup(&["src"]);
-    for key in ["files", "bytes", "chunks", "chunks_new", "bytes_new", "directories", "others"] {
+    for key in ["files", "bytes", "chunks", "chunks_new", "bytes_new", "bytes_stored", "directories", "others"] {
         assert_eq!(dry[key], real[key], "{key}");
     }
     assert_eq!(number(&dry, "bytes_new"), 100_000);

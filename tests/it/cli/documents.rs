@@ -28,6 +28,7 @@ fn samples() -> BTreeMap<&'static str, Vec<Vec<&'static str>>> {
             ]),
         ),
         ("backup", of(&["backup src", "backup src --dry-run", "backup src --force --exclude x"])),
+        ("estimate", of(&["estimate src"])),
         (
             "restore",
             of(&[

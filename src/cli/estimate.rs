@@ -1,0 +1,122 @@
+//! `fhrd estimate`.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::Session;
+use super::args::EstimateArguments;
+use super::exit::Exit;
+use super::location;
+use super::output::{print, print_json, ratio, size, write_pairs};
+use super::progress::shown;
+use super::request::choice;
+use super::scan::{Scan, bytes_of};
+use crate::error::{Error, ErrorKind, Result};
+use crate::inspect::estimate::{BackupEstimate, EstimateLimits, EstimatedBytes, FileSample, estimate};
+use crate::metrics::Progress;
+use crate::repo::paths::{create_private, estimate_directory};
+use crate::repo::snapshot_cache;
+
+/// Snapshots whose sizes tell what a further backup adds: the last ones.
+const HISTORY: usize = 30;
+
+/// The estimate as JSON.
+#[derive(Serialize)]
+struct EstimateDocument {
+    #[serde(flatten)]
+    estimate: BackupEstimate,
+    /// Median of what the last backups of a path have added; null without snapshots that have a parent.
+    next_backup_bytes: Option<u64>,
+    /// Those backups.
+    next_backup_snapshots: usize,
+}
+
+/// Prints the estimate.
+///
+/// # Errors
+/// Those of reading the paths, and of the temporary repositories.
+pub fn run(session: &Session, arguments: &EstimateArguments) -> Result<Exit> {
+    let config = location::config(&session.options)?;
+    let choice = choice(&arguments.choice)?;
+    let mut seed = [0; 8];
+    getrandom::fill(&mut seed).map_err(|error| Error::Usage(format!("no random numbers: {error}")))?;
+    if let Some(path) = arguments.paths.iter().find(|path| path.symlink_metadata().is_err()) {
+        return Err(Error::io("find", path, std::io::Error::from(std::io::ErrorKind::NotFound)));
+    }
+    let mut sample = FileSample::new(u64::from_le_bytes(seed));
+    let scan = Scan { paths: &arguments.paths, skip: Vec::new(), choice: &choice };
+    scan.visit(&session.stop, &mut |path, metadata| {
+        if metadata.is_file() {
+            sample.add(path, bytes_of(metadata));
+        }
+    });
+    if session.stop.load(std::sync::atomic::Ordering::Relaxed) {
+        return Err(Error::Interrupted);
+    }
+    let directory = estimate_directory()?;
+    create_private(&directory)?;
+    let limits = EstimateLimits { time: Duration::try_from(arguments.time).unwrap_or_default(), directory };
+    let progress = Progress::default();
+    let estimate = shown(&session.options, &progress, None, || {
+        estimate(&arguments.paths, &choice, sample, &config, &limits, &progress, &session.stop)
+    })?;
+    let history = history(session, &arguments.paths)?;
+    if session.options.json {
+        let next_backup_bytes = history.get(history.len() / 2).copied();
+        print_json(&EstimateDocument { estimate, next_backup_bytes, next_backup_snapshots: history.len() })?;
+    } else {
+        print(|out| write_pairs(out, &pairs(&estimate, &history)))?;
+    }
+    Ok(Exit::Fine)
+}
+
+/// What the last backups that include one of the paths have added, ascending. Empty without a repository.
+fn history(session: &Session, paths: &[PathBuf]) -> Result<Vec<u64>> {
+    use std::os::unix::ffi::OsStrExt;
+    let repository = match location::open(session) {
+        Err(error) if error.kind() == ErrorKind::NoRepository => return Ok(Vec::new()),
+        opened => opened?,
+    };
+    let absolute = |path: &PathBuf| std::path::absolute(path).map_err(|error| Error::io("find", path, error));
+    let paths: Vec<PathBuf> = paths.iter().map(absolute).collect::<Result<_>>()?;
+    let stored = |path: &[u8]| paths.iter().any(|given| given == Path::new(std::ffi::OsStr::from_bytes(path)));
+    let snapshots = snapshot_cache::list(&repository)?.snapshots;
+    let with_parent = snapshots
+        .iter()
+        .rev()
+        .filter(|named| named.snapshot.parent.is_some() && named.snapshot.paths.iter().any(|path| stored(path)));
+    let added = with_parent.take(HISTORY).map(|named| super::snapshots::statistic(named, "bytes_stored"));
+    let mut added: Vec<u64> = added.collect();
+    added.sort_unstable();
+    Ok(added)
+}
+
+fn pairs(estimate: &BackupEstimate, history: &[u64]) -> Vec<(&'static str, String)> {
+    let BackupEstimate { files, bytes, files_read, bytes_read, .. } = *estimate;
+    let estimated = |part: EstimatedBytes| {
+        let error = if estimate.whole { String::new() } else { format!(" ± {}", size(part.error)) };
+        format!("{}{error} (ratio {})", size(part.bytes), ratio(bytes, part.bytes))
+    };
+    let share = |share: f64| format!("{:.1} %", 100.0 * share);
+    let read = match estimate.whole {
+        true => "all of it, so nothing is guessed".into(),
+        false => format!("{} in {files_read} files; the errors hold for 95 of 100 samples", size(bytes_read)),
+    };
+    let mut pairs = vec![
+        ("source", format!("{} in {files} files", size(bytes))),
+        ("read", read),
+        ("first backup", estimated(estimate.stored)),
+        ("exact chunks", format!("{}: what restic's way would take", estimated(estimate.exact_chunks))),
+        ("duplicate", share(estimate.duplicate)),
+        ("near-duplicate", share(estimate.near_duplicate)),
+        ("models", share(estimate.models)),
+        ("incompressible", share(estimate.incompressible)),
+    ];
+    if let Some(median) = history.get(history.len() / 2) {
+        let count = history.len();
+        pairs.push(("next backup", format!("{}, the median of the last {count} of these paths", size(*median))));
+    }
+    pairs
+}

@@ -1,0 +1,57 @@
+//! Estimates what a first backup would store, by real backups of a sample into nothing.
+//!
+//! 1. The sample is drawn in clusters: files whose paths end alike, but for digits, are drawn together, in random order
+//!    of the clusters. So versions and copies of a file, which share its name, meet in the sample (`sample`).
+//! 2. The sample is split into groups. Each is backed up into one temporary repository, and into a second one that
+//!    knows exact chunks and zstd only, until the time is over or everything was read.
+//! 3. What the rest would take is the mean of the later groups: the first ones meet an empty repository. The error is
+//!    twice the standard error of these groups. If everything was read, there is nothing to estimate.
+//!
+//! Duplicates among files with different names, one of which is outside the sample, are not seen: a large source with
+//! many of them takes less than estimated.
+
+mod run;
+mod sample;
+#[cfg(test)]
+mod tests;
+
+use serde::Serialize;
+
+pub use run::{EstimateLimits, estimate};
+pub use sample::FileSample;
+
+/// What a first backup would store.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct BackupEstimate {
+    /// Files of the source.
+    pub files: u64,
+    /// Their bytes, without holes.
+    pub bytes: u64,
+    /// Files that were read.
+    pub files_read: u64,
+    /// Their bytes.
+    pub bytes_read: u64,
+    /// Whether everything was read. Then the sizes are those of a backup.
+    pub whole: bool,
+    /// Bytes that a backup would store.
+    pub stored: EstimatedBytes,
+    /// Bytes that exact chunks of about 1 MiB, compressed with zstd, would take.
+    pub exact_chunks: EstimatedBytes,
+    /// Of the bytes read, the share that repeats an earlier chunk.
+    pub duplicate: f64,
+    /// The share that is copied from similar chunks, or stored as a delta.
+    pub near_duplicate: f64,
+    /// The share in files that hold models, by their names.
+    pub models: f64,
+    /// The share in chunks that no codec makes smaller.
+    pub incompressible: f64,
+}
+
+/// A size, and how far it may be off.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct EstimatedBytes {
+    /// The size, bytes.
+    pub bytes: u64,
+    /// With a probability of about 95 %, the true size differs by at most so many bytes. 0 if it is no estimate.
+    pub error: u64,
+}

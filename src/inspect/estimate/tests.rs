@@ -1,0 +1,46 @@
+//! Samples and extrapolation.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use super::run::{GroupSizes, extrapolated};
+use super::*;
+
+#[test]
+fn versions_of_a_file_are_drawn_together_and_every_file_once() {
+    let mut sample = FileSample::new(7);
+    for version in 0..10 {
+        for file in 0..100u8 {
+            let name = format!(
+                "v{version}/src/file{}.c",
+                char::from(b'a' + file % 26).to_string().repeat(1 + file as usize / 26)
+            );
+            sample.add(Path::new(&name), 10);
+        }
+    }
+    assert_eq!((sample.files, sample.bytes, sample.has_all()), (1000, 10_000, true));
+    let groups = sample.into_groups(1_000, 4000);
+    assert_eq!(groups.iter().map(Vec::len).sum::<usize>(), 1000);
+    let mut seen = HashSet::new();
+    for group in &groups {
+        let names: HashSet<_> = group.iter().map(|(path, _)| path.file_name().unwrap().to_os_string()).collect();
+        // Ten versions of ten names, but for names at the ends of groups.
+        assert!(group.len() != 100 || names.len() <= 11, "{}", names.len());
+        group.iter().for_each(|(path, _)| assert!(seen.insert(path.clone())));
+    }
+}
+
+#[test]
+fn the_error_covers_what_groups_vary_and_vanishes_when_all_was_read() {
+    let stored = |group: &GroupSizes| group.stored;
+    let groups: Vec<GroupSizes> =
+        (0..40u64).map(|number| GroupSizes { bytes: 1000, stored: 400 + number * 7919 % 200, exact: 0 }).collect();
+    let sum: u64 = groups.iter().map(|group| group.stored).sum();
+    assert_eq!(extrapolated(&groups, 0, stored), EstimatedBytes { bytes: sum, error: 0 });
+    let estimate = extrapolated(&groups, 60_000, stored);
+    assert!(estimate.bytes.abs_diff(sum + 30_000) < estimate.error && estimate.error < 4_000, "{estimate:?}");
+    // Equal groups leave no doubt, and one group alone leaves all of it.
+    let equal = vec![GroupSizes { bytes: 1000, stored: 500, exact: 0 }; 8];
+    assert_eq!(extrapolated(&equal, 1000, stored), EstimatedBytes { bytes: 4500, error: 0 });
+    assert_eq!(extrapolated(&equal[..1], 1000, stored).error, 1000);
+}

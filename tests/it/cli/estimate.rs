@@ -1,0 +1,83 @@
+//! `estimate` and `backup --dry-run`: what they say is what a backup stores.
+
+use serde_json::Value;
+
+use super::fixture::{Home, code, json, stderr, stdout};
+
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    crate::trees::Random(seed).bytes(len)
+}
+
+/// Text that zstd makes smaller.
+fn text(seed: u64, len: usize) -> Vec<u8> {
+    let noise = noise(seed, len / 8 + 1);
+    noise.iter().flat_map(|byte| format!("line {byte:03}").into_bytes()).take(len).collect()
+}
+
+fn planted() -> Home {
+    let home = Home::new();
+    for number in 0..40u64 {
+        home.write(&format!("src/code/{number}.rs"), &text(number, 20_000));
+        home.write(&format!("src/images/{number}.jpg"), &noise(1000 + number, 50_000));
+    }
+    home.write("src/copy.jpg", &noise(1000, 50_000));
+    // A version of a large file.
+    let mut version = noise(5, 2_000_000);
+    home.write("src/disk-1.img", &version);
+    version[1_000_000..1_001_000].fill(7);
+    home.write("src/disk-2.img", &version);
+    home
+}
+
+#[test]
+fn a_small_source_is_estimated_to_the_byte_and_leaves_nothing() {
+    let home = planted();
+    let estimate = json(&home.run(&["estimate", "src", "--json"]));
+    assert!(!home.path("data/fhrd").exists(), "there is no repository");
+    assert!(home.names("cache/fhrd/estimates").is_empty());
+    let real = home.backup(&["src"]);
+    let number = |value: &Value| value.as_f64().unwrap();
+    assert_eq!((&estimate["whole"], &estimate["files"]), (&true.into(), &real["files"]));
+    let (said, stored) = (number(&estimate["stored"]["bytes"]), number(&real["bytes_stored"]));
+    assert!((said / stored - 1.0).abs() < 0.01, "{said} {stored}");
+    assert_eq!(estimate["stored"]["error"], 0);
+    // Exact chunks find the copy, but not the version.
+    assert!(number(&estimate["exact_chunks"]["bytes"]) > said + 500_000.0, "{estimate}");
+    let shares = ["duplicate", "near_duplicate", "incompressible"].map(|key| number(&estimate[key]));
+    assert!(shares[0] > 0.005 && shares[1] > 0.01 && shares[2] > 0.4, "{estimate}");
+    assert!(shares.iter().all(|share| (0.0..=1.0).contains(share)), "{estimate}");
+    assert!(estimate["next_backup_bytes"].is_null());
+
+    home.write("src/novel", &noise(77, 30_000));
+    let second = home.backup(&["src"]);
+    let estimate = json(&home.run(&["estimate", "src", "--json"]));
+    assert_eq!(
+        (&estimate["next_backup_bytes"], &estimate["next_backup_snapshots"]),
+        (&second["bytes_stored"], &1.into())
+    );
+    let text = stdout(&home.run(&["estimate", "src", "--exclude", "*.jpg"]));
+    assert!(text.contains("43 files") && text.contains("next backup"), "{text}");
+    assert_eq!(code(&home.run(&["estimate", "nowhere"])), 1);
+}
+
+#[test]
+fn a_dry_run_names_the_stored_bytes_of_the_backup_and_changes_nothing() {
+    let home = planted();
+    home.backup(&["src"]);
+    home.write("src/code/new.rs", &text(99, 100_000));
+    let mut version = noise(5, 2_000_000);
+    version[500_000..500_100].fill(9);
+    home.write("src/disk-3.img", &version);
+    let blobs = || json(&home.run(&["stats", "--json"]))["stored_bytes"].clone();
+    let before = blobs();
+    let dry = home.backup(&["src", "--dry-run"]);
+    assert_eq!((blobs(), &dry["snapshot"], &dry["dry_run"]), (before, &Value::Null, &true.into()));
+    assert!(!home.names("data/fhrd/cache").iter().any(|name| name.starts_with("rehearsal")));
+    let shown = home.run(&["backup", "src", "-n"]);
+    assert!(stdout(&shown).contains("nothing; a backup would store"), "{}{}", stdout(&shown), stderr(&shown));
+    let real = home.backup(&["src"]);
+    for key in ["bytes_stored", "bytes_new", "chunks_new", "containers", "files", "files_unchanged"] {
+        assert_eq!(dry[key], real[key], "{key}");
+    }
+    assert!(real["bytes_stored"].as_u64().unwrap() < 100_000, "the version is stored as copies: {real}");
+}
