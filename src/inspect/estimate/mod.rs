@@ -4,8 +4,9 @@
 //!    of the clusters. So versions and copies of a file, which share its name, meet in the sample (`sample`).
 //! 2. The sample is split into groups. Each is backed up into one temporary repository, and into a second one that
 //!    knows exact chunks and zstd only, until the time is over or everything was read.
-//! 3. What the rest would take is the mean of the later groups: the first ones meet an empty repository. The error is
-//!    twice the standard error of these groups. If everything was read, there is nothing to estimate.
+//! 3. The more is stored, the less a group adds. What the rest would take lies between the rate of the later groups and
+//!    that rate falling on as it did. The error is half of that range, and twice the standard error of these groups. If
+//!    everything was read, there is nothing to estimate.
 //!
 //! Duplicates among files with different names, one of which is outside the sample, are not seen: a large source with
 //! many of them takes less than estimated.

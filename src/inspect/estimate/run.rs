@@ -148,7 +148,8 @@ pub fn estimate(
     Ok(estimate)
 }
 
-/// What the groups stored, and `rest` more bytes at the rate of the later half of them.
+/// What the groups stored, and what `rest` more bytes take: the mean of two ways, each of which errs on one side. The
+/// rate of the later half of the groups stays the same, or it goes on falling as it did.
 pub(super) fn extrapolated(groups: &[GroupSizes], rest: u64, of: fn(&GroupSizes) -> u64) -> EstimatedBytes {
     let sum = groups.iter().map(of).sum::<u64>();
     if rest == 0 {
@@ -161,5 +162,27 @@ pub(super) fn extrapolated(groups: &[GroupSizes], rest: u64, of: fn(&GroupSizes)
     let count = later.len() as f64;
     let squares: f64 = later.iter().map(|group| (of(group) as f64 - rate * group.bytes as f64).powi(2)).sum();
     let standard_error = if later.len() < 2 { rate } else { (squares * count / (count - 1.0)).sqrt() / bytes as f64 };
-    EstimatedBytes { bytes: sum + (rate * rest as f64) as u64, error: (2.0 * standard_error * rest as f64) as u64 }
+    let (steady, rest) = (rate * rest as f64, rest as f64);
+    let read: u64 = groups.iter().map(|group| group.bytes).sum();
+    let growth = 1.0 + rest / read.max(1) as f64;
+    let falling = (sum as f64 * (growth.powf(1.0 + decline(groups, of)) - 1.0)).min(steady);
+    let error = 2.0 * standard_error * rest + (steady - falling) / 2.0;
+    EstimatedBytes { bytes: sum + ((steady + falling) / 2.0).round() as u64, error: error as u64 }
+}
+
+/// The exponent by which the rate falls with the bytes that were read before: 0 if it does not, at least -0.5. The more
+/// is stored, the more of what follows is there already.
+fn decline(groups: &[GroupSizes], of: fn(&GroupSizes) -> u64) -> f64 {
+    let (mut before, mut points) = (0.0, Vec::new());
+    for group in groups.iter().filter(|group| group.bytes > 0 && of(group) > 0) {
+        let bytes = group.bytes as f64;
+        points.push(((before + bytes / 2.0).ln(), (of(group) as f64 / bytes).ln(), bytes));
+        before += bytes;
+    }
+    let weight: f64 = points.iter().map(|(.., weight)| weight).sum();
+    let mean = |of: fn(&(f64, f64, f64)) -> f64| points.iter().map(|point| of(point) * point.2).sum::<f64>() / weight;
+    let (x, y) = (mean(|point| point.0), mean(|point| point.1));
+    let covariance: f64 = points.iter().map(|point| (point.0 - x) * (point.1 - y) * point.2).sum();
+    let variance: f64 = points.iter().map(|point| (point.0 - x).powi(2) * point.2).sum();
+    if variance > 0.0 { (covariance / variance).clamp(-0.5, 0.0) } else { 0.0 }
 }
