@@ -57,3 +57,19 @@ fn a_share_is_a_percentage() {
         assert!(bad.parse::<SampleShare>().unwrap_err().contains(&format!("`{bad}`")), "{bad}");
     }
 }
+
+#[test]
+fn what_would_be_too_old_at_the_next_run_is_read_now() {
+    let mut repository = Repository::init(Arc::new(MemoryStore::new()), &RepositoryConfig::default()).unwrap();
+    let all: Vec<(ContainerId, u64)> = (0..100).map(|number| (container(number), 100)).collect();
+    let listed: HashSet<ContainerId> = all.iter().map(|(id, _)| *id).collect();
+    let read: Vec<(ContainerId, bool)> = all.iter().map(|(id, _)| (*id, true)).collect();
+    repository.clock = Clock::at(1_000 * DAY);
+    // A check has read everything on one day.
+    reads::save(&repository, ReadRun { verb: "check".into(), ..ReadRun::default() }, &read, &listed).unwrap();
+    let chosen = |day: i64| {
+        let now = (1_000 + day) * DAY;
+        choose(&all, &ReadLedger::load(repository.store.as_ref(), now).unwrap(), now, 30 * DAY).len()
+    };
+    assert_eq!((chosen(1), chosen(28), chosen(30)), (4, 4, 100));
+}
