@@ -5,7 +5,9 @@
 //! 3. The directory goes with this store. So everything that writes can run whole, and leaves nothing.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::name::missing;
 use super::{
@@ -29,7 +31,7 @@ impl OverlayStore {
     }
 
     fn hidden(&self) -> MutexGuard<'_, HashSet<BlobName>> {
-        self.hidden.lock().unwrap_or_else(PoisonError::into_inner)
+        self.hidden.lock()
     }
 
     /// Reads from the own store, and what it lacks from the one below.
@@ -141,6 +143,11 @@ impl Store for OverlayStore {
 
     fn puts_exclusively(&self, name: &BlobName) -> Result<bool> {
         self.own.puts_exclusively(name)
+    }
+
+    fn make_directories(&self, dry_run: bool) -> Result<()> {
+        self.below.make_directories(true)?;
+        self.own.make_directories(dry_run)
     }
 
     fn clean_temporaries(&self) -> Result<usize> {

@@ -16,10 +16,9 @@ use crate::filesystem::{EntryChoice, WalkPlan, Walker, prescan};
 use crate::model::CANDIDATES_MAX;
 use crate::pipeline::Pipeline;
 use crate::repo::Repository;
-use crate::repo::snapshot::{EXCLUDES_KEY, FLAGS_RECORDED_KEY, Snapshot};
 use crate::repo::paths::own_directories;
+use crate::repo::snapshot::{EXCLUDES_KEY, FLAGS_RECORDED_KEY, Snapshot};
 use crate::repo::tree::FileIdentity;
-use crate::store::StoreExt;
 
 /// Paths of a file system, and what to store of them.
 #[derive(Debug, Clone, Default)]

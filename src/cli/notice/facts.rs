@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::cli::output::size;
 
@@ -74,12 +75,12 @@ pub struct RunFacts(Mutex<BTreeMap<RunFact, u64>>);
 impl RunFacts {
     /// Adds to a number.
     pub fn add(&self, fact: RunFact, value: u64) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(fact).or_default() += value;
+        *self.0.lock().entry(fact).or_default() += value;
     }
 
     /// The numbers.
     pub fn all(&self) -> BTreeMap<RunFact, u64> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 
     /// The numbers by their names.

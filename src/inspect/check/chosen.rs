@@ -1,8 +1,10 @@
 //! A check of chosen containers alone, for runs that prove a large repository in parts.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+
+use parking_lot::Mutex;
 
 use super::containers;
 use super::damaged_containers::{DamagedContainers, LostChunks};

@@ -26,7 +26,7 @@ use crate::repo::marks::{BadParts, Marks, Quarantine};
 use crate::repo::pause::pause;
 use crate::repo::reads::ReadLedger;
 use crate::repo::snapshot::{self, NamedSnapshot};
-use crate::store::{BlobKind, BlobName};
+use crate::store::{BlobKind, BlobName, ListedBlob, Store};
 use crate::types::{ContainerId, SnapshotId};
 
 /// Times that the repository is checked because containers vanish meanwhile, or more within the time that follows.

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::sample::FileSample;
 use super::{BackupEstimate, EstimatedBytes};
-use crate::backup::{BackupRequest, backup};
+use crate::backup::{BackupRequest, ParentChoice, TreeSource, backup};
 use crate::config::{ChunkerKind, CompressCodec, Config, ModelDelta, StrategyKind};
 use crate::error::{Error, Result};
 use crate::filesystem::{EntryChoice, suggests_model};
@@ -71,9 +71,9 @@ impl Trial {
         stop: &Arc<AtomicBool>,
     ) -> Result<(u64, u64)> {
         // Each group has a host of its own, so that none is the parent of another one.
-        let host = format!("group-{number}");
-        let (paths, choice) = (paths.to_vec(), choice.clone());
-        let request = BackupRequest { paths, host, choice, force: true, ..BackupRequest::default() };
+        let source = TreeSource::new(paths.to_vec(), &format!("group-{number}"));
+        let request =
+            BackupRequest::new(TreeSource { choice: choice.clone(), parents: ParentChoice::Nothing, ..source });
         let report = backup(&self.repository, &self.config, &request, progress, stop)?;
         Ok((report.bytes_stored, report.bytes_new))
     }
