@@ -66,7 +66,7 @@ pub(super) enum CacheUse {
 
 /// Where the blobs of a kind lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum DirectoryRule {
     /// There is one, without a directory.
     Root,
     /// In a directory that every repository has from the start.
@@ -82,7 +82,7 @@ struct KindRow {
     kind: BlobKind,
     /// Its directory, or the whole name if there is one blob of the kind.
     directory: &'static str,
-    place: Place,
+    rule: DirectoryRule,
     /// Whether it is stored in the clear in an encrypted repository, too.
     is_public: bool,
     cache: CacheUse,
@@ -90,33 +90,41 @@ struct KindRow {
 
 /// Every kind but [`BlobKind::Unknown`]. Of two directories that fit a name, the first one counts.
 const KINDS: [KindRow; 16] = [
-    row(BlobKind::Container, "containers", Place::Directory, false, CacheUse::Container),
-    row(BlobKind::Segment, "index", Place::Directory, false, CacheUse::Whole),
-    row(BlobKind::Snapshot, "snapshots", Place::Directory, false, CacheUse::Whole),
-    row(BlobKind::Bundle, "bundles", Place::Directory, false, CacheUse::Whole),
-    row(BlobKind::Model, "models", Place::Directory, false, CacheUse::Whole),
-    row(BlobKind::ReadRecord, "reads", Place::LateDirectory, false, CacheUse::Whole),
-    row(BlobKind::RequiredMark, "marks/required", Place::Directory, false, CacheUse::Whole),
-    row(BlobKind::OptionalMark, "marks/optional", Place::Directory, false, CacheUse::Whole),
-    row(BlobKind::Mark, "marks", Place::Directory, false, CacheUse::Whole),
-    row(BlobKind::Intent, "intents", Place::Directory, false, CacheUse::Never),
-    row(BlobKind::Pending, "pending", Place::Directory, false, CacheUse::Never),
+    row(BlobKind::Container, "containers", DirectoryRule::Directory, false, CacheUse::Container),
+    row(BlobKind::Segment, "index", DirectoryRule::Directory, false, CacheUse::Whole),
+    row(BlobKind::Snapshot, "snapshots", DirectoryRule::Directory, false, CacheUse::Whole),
+    row(BlobKind::Bundle, "bundles", DirectoryRule::Directory, false, CacheUse::Whole),
+    row(BlobKind::Model, "models", DirectoryRule::Directory, false, CacheUse::Whole),
+    row(BlobKind::ReadRecord, "reads", DirectoryRule::LateDirectory, false, CacheUse::Whole),
+    row(BlobKind::RequiredMark, "marks/required", DirectoryRule::Directory, false, CacheUse::Whole),
+    row(BlobKind::OptionalMark, "marks/optional", DirectoryRule::Directory, false, CacheUse::Whole),
+    row(BlobKind::Mark, "marks", DirectoryRule::Directory, false, CacheUse::Whole),
+    row(BlobKind::Intent, "intents", DirectoryRule::Directory, false, CacheUse::Never),
+    row(BlobKind::Pending, "pending", DirectoryRule::Directory, false, CacheUse::Never),
     // What a program needs before it has the keys.
-    row(BlobKind::Config, "config", Place::Root, true, CacheUse::Never),
-    row(BlobKind::ConfigCopy, "config-copy", Place::Root, true, CacheUse::Never),
-    row(BlobKind::Key, "keys", Place::KeyDirectory, true, CacheUse::Never),
-    row(BlobKind::KeyCopy, "key-copies", Place::KeyDirectory, true, CacheUse::Never),
-    row(BlobKind::KeyChange, "key-changes", Place::KeyDirectory, false, CacheUse::Never),
+    row(BlobKind::Config, "config", DirectoryRule::Root, true, CacheUse::Never),
+    row(BlobKind::ConfigCopy, "config-copy", DirectoryRule::Root, true, CacheUse::Never),
+    row(BlobKind::Key, "keys", DirectoryRule::KeyDirectory, true, CacheUse::Never),
+    row(BlobKind::KeyCopy, "key-copies", DirectoryRule::KeyDirectory, true, CacheUse::Never),
+    row(BlobKind::KeyChange, "key-changes", DirectoryRule::KeyDirectory, false, CacheUse::Never),
 ];
 
-const fn row(kind: BlobKind, directory: &'static str, place: Place, is_public: bool, cache: CacheUse) -> KindRow {
-    KindRow { kind, directory, place, is_public, cache }
+const fn row(
+    kind: BlobKind,
+    directory: &'static str,
+    rule: DirectoryRule,
+    is_public: bool,
+    cache: CacheUse,
+) -> KindRow {
+    KindRow { kind, directory, rule, is_public, cache }
 }
 
 /// The directories that every repository has once [`Store::make_directories`](super::Store::make_directories) was
 /// called, each after its parent. Those of keys are only in an encrypted one.
 pub(super) fn lasting_directories(is_encrypted: bool) -> impl Iterator<Item = &'static str> {
-    let lasts = move |row: &&KindRow| row.place == Place::Directory || is_encrypted && row.place == Place::KeyDirectory;
+    let lasts = move |row: &&KindRow| {
+        row.rule == DirectoryRule::Directory || is_encrypted && row.rule == DirectoryRule::KeyDirectory
+    };
     // The one of all marks comes behind those in it.
     KINDS.iter().rev().filter(lasts).map(|row| row.directory)
 }
@@ -149,8 +157,8 @@ impl BlobKind {
     /// The kind of the blob of this name.
     fn of(name: &str) -> BlobKind {
         let fits = |row: &&KindRow| match name.strip_prefix(row.directory) {
-            Some("") => row.place == Place::Root,
-            Some(rest) => rest.starts_with('/') && row.place != Place::Root,
+            Some("") => row.rule == DirectoryRule::Root,
+            Some(rest) => rest.starts_with('/') && row.rule != DirectoryRule::Root,
             None => false,
         };
         KINDS.iter().find(fits).map_or(BlobKind::Unknown, |row| row.kind)
