@@ -9,6 +9,7 @@ mod pipeline;
 mod profile;
 
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
@@ -18,7 +19,7 @@ pub use self::names::{ChunkerKind, CompressCodec, FloatCodec, IdentifyRule, Mode
 pub use self::pipeline::{AUTOMATIC_WORKERS_MAX, PipelineConfig};
 pub use self::profile::{BackupProfile, Hooks, NotifyProfile, RetentionProfile, SecretUrl, UserProfile};
 use crate::error::{Error, Result};
-use crate::wire::read_text_file;
+use crate::wire::{input_failed, read_text_file};
 
 /// Bytes of a configuration, at most.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -331,8 +332,16 @@ impl Config {
     /// # Errors
     /// [`Error::Io`], and those of [`Self::parse`].
     pub fn load(path: &Path) -> Result<Self> {
-        let text =
-            read_text_file(path, FILE_BYTES_MAX).map_err(|error| Error::io("read configuration", path, error))?;
+        Self::load_unless(path, &AtomicBool::new(false))
+    }
+
+    /// The same, until `stop` is set: the file may be a pipe.
+    ///
+    /// # Errors
+    /// Those of [`Self::load`], and [`Error::Interrupted`].
+    pub fn load_unless(path: &Path, stop: &AtomicBool) -> Result<Self> {
+        let text = read_text_file(path, FILE_BYTES_MAX, stop)
+            .map_err(|error| input_failed("read configuration", path, error))?;
         Self::parse(&text, &path.display().to_string())
     }
 

@@ -4,8 +4,16 @@
 //! offset, the expected value and the actual value.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
+use zeroize::Zeroizing;
 
 use crate::error::{Error, Result};
 use crate::types::hex;
@@ -264,27 +272,92 @@ impl Envelope {
     }
 }
 
-/// Reads a file of at most `bytes_max` bytes. A device, a pipe or a file of `/proc` does not say how much it has.
+/// Opens a regular file. Never waits, as for the writer of a named pipe that somebody has put in its place.
 ///
 /// # Errors
-/// Those of the system, and [`io::ErrorKind::FileTooLarge`].
-pub fn read_file(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > bytes_max {
-        let message = format!("expected at most {bytes_max} bytes, found more");
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+/// Those of the system, and [`ErrorKind::InvalidInput`] if it is something else.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let file = open_without_waiting(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(ErrorKind::InvalidInput, "expected a regular file, found something else")),
     }
-    Ok(bytes)
 }
 
-/// The same of a text.
+/// Reads a regular file of at most `bytes_max` bytes.
 ///
 /// # Errors
-/// Those of [`read_file`], and [`io::ErrorKind::InvalidData`].
-pub fn read_text_file(path: &Path, bytes_max: u64) -> io::Result<String> {
-    String::from_utf8(read_file(path, bytes_max)?).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+/// Those of [`open_regular`] and of the system, and [`ErrorKind::FileTooLarge`].
+pub fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    read_input(&open_regular(path)?, bytes_max, &AtomicBool::new(false))
 }
+
+/// Reads a text of at most `bytes_max` bytes that the user names. A device, a pipe or a file of `/proc` does not say
+/// how much it has, and a pipe may have to be waited for, until `stop` is set.
+///
+/// # Errors
+/// Those of [`read_input`], and [`ErrorKind::InvalidData`].
+pub fn read_text_file(path: &Path, bytes_max: u64, stop: &AtomicBool) -> io::Result<String> {
+    let bytes = read_input(&open_without_waiting(path)?, bytes_max, stop)?;
+    String::from_utf8(bytes).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
+}
+
+/// Opens a file, also a pipe that nobody has opened to write, or a device. Reads from it may have to wait.
+///
+/// # Errors
+/// Those of the system.
+pub fn open_without_waiting(path: &Path) -> io::Result<File> {
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
+    File::options().read(true).custom_flags(flags).open(path)
+}
+
+/// Reads at most `bytes_max` bytes up to the end, until `stop` is set.
+///
+/// # Errors
+/// Those of the system, [`ErrorKind::FileTooLarge`], and [`ErrorKind::Interrupted`] once `stop` is set.
+pub fn read_input(mut input: &File, bytes_max: u64, stop: &AtomicBool) -> io::Result<Vec<u8>> {
+    // It may be a secret.
+    let (mut bytes, mut buffer) = (Vec::new(), Zeroizing::new(vec![0; INPUT_BYTES]));
+    while bytes.len() as u64 <= bytes_max {
+        wait_for_input(input, stop)?;
+        match input.read(&mut buffer) {
+            Ok(0) => return Ok(bytes),
+            Ok(read) => bytes.extend_from_slice(buffer.get(..read).unwrap_or_default()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(PATIENCE / 10),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::new(ErrorKind::FileTooLarge, format!("expected at most {bytes_max} bytes, found more")))
+}
+
+/// Waits until there are bytes to read, or the end.
+///
+/// # Errors
+/// Those of the system, and [`ErrorKind::Interrupted`] once `stop` is set.
+pub fn wait_for_input(input: impl AsFd, stop: &AtomicBool) -> io::Result<()> {
+    let timeout = Timespec { tv_sec: 0, tv_nsec: PATIENCE.subsec_nanos().into() };
+    loop {
+        if stop.load(Ordering::Relaxed) {
+            return Err(io::Error::new(ErrorKind::Interrupted, "the run was stopped"));
+        }
+        match poll(&mut [PollFd::new(&input, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// The error of `action` on a file that the user names.
+pub fn input_failed(action: &'static str, path: &Path, error: io::Error) -> Error {
+    if error.kind() == ErrorKind::Interrupted { Error::Interrupted } else { Error::io(action, path, error) }
+}
+
+/// Time between two looks at the stop flag.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Bytes of one read.
+const INPUT_BYTES: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {

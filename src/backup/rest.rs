@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 
@@ -26,6 +26,7 @@ pub struct FileRest {
     end_max: u64,
     pool: Arc<BufferPool>,
     counts: Arc<ReadCounts>,
+    stop: Arc<AtomicBool>,
     is_failed: bool,
 }
 
@@ -36,11 +37,17 @@ impl fmt::Debug for FileRest {
 }
 
 impl FileRest {
-    /// The bytes of `source` from `offset` on.
-    pub fn new(source: Arc<SourceFile>, offset: u64, pool: Arc<BufferPool>, counts: Arc<ReadCounts>) -> Self {
+    /// The bytes of `source` from `offset` on, until `stop` is set.
+    pub fn new(
+        source: Arc<SourceFile>,
+        offset: u64,
+        pool: Arc<BufferPool>,
+        counts: Arc<ReadCounts>,
+        stop: Arc<AtomicBool>,
+    ) -> Self {
         let beyond_max = if source.is_special() { u64::MAX } else { BYTES_MAX };
         let end_max = source.size().max(offset).saturating_add(beyond_max);
-        FileRest { source, offset, end_max, pool, counts, is_failed: false }
+        FileRest { source, offset, end_max, pool, counts, stop, is_failed: false }
     }
 
     /// Whether the file could not be read to its end. That was reported.
@@ -52,7 +59,7 @@ impl FileRest {
     pub fn next(&mut self) -> Option<Bytes> {
         let mut buffer = self.pool.take();
         let want = self.pool.buffer_bytes();
-        match self.source.read_full(buffer.space(want), self.offset) {
+        match self.source.read_unless(buffer.space(want), self.offset, &self.stop) {
             Ok(0) => None,
             Ok(_) if self.offset >= self.end_max => {
                 let endless = std::io::Error::other(format!("it has more than {BYTES_MAX} bytes beyond its size"));
@@ -91,7 +98,7 @@ mod tests {
         for (end_max, expected, problems) in [(1 << 20, 95, 0), (50, 48, 1)] {
             let source = Arc::new(SourceFile::open(&path, &node).unwrap());
             let counts = Arc::new(ReadCounts::default());
-            let mut rest = FileRest::new(source, 5, Arc::new(BufferPool::new(16, 4)), counts.clone());
+            let mut rest = FileRest::new(source, 5, Arc::new(BufferPool::new(16, 4)), counts.clone(), Arc::default());
             rest.end_max = end_max;
             let bytes: usize = std::iter::from_fn(|| rest.next()).map(|bytes| bytes.len()).sum();
             assert_eq!((bytes, counts.problems.load(Ordering::Relaxed)), (expected, problems));

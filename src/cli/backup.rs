@@ -89,6 +89,9 @@ fn store(session: &Session, arguments: &BackupArguments) -> Result<(Exit, String
     if report.files == 0 && report.others > 0 && tree.is_some_and(|tree| !tree.choice.dereference) {
         tracing::warn!("no file is stored, only links and special files: --dereference stores what links lead to");
     }
+    if report.files + report.others == 0 && report.excluded > 0 {
+        tracing::warn!("no file is stored: all that is there is excluded");
+    }
     tell_facts(session, &report);
     if options.json {
         let with_requests = WithRequests::new(&report, &repository);

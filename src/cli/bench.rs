@@ -8,13 +8,14 @@ use super::Session;
 use super::args::BenchArguments;
 use super::exit::Exit;
 use super::output::{Align, failed, note, print, print_json, write_table};
+use super::process;
 use crate::bench::agreement::Agreement;
 use crate::bench::claim::Verdict;
 use crate::bench::experiment::{Experiment, Outline};
 use crate::bench::page::{PlannedExperiment, planned};
 use crate::bench::report::{Report, ReportDocument, claims_page, write};
 use crate::error::{Error, ErrorKind, Result};
-use crate::wire::read_text_file;
+use crate::wire::{input_failed, read_text_file};
 
 /// Bytes of a configuration or of an earlier result, at most.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -134,7 +135,7 @@ fn judged_again(old: ReportDocument, planned: &PlannedExperiment) -> ReportDocum
 }
 
 fn read(path: &Path) -> Result<String> {
-    read_text_file(path, FILE_BYTES_MAX).map_err(|error| Error::io("read", path, error))
+    read_text_file(path, FILE_BYTES_MAX, process::stop()).map_err(|error| input_failed("read", path, error))
 }
 
 /// Prints how `lines` compare with the previous run of the file `path`. Returns whether the ratios are equal.

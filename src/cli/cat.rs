@@ -5,7 +5,7 @@ use super::args::CatArguments;
 use super::choice;
 use super::exit::Exit;
 use super::location;
-use super::output::{failed, print};
+use super::output::{check_open, failed, print};
 use crate::error::{Error, Result};
 use crate::inspect::dump::Dump;
 use crate::repo::snapshot::explain_loss;
@@ -16,6 +16,7 @@ use crate::repo::tree::NodeKind;
 /// # Errors
 /// Those of the repository and the snapshot, and [`Error::Usage`] if the entry is no regular file.
 pub fn run(session: &Session, arguments: &CatArguments) -> Result<Exit> {
+    check_open()?;
     let repository = location::open(session)?;
     let (named, path) = choice::entry(&repository, &arguments.file, &arguments.filter)?;
     let dump = Dump::new(&repository, &session.stop)?;

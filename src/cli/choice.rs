@@ -82,13 +82,20 @@ fn resolved<'a>(repository: &Repository, text: &'a OsStr, filter: &SnapshotFilte
     Ok([OsStr::new(&found.id.to_string()), OsStr::from_bytes(path)].into_iter().collect::<OsString>().into())
 }
 
-/// The snapshots that `names` name. The filter narrows `latest` and steps of runs.
+/// The snapshots that `names` name, each once. The filter narrows `latest` and steps of runs.
 ///
 /// # Errors
 /// As of [`naming::find_snapshot`].
 pub fn named(repository: &Repository, names: &[String], arguments: &FilterArguments) -> Result<Vec<NamedSnapshot>> {
     let filter = filter(arguments)?;
-    names.iter().map(|name| find_snapshot(repository, name, &filter)).collect()
+    let mut found: Vec<NamedSnapshot> = Vec::new();
+    for name in names {
+        let named = find_snapshot(repository, name, &filter)?;
+        if !found.iter().any(|other| other.id == named.id) {
+            found.push(named);
+        }
+    }
+    Ok(found)
 }
 
 /// The snapshots that pass a filter, oldest first, and the exit code that damaged snapshots cause. Each of those is

@@ -12,7 +12,7 @@ use super::args::DumpArguments;
 use super::choice;
 use super::exit::Exit;
 use super::location;
-use super::output::{failed, is_terminal, print, print_json};
+use super::output::{check_open, failed, is_terminal, print, print_json};
 use crate::error::{Error, Result};
 use crate::inspect::dump::{ARCHIVE_MODE, Dump, DumpReport, dumped_mode};
 use crate::repo::snapshot::{NamedSnapshot, explain_loss, forgotten, is_forgotten};
@@ -24,6 +24,9 @@ use crate::store::sync_name;
 /// # Errors
 /// Those of the repository and the snapshot, and those of writing. An incomplete file is removed.
 pub fn run(session: &Session, arguments: &DumpArguments) -> Result<Exit> {
+    if arguments.output.is_none() {
+        check_open()?;
+    }
     let repository = location::open(session)?;
     let (named, path) = choice::entry(&repository, &arguments.entry, &arguments.filter)?;
     let dump = Dump::new(&repository, &session.stop)?;

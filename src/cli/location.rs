@@ -7,13 +7,14 @@ use jiff::tz::TimeZone;
 
 use super::Session;
 use super::args::Options;
+use super::process;
 use super::secrets;
 use crate::config::{Config, UserProfile};
 use crate::error::{Error, Result};
 use crate::repo::open::{self, FirstSlot};
 use crate::repo::paths::{create_private, default_repository, home_directory, profile_file};
 use crate::repo::{AskUnlock, BlobCache, Repository};
-use crate::store::{self, RateLimits, Store, StoreExt};
+use crate::store::{self, NO_DIRECTORY, RateLimits, Store, StoreExt};
 
 /// Completes the options of the command, and tells remote stores what holds for all of them.
 ///
@@ -38,7 +39,7 @@ pub fn prepare(session: &mut Session) -> Result<()> {
 /// Those of [`UserProfile::load`].
 fn read_profile(session: &mut Session) -> Result<()> {
     let Some(name) = &session.options.profile else { return Ok(()) };
-    session.profile = UserProfile::load(&profile_file(name)?, &home_directory()?)?;
+    session.profile = UserProfile::load(&profile_file(name)?, &home_directory()?, &session.stop)?;
     let (options, profile) = (&mut session.options, &session.profile);
     options.repo = options.repo.take().or_else(|| profile.repo.clone());
     options.config = options.config.take().or_else(|| profile.config.clone());
@@ -53,7 +54,8 @@ fn read_profile(session: &mut Session) -> Result<()> {
 /// # Errors
 /// Those of [`Config::load`].
 pub fn config(options: &Options) -> Result<Config> {
-    options.config.as_deref().map_or_else(|| Ok(Config::default()), Config::load)
+    let load = |path: &Path| Config::load_unless(path, process::stop());
+    options.config.as_deref().map_or_else(|| Ok(Config::default()), load)
 }
 
 /// Opens the repository of `--repo`, or the default one. Its reads fail once the user has asked to stop.
@@ -227,10 +229,10 @@ pub fn shown(path: &Path) -> String {
     std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()).display().to_string()
 }
 
-/// Appends a hint for this command to the error of a missing repository.
+/// Appends a hint for this command to the error of a missing repository. Where a file is, none can be created.
 fn with_hint(error: Error, hint: &str) -> Error {
     match error {
-        Error::NoRepository { location, reason } => {
+        Error::NoRepository { location, reason } if reason != NO_DIRECTORY => {
             Error::NoRepository { location, reason: format!("{reason}; {hint}") }
         }
         error => error,

@@ -71,10 +71,10 @@ struct Session {
 
 /// Parses the arguments of this process and runs the verb.
 pub fn main() -> ExitCode {
+    process::start();
     complete::answer();
     let arguments = Arguments::of_process();
     logging::start(&arguments.options);
-    process::keep_freed_memory();
     process::raise_open_files();
     let mut session = Session {
         options: arguments.options,

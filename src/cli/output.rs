@@ -15,6 +15,7 @@ use serde_json::json;
 
 use super::args::Options;
 use super::exit::Exit;
+use super::process::is_output_closed;
 use crate::error::{Error, Result};
 use crate::types::hex;
 
@@ -27,6 +28,14 @@ const TEXT_CHARS_MIN: usize = 9;
 /// An error of writing to standard output.
 pub fn failed(error: io::Error) -> Error {
     Error::io("write", NAME, error)
+}
+
+/// Fails if the standard output was closed, for a verb that gives data there.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn check_open() -> Result<()> {
+    if is_output_closed() { Err(failed(io::Error::other("it is closed"))) } else { Ok(()) }
 }
 
 /// Whether an error only means that the reader of standard output has closed the pipe.
@@ -161,7 +170,7 @@ fn fit(columns: &[(&str, Align)], rows: &mut [Vec<String>], width: usize) {
 }
 
 /// A text of at most so many characters. The middle is left out, because paths differ at both ends.
-fn shortened(text: &str, chars_max: usize) -> String {
+pub fn shortened(text: &str, chars_max: usize) -> String {
     let count = text.chars().count();
     if count <= chars_max {
         return text.into();

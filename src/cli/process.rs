@@ -1,7 +1,10 @@
 //! Process settings: the signal handler, the limit of open files, the CPU features, and the allocator.
 
-use std::sync::Arc;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -12,9 +15,17 @@ use crate::kernel::cpu_features::{self, CpuFeatures, UnknownCpuFeatures};
 /// Wanted limit of open files.
 const OPEN_FILES: u64 = 4096;
 
+/// Set when the user asks to stop.
+static STOP: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+
+/// Whether the user has asked to stop, for who waits for input before the work begins.
+pub fn stop() -> &'static AtomicBool {
+    &STOP
+}
+
 /// The flag that SIGINT, SIGHUP and SIGTERM set. The second signal ends the process at once.
 pub fn stop_flag() -> Arc<AtomicBool> {
-    let stop = Arc::new(AtomicBool::new(false));
+    let stop = STOP.clone();
     let flag = stop.clone();
     let set = ctrlc::set_handler(move || {
         if flag.swap(true, Ordering::SeqCst) {
@@ -55,6 +66,72 @@ pub fn raise_open_files() {
     }
 }
 
+/// Bytes of a file with a time zone, at most.
+const ZONE_BYTES_MAX: u64 = 1 << 20;
+/// A time zone that nobody knows.
+const UNKNOWN_ZONE: &str = "unknown";
+
+/// Whether something is at `path` that is no file with a time zone: a reader could wait for it, or never come to its
+/// end.
+fn is_no_zone(path: &Path) -> bool {
+    path.metadata().is_ok_and(|metadata| !metadata.is_file() || metadata.len() > ZONE_BYTES_MAX)
+}
+
+/// The files that the variable `TZ` may name. None if it does not name one.
+fn zone_files(zone: &[u8]) -> Vec<PathBuf> {
+    let name = Path::new(OsStr::from_bytes(zone.strip_prefix(b":").unwrap_or(zone)));
+    let directories = [std::env::var_os("TZDIR").map_or_else(|| "/usr/share/zoneinfo".into(), PathBuf::from)];
+    match name.as_os_str().is_empty() {
+        true => Vec::new(),
+        // An absolute path replaces the directory.
+        false => directories.iter().map(|directory| directory.join(name)).collect(),
+    }
+}
+
+/// Sees to it that local times can be told: a time zone that is no file of a usual size counts as unknown. Must be
+/// called before other threads run.
+#[expect(unsafe_code, reason = "the environment belongs to the process")]
+fn check_time_zone() {
+    let zone = std::env::var_os("TZ");
+    let replaced = match &zone {
+        Some(zone) if zone_files(zone.as_bytes()).iter().any(|file| is_no_zone(file)) => UNKNOWN_ZONE,
+        None if is_no_zone(Path::new("/etc/localtime")) => "UTC",
+        _ => return,
+    };
+    // SAFETY: no other thread runs.
+    unsafe { std::env::set_var("TZ", replaced) };
+}
+
+/// Whether the standard output was closed when the process started. The runtime opens /dev/null in its place.
+static IS_OUTPUT_CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Looks at the standard output before the runtime does.
+#[cfg(target_os = "linux")]
+#[expect(unsafe_code, reason = "the runtime offers no look before it starts")]
+mod before_runtime {
+    extern "C" fn look() {
+        // SAFETY: asks for the flags of a descriptor, which may be closed.
+        let flags = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) };
+        super::IS_OUTPUT_CLOSED.store(flags == -1, super::Ordering::Relaxed);
+    }
+
+    // SAFETY: the section holds functions of this type, which are called one after another before `main`.
+    #[used]
+    #[unsafe(link_section = ".init_array")]
+    static LOOK: extern "C" fn() = look;
+}
+
+/// Whether nothing can be written to the standard output, because it was closed.
+pub fn is_output_closed() -> bool {
+    IS_OUTPUT_CLOSED.load(Ordering::Relaxed)
+}
+
+/// What must be done before other threads run.
+pub fn start() {
+    check_time_zone();
+    keep_freed_memory();
+}
+
 /// Keeps the memory of this process out of core dumps, because a key is in it from now on. No other process of the user
 /// can read it either. Programs that it starts are not affected.
 pub fn forbid_core_dumps() {
@@ -82,7 +159,7 @@ const ARENAS_MAX: i32 = 2;
 /// each of them again took a third of the system time of a backup.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[expect(unsafe_code, reason = "a setting of the C library that no crate wraps")]
-pub fn keep_freed_memory() {
+fn keep_freed_memory() {
     // SAFETY: three documented parameters and values in their range, set before any other thread runs.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, REUSED_BLOCK_BYTES);
@@ -93,4 +170,4 @@ pub fn keep_freed_memory() {
 
 /// Other allocators keep their settings.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-pub fn keep_freed_memory() {}
+fn keep_freed_memory() {}

@@ -1,7 +1,7 @@
 //! What a backup is asked to do, from the command line and the profile.
 
 use std::ffi::OsString;
-use std::io::Read;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
@@ -9,12 +9,14 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
 use super::args::{BackupArguments, CheckpointArguments, ChoiceArguments, InputArguments};
+use super::process::stop;
 use crate::backup::{BackupRequest, ParentChoice, SnapshotLabels, StreamInput, StreamSource, TreeSource};
 use crate::config::BackupProfile;
 use crate::error::{Error, Result};
 use crate::filesystem::{EntryChoice, PATTERN_BYTES_MAX, Patterns, PatternsBuilder, TagFile};
 use crate::repo::checkpoint::Checkpoint;
 use crate::repo::tags::merged_tags;
+use crate::wire::{input_failed, open_without_waiting, read_input};
 
 /// Bytes of a list of paths, at most.
 const PATHS_BYTES_MAX: u64 = 64 << 20;
@@ -238,22 +240,19 @@ fn paths(given: &[PathBuf], input: &InputArguments, profile: &BackupProfile) -> 
 
 /// Reads a file, or standard input if it is `-`.
 fn read(file: &Path, bytes_max: u64) -> Result<Vec<u8>> {
-    let failed = |error| Error::io("read", file, error);
-    let mut bytes = Vec::new();
-    let mut take = |input: &mut dyn Read| input.take(bytes_max + 1).read_to_end(&mut bytes).map_err(failed);
-    match file.as_os_str() == "-" {
-        true => take(&mut std::io::stdin().lock())?,
-        false => take(&mut std::fs::File::open(file).map_err(failed)?)?,
+    let opened = match file.as_os_str() == "-" {
+        true => std::io::stdin().as_fd().try_clone_to_owned().map(std::fs::File::from),
+        false => open_without_waiting(file),
     };
-    if bytes.len() as u64 > bytes_max {
-        return Err(Error::Malformed {
+    opened.and_then(|input| read_input(&input, bytes_max, stop())).map_err(|error| match error.kind() {
+        std::io::ErrorKind::FileTooLarge => Error::Malformed {
             path: file.to_path_buf(),
             location: format!("at byte {bytes_max}"),
             expected: "the end of the file".into(),
             got: "more bytes than allowed".into(),
-        });
-    }
-    Ok(bytes)
+        },
+        _ => input_failed("read", file, error),
+    })
 }
 
 /// A time as nanoseconds since 1970. Without an offset it is in the time zone of this machine.

@@ -2,25 +2,31 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{IsTerminal, Read};
+use std::io::{ErrorKind, IsTerminal};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use zeroize::Zeroize;
 
 use super::args::{NewSecretArguments, Options};
 use super::output::note;
-use super::process::forbid_core_dumps;
+use super::process::{forbid_core_dumps, stop};
 use crate::crypto::{SecretBytes, SecretKey, Unlock};
 use crate::error::{Error, Result};
 use crate::store::without_secrets;
 use crate::types::hex;
+use crate::wire::{input_failed, open_without_waiting, read_input};
 
 /// Bytes of a password or key file, at most.
 const SECRET_BYTES_MAX: u64 = 1 << 20;
 /// Hex digits of a recovery key between two dashes.
 const GROUP_DIGITS: usize = 8;
+
+/// Time between two looks at a command.
+const PATIENCE: Duration = Duration::from_millis(10);
 
 /// How often a password is asked for.
 const ATTEMPTS: u32 = 3;
@@ -216,13 +222,13 @@ fn first_line(mut content: Vec<u8>) -> SecretBytes {
 
 /// Reads a small file.
 pub fn read_file(path: &Path) -> Result<Vec<u8>> {
-    let mut content = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(SECRET_BYTES_MAX + 1).read_to_end(&mut content));
-    read.map_err(|error| Error::io("read", path, error))?;
-    if content.len() as u64 > SECRET_BYTES_MAX {
-        return Err(Error::Usage(format!("{} has more than {SECRET_BYTES_MAX} bytes: not a key", path.display())));
-    }
-    Ok(content)
+    let read = open_without_waiting(path).and_then(|file| read_input(&file, SECRET_BYTES_MAX, stop()));
+    read.map_err(|error| match error.kind() {
+        ErrorKind::FileTooLarge => {
+            Error::Usage(format!("{} has more than {SECRET_BYTES_MAX} bytes: not a key", path.display()))
+        }
+        _ => input_failed("read", path, error),
+    })
 }
 
 /// The output of a shell command. It may ask on the terminal.
@@ -231,21 +237,38 @@ fn output(command: &OsStr) -> Result<Vec<u8>> {
     let failed = |error| Error::io("run", command, error);
     let shell = without_secrets(&mut shell).arg("-c").arg(command).stdin(Stdio::inherit()).stderr(Stdio::inherit());
     let mut child = shell.stdout(Stdio::piped()).spawn().map_err(failed)?;
-    let mut content = Vec::new();
     let read = match child.stdout.take() {
-        Some(stdout) => stdout.take(SECRET_BYTES_MAX + 1).read_to_end(&mut content),
-        None => Ok(0),
+        Some(stdout) => read_input(&File::from(OwnedFd::from(stdout)), SECRET_BYTES_MAX, stop()),
+        None => Ok(Vec::new()),
     };
-    let status = child.wait().map_err(failed)?;
-    read.map_err(failed)?;
-    // A command that still writes has ended because nobody reads.
-    if content.len() as u64 > SECRET_BYTES_MAX {
-        return Err(failed(std::io::Error::other(format!("it printed more than {SECRET_BYTES_MAX} bytes"))));
-    }
+    let status = ended(&mut child).map_err(failed)?;
+    let (Some(status), false) = (status, stop().load(Ordering::Relaxed)) else { return Err(Error::Interrupted) };
+    let content = read.map_err(|error| match error.kind() {
+        // A command that still writes has ended because nobody reads.
+        ErrorKind::FileTooLarge => {
+            failed(std::io::Error::other(format!("it printed more than {SECRET_BYTES_MAX} bytes")))
+        }
+        _ => failed(error),
+    })?;
     if !status.success() {
         return Err(failed(std::io::Error::other(format!("it ended with {status}"))));
     }
     Ok(content)
+}
+
+/// Waits for a command to end. Kills it, with `None`, once the user has asked to stop.
+fn ended(child: &mut Child) -> std::io::Result<Option<ExitStatus>> {
+    loop {
+        match child.try_wait()? {
+            Some(status) => return Ok(Some(status)),
+            None if stop().load(Ordering::Relaxed) => {
+                // It may have ended meanwhile.
+                let _ = child.kill();
+                return child.wait().map(|_| None);
+            }
+            None => std::thread::sleep(PATIENCE),
+        }
+    }
 }
 
 /// A random recovery key: a password of 64 hex digits in groups.

@@ -12,14 +12,19 @@ use super::choice;
 use super::exit::Exit;
 use super::location;
 use super::output::{
-    Align, failed, hex_unless_utf8, note_empty, print, print_json, printable, size, split_ns, time_local, time_utc,
-    write_table,
+    Align, failed, hex_unless_utf8, note_empty, print, print_json, printable, shortened, size, split_ns, time_local,
+    time_utc, write_table,
 };
 use crate::error::Result;
 use crate::repo::clock::{describe_future, future_first};
 use crate::repo::snapshot::NamedSnapshot;
 use crate::repo::snapshot_groups::{GroupBy, GroupField, GroupValues, grouped};
 use crate::types::hex;
+
+/// Characters of a host that a table has, at most.
+const HOST_CHARS_MAX: usize = 40;
+/// Characters of all tags of a snapshot that a table has, at most.
+const TAGS_CHARS_MAX: usize = 60;
 
 /// A snapshot as JSON.
 #[derive(Debug, Serialize)]
@@ -176,7 +181,7 @@ fn write_snapshots(out: &mut dyn Write, snapshots: &[NamedSnapshot]) -> Result<(
 }
 
 fn row(named: &NamedSnapshot) -> Vec<String> {
-    let tags = printable(&named.snapshot.tags.join(","));
+    let tags = shortened(&printable(&named.snapshot.tags.join(",")), TAGS_CHARS_MAX);
     wide_row(named, [tags, statistic(named, "files").to_string(), size(statistic(named, "bytes"))])
 }
 
@@ -184,7 +189,8 @@ fn row(named: &NamedSnapshot) -> Vec<String> {
 pub fn wide_row<const N: usize>(named: &NamedSnapshot, cells: [String; N]) -> Vec<String> {
     let snapshot = &named.snapshot;
     let paths: Vec<_> = snapshot.paths.iter().map(|path| String::from_utf8_lossy(path)).collect();
-    let mut row = vec![short_id(named), time_local(split_ns(snapshot.time_ns).0), printable(&snapshot.host)];
+    let mut row = vec![short_id(named), time_local(split_ns(snapshot.time_ns).0)];
+    row.push(shortened(&printable(&snapshot.host), HOST_CHARS_MAX));
     row.extend(cells);
     row.push(printable(&paths.join(" ")));
     row

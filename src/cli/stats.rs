@@ -11,7 +11,7 @@ use super::args::{FilterArguments, StatsArguments};
 use super::choice;
 use super::exit::Exit;
 use super::location;
-use super::output::{Align, failed, print, print_json, printable, ratio, size, write_pairs, write_table};
+use super::output::{Align, failed, note_empty, print, print_json, printable, ratio, size, write_pairs, write_table};
 use super::snapshots::{SnapshotDocument, short_id, statistic, wide_row};
 use crate::error::{Error, Result};
 use crate::inspect::exclusive::{ExclusiveBytes, exclusive};
@@ -84,6 +84,8 @@ fn whole(session: &Session, repository: &Repository, arguments: &StatsArguments)
     let stats = repository_stats(repository)?;
     if session.options.json {
         print_json(&WholeDocument { stats: &stats, usage: &usage })?;
+    } else if snapshots.is_empty() && !arguments.filter.is_empty() {
+        note_empty(&session.options, "there are no such snapshots");
     } else {
         print(|out| write_whole(out, snapshots.len(), &usage, &stats))?;
     }

@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 use bytesize::ByteSize;
 use serde::Deserialize;
 
 use crate::error::{Error, Result};
-use crate::wire::read_text_file;
+use crate::wire::{input_failed, read_text_file};
 
 /// Bytes of a profile, at most.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -189,13 +190,14 @@ impl UserProfile {
     /// Reads and parses a file. Relative paths of `backup`, `repo` and `config` become paths in `home`.
     ///
     /// # Errors
-    /// [`Error::Io`]. [`Error::Config`], which names the key, for bad syntax and unknown keys.
-    pub fn load(path: &Path, home: &Path) -> Result<Self> {
-        let failed = |error| Error::io("read profile", path, error);
+    /// [`Error::Io`]. [`Error::Interrupted`] once `stop` is set.
+    /// [`Error::Config`], which names the key, for bad syntax and unknown keys.
+    pub fn load(path: &Path, home: &Path, stop: &AtomicBool) -> Result<Self> {
+        let failed = |error| input_failed("read profile", path, error);
         // The parser shows the line, which may have a URL with a token.
         let invalid =
             |message: String| Error::Config { origin: path.display().to_string(), message: without_tokens(&message) };
-        let text = read_text_file(path, FILE_BYTES_MAX).map_err(failed)?;
+        let text = read_text_file(path, FILE_BYTES_MAX, stop).map_err(failed)?;
         let mut profile: UserProfile =
             toml::from_str(&text).map_err(|error| invalid(error.to_string().trim_end().to_string()))?;
         let backup = &mut profile.backup;
@@ -232,7 +234,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("p.toml");
         std::fs::write(&path, text).unwrap();
-        UserProfile::load(&path, Path::new("/home/u"))
+        UserProfile::load(&path, Path::new("/home/u"), &AtomicBool::new(false))
     }
 
     #[test]

@@ -7,6 +7,7 @@ use super::capture::{Capturer, add_flags, identity_of, node_of};
 use super::moments;
 use crate::error::{Error, Result};
 use crate::repo::tree::{FileState, Node, NodeKind, Timestamp};
+use crate::wire::wait_for_input;
 use rustix::fs::{CWD, Mode, OFlags, SeekFrom, Stat, fstat, openat, seek};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -16,6 +17,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
 /// Resolution of the times of a file system, or more.
@@ -85,13 +87,13 @@ impl SourceFile {
     }
 
     /// Opens the device or named pipe `path`, or what a link there leads to, which was captured as the regular file
-    /// `node`. Waits for the writer of a pipe.
+    /// `node`. Reads wait for the writer of a pipe.
     ///
     /// # Errors
     /// As [`SourceFile::open`].
     pub fn open_special(path: &Path, node: &Node) -> Result<Self> {
         let wrap = |error: io::Error| Error::io("open", path, error);
-        let descriptor = open_quietly(CWD, path.as_os_str(), OFlags::RDONLY | OFlags::NOCTTY);
+        let descriptor = open_quietly(CWD, path.as_os_str(), OFlags::RDONLY | OFlags::NOCTTY | OFlags::NONBLOCK);
         let descriptor = descriptor.map_err(|error| wrap(error.into()))?;
         let stat = fstat(&descriptor).map_err(|error| wrap(error.into()))?;
         let opened = node_of(&stat, path)?;
@@ -155,17 +157,31 @@ impl SourceFile {
     /// # Errors
     /// Those of the system.
     pub fn read_full(&self, space: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.read_unless(space, offset, &AtomicBool::new(false))
+    }
+
+    /// The same, but waits for a pipe or a device no longer than until `stop` is set.
+    ///
+    /// # Errors
+    /// Those of the system, and [`io::ErrorKind::Interrupted`] once `stop` is set.
+    pub fn read_unless(&self, space: &mut [u8], offset: u64, stop: &AtomicBool) -> io::Result<usize> {
         moments::pass(&self.path);
         let mut filled = 0;
         while let Some(rest) = space.get_mut(filled..).filter(|rest| !rest.is_empty()) {
             let read = match self.special {
-                Some(SpecialReading::InOrder) => (&self.file).read(rest),
+                Some(SpecialReading::InOrder) => {
+                    wait_for_input(&self.file, stop)?;
+                    (&self.file).read(rest)
+                }
                 _ => self.file.read_at(rest, offset + filled as u64),
             };
             match read {
                 Ok(0) => break,
                 Ok(read) => filled += read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && self.is_special() => {
+                    std::thread::sleep(TICK);
+                }
                 Err(error) => return Err(error),
             }
         }

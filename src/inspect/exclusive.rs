@@ -177,11 +177,13 @@ impl ExclusiveReport {
                 Some(Owner::Several) => Some(&mut self.shared),
                 None => Some(&mut self.unreferenced),
             };
-            let (Some(bytes), Some(frame)) = (bytes, index.frames.get(entry.frame as usize)) else { continue };
-            let share = match frame.raw_len {
-                0 => 0,
-                len => frame.stored_bytes() as u64 * u64::from(entry.literal_len) / u64::from(len),
-            };
+            let Some(bytes) = bytes else { continue };
+            // A chunk that is all copied has no frame.
+            let frame =
+                index.frames.get(entry.frame as usize).filter(|frame| entry.literal_len > 0 && frame.raw_len > 0);
+            let share = frame.map_or(0, |frame| {
+                frame.stored_bytes() as u64 * u64::from(entry.literal_len) / u64::from(frame.raw_len)
+            });
             bytes.chunks += self.sampled_one_in;
             bytes.raw_bytes += u64::from(entry.raw_len) * self.sampled_one_in;
             bytes.stored_bytes += share * self.sampled_one_in;

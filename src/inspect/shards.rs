@@ -204,6 +204,10 @@ pub(super) fn chunk_stored_bytes(fingerprint: &Fingerprint, reader: &mut ChunkRe
     let located = located.ok_or_else(|| Error::ChunkMissing { fingerprint: fingerprint.to_string() })?;
     let container_index = &located.container_index;
     let entry = container_index.entries.get(located.entry as usize);
+    if entry.is_some_and(|entry| entry.literal_len == 0) {
+        // A chunk that is all copied has no frame.
+        return Ok(0.0);
+    }
     let frame = entry.and_then(|entry| container_index.frames.get(entry.frame as usize));
     let Some((entry, frame)) = entry.zip(frame) else {
         let expected = format!("an entry and a frame of chunk {fingerprint}");

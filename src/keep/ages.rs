@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime};
 use crate::repo::Repository;
 use crate::repo::paths::{cache_directory, create_private};
 use crate::store::LocalFile;
+use crate::wire::open_regular;
 
 /// Name of the file in the local cache directory: a line for each blob, seconds since 1970 and its name.
 const FILE: &str = "dated-ahead";
@@ -88,7 +89,7 @@ impl BlobAges {
 fn read_text(path: &Path) -> Option<String> {
     use std::io::Read;
     let mut text = String::new();
-    std::fs::File::open(path).ok()?.take(FILE_BYTES_MAX).read_to_string(&mut text).ok()?;
+    open_regular(path).ok()?.take(FILE_BYTES_MAX).read_to_string(&mut text).ok()?;
     Some(text)
 }
 

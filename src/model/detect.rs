@@ -1,7 +1,6 @@
 //! Detection: recognises model files as they are read, and collects their tensors, a few values of each tensor, and the
 //! names in the cards beside them.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,6 +13,7 @@ use crate::format::{self, Recognised, Recognition, Tensor, card};
 use crate::model::{ModelRecord, TensorRecord, sample};
 use crate::read_at::ReadAt;
 use crate::types::Fingerprint;
+use crate::wire::open_regular;
 
 /// Files below this size are not models.
 pub const MODEL_BYTES_MIN: u64 = 64 << 10;
@@ -226,11 +226,8 @@ fn with_last_part(name: String) -> Vec<String> {
 }
 
 fn read(path: &Path) -> Option<Vec<u8>> {
-    let file = File::open(path).ok()?;
     // A directory or a pipe of that name is not a card.
-    if !file.metadata().ok()?.is_file() {
-        return None;
-    }
+    let file = open_regular(path).ok()?;
     let mut text = Vec::new();
     file.take(CARD_BYTES_MAX).read_to_end(&mut text).ok()?;
     Some(text)

@@ -15,7 +15,7 @@ use super::paths::{create_private, known_repository_file};
 use crate::error::{Error, Result};
 use crate::store::{LocalFile, Store, StoreExt};
 use crate::types::hex;
-use crate::wire::read_text_file;
+use crate::wire::read_regular;
 
 /// Bytes of a file, at most.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -56,13 +56,13 @@ fn file(location: &str) -> Result<PathBuf> {
 }
 
 fn read(path: &Path) -> Result<Option<KnownRepository>> {
-    let text = match read_text_file(path, FILE_BYTES_MAX) {
+    let text = match read_regular(path, FILE_BYTES_MAX) {
         Ok(text) => text,
         // A directory that nobody can enter has nothing to remember.
         Err(error) if [NotFound, NotADirectory, PermissionDenied].contains(&error.kind()) => return Ok(None),
         Err(error) => return Err(Error::io("read", path, error)),
     };
-    toml::from_str(&text).map(Some).map_err(|error| {
+    toml::from_slice(&text).map(Some).map_err(|error| {
         let reason = format!("what this machine remembers of it cannot be read: delete the file. {}", error.message());
         Error::Locked { location: path.display().to_string(), reason }
     })

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy;
+use rustix::fs::OFlags;
 
 use super::Repository;
 use crate::error::{Error, Result};
@@ -77,6 +78,17 @@ pub fn own_directories(repository: &Repository, cache: &Path) -> Vec<PathBuf> {
     let usual = repository.cache_directory.as_deref().and_then(|own| own.ancestors().nth(2));
     let caches = [Some(cache), usual].into_iter().flatten().map(Path::to_path_buf);
     repository.store.local_path().into_iter().chain(caches).collect()
+}
+
+/// How a file of the cache is opened to write: without waiting for who reads a pipe, and not what a link leads to.
+pub const NO_WAITING: i32 = (OFlags::NONBLOCK.bits() | OFlags::NOFOLLOW.bits()) as i32;
+
+/// Removes what is at `path`, unless it is a regular file: nobody but this program puts something there.
+pub fn remove_irregular(path: &Path) {
+    if path.symlink_metadata().is_ok_and(|metadata| !metadata.is_file()) {
+        // What cannot be removed cannot be opened either.
+        let _ = std::fs::remove_file(path);
+    }
 }
 
 /// Directory of the local caches of the repository `id` in a remote store.

@@ -8,18 +8,19 @@
 //! 4. The file is a cache. It is written again if its end is damaged or if most of its snapshots are gone.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::Repository;
 use super::bundle::{self, SNAPSHOT_BYTES_MAX};
-use super::paths::{cache_directory, create_private};
+use super::paths::{NO_WAITING, cache_directory, create_private};
 use super::snapshot::{self, LATEST, NamedSnapshot, Snapshot, Unreadable};
 use crate::error::{Error, Result};
 use crate::store::{BlobKind, BlobName, LocalFile, Store, StoreExt, map_parallel};
 use crate::types::SnapshotId;
+use crate::wire::open_regular;
 
 /// Name of the file in the local cache directory.
 pub const SNAPSHOTS_FILE: &str = "snapshots.cache";
@@ -126,7 +127,7 @@ fn known_bytes(repository: &Repository) -> Vec<u8> {
 /// The bytes of the file, and one more than it may have if it has too many.
 fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    open_regular(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -236,7 +237,8 @@ impl KnownSnapshots {
             }
             path.parent().map_or(Ok(()), create_private)?;
             let mut options = OpenOptions::new();
-            let mut file = options.append(true).create(true).mode(0o600).open(path).map_err(failed)?;
+            let mut file =
+                options.append(true).create(true).mode(0o600).custom_flags(NO_WAITING).open(path).map_err(failed)?;
             // One write, so that processes do not mix their snapshots.
             file.write_all(&out).map_err(failed)?;
         }

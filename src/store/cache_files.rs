@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 
 use super::BlobName;
 use crate::types::hex;
-use crate::wire::checksum;
+use crate::wire::{checksum, open_regular};
 
 /// Bytes under one checksum.
 const PART_BYTES: usize = 64 << 10;
@@ -93,14 +93,14 @@ impl CacheFiles {
 
     /// Bytes of a fragment, if there is a whole and undamaged one.
     pub(super) fn len(&self, name: FragmentName<'_>) -> Option<u64> {
-        let len = fs::metadata(name.path(&self.directory)).ok()?.len();
-        fragment_len(len)
+        let metadata = fs::metadata(name.path(&self.directory)).ok().filter(fs::Metadata::is_file)?;
+        fragment_len(metadata.len())
     }
 
     /// Reads `len` bytes from byte `offset` of a fragment on. `None` if it is missing, shorter or damaged.
     pub(super) fn read(&self, name: FragmentName<'_>, offset: u64, len: usize) -> Option<Vec<u8>> {
         let path = name.path(&self.directory);
-        let file = match File::open(&path) {
+        let file = match open_regular(&path) {
             Ok(file) => file,
             Err(error) => {
                 if error.kind() != io::ErrorKind::NotFound {

@@ -5,13 +5,18 @@
 //! 2. So is one that this process has seen.
 //! 3. Earlier programs made a directory when they put the first blob into it. In their repositories one is away if
 //!    another one has what is never there without it ([`witnesses`]). The next backup makes all and the note.
-//! 4. The note is an empty directory. A program that copies a repository without its empty directories leaves it out,
+//! 4. What is in the place of a directory and is none hides what is in it as well. So does what has the name of a blob
+//!    and is no file.
+//! 5. The note is an empty directory. A program that copies a repository without its empty directories leaves it out,
 //!    too.
 
 use std::io;
 
 use super::kind::{BlobKind, lasting_directories};
 use crate::error::Error;
+
+/// Why something in the place of a store is none.
+pub const NO_DIRECTORY: &str = "it is not a directory";
 
 /// An empty directory in the root: all directories were made. No blob has such a name.
 pub(super) const NOTE: &str = ".directories";
@@ -51,6 +56,25 @@ pub(super) fn away(directory: &str) -> Error {
                 create it empty and run `fhrd repair index`)";
     let source = io::Error::new(io::ErrorKind::NotFound, text);
     Error::Unreadable { what: format!("the directory {directory}"), offset: 0, source }
+}
+
+/// The error of what is in the place of a directory and is none.
+pub(super) fn no_directory(directory: &str) -> Error {
+    let source =
+        io::Error::new(io::ErrorKind::NotADirectory, "something else is in its place; mount it or move it back");
+    Error::Unreadable { what: format!("the directory {directory}"), offset: 0, source }
+}
+
+/// The error of what has the name of a blob and is no file.
+pub(super) fn no_file(name: &str) -> Error {
+    let source = io::Error::other("something that is no regular file is in its place");
+    Error::Unreadable { what: name.into(), offset: 0, source }
+}
+
+/// Whether `component` in the directory `parent` is one of those of containers.
+pub(super) fn is_containers_part(parent: &str, component: &str) -> bool {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    parent == BlobKind::Container.directory() && component.len() == 2 && component.bytes().all(is_digit)
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
+use rustix::fs::OFlags;
+
 #[cfg(test)]
 pub(crate) mod journal;
 #[cfg(test)]
@@ -91,7 +93,8 @@ pub(super) fn create_directory(directory: &Path) -> io::Result<()> {
 /// # Errors
 /// Those of the file system.
 pub fn sync_directory(directory: &Path) -> io::Result<()> {
-    let sync = || match File::open(directory)?.sync_all() {
+    let open = || File::options().read(true).custom_flags(OFlags::DIRECTORY.bits() as i32).open(directory);
+    let sync = || match open()?.sync_all() {
         // Some network file systems cannot sync directories and do not need to.
         Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Ok(()),
         synced => synced,

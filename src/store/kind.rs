@@ -235,6 +235,14 @@ impl BlobName {
         unhex(self.last())
     }
 
+    /// Whether nobody else gives such a name: it is of a known kind and ends with a hash or a random number. Whatever
+    /// has it counts as that blob, also a directory.
+    pub(super) fn is_own(&self) -> bool {
+        let last = self.last();
+        let is_number = [32, 64].contains(&last.len()) && last.bytes().all(|byte| byte.is_ascii_hexdigit());
+        self.kind != BlobKind::Unknown && is_number
+    }
+
     /// The name with `suffix` behind it, which must be valid there.
     #[must_use]
     pub fn with_suffix(&self, suffix: &'static str) -> Self {
@@ -350,6 +358,11 @@ impl BlobPrefix {
             BlobPrefix::Kind(kind) => kind.directory().into(),
             BlobPrefix::Containers(first) => format!("{}/{first:02x}", BlobKind::Container),
         }
+    }
+
+    /// Whether it is that of a kind of which there is one blob, without a directory. Nothing is below it.
+    pub(super) fn is_blob(self) -> bool {
+        matches!(self, BlobPrefix::Kind(kind) if kind.row().is_some_and(|row| row.rule == DirectoryRule::Root))
     }
 
     /// Whether a listing covers the blob.

@@ -23,6 +23,7 @@ use rustix::buffer::spare_capacity;
 use rustix::fs::OFlags;
 use rustix::io::{pread, retry_on_intr};
 
+use super::directories::{NO_DIRECTORY, no_file};
 use super::disk::{create_directory, remove_file, sync_directory};
 use super::local_listing::{is_absent, is_behind_link, is_lost_data, list_directory};
 use super::name::{TEMPORARY_PREFIX, check_len, check_range, is_slot_id, missing};
@@ -67,7 +68,7 @@ impl LocalStore {
     pub fn open(root: &Path) -> Result<Self> {
         let reason = match fs::metadata(root) {
             Ok(metadata) if metadata.is_dir() => None,
-            Ok(_) => Some("it is not a directory"),
+            Ok(_) => Some(NO_DIRECTORY),
             Err(error) if error.kind() == ErrorKind::NotFound => Some("the directory does not exist"),
             Err(error) => return Err(Error::io("open", root, error)),
         };
@@ -175,14 +176,20 @@ impl LocalStore {
             opened => opened,
         };
         let file = match file {
-            Err(error) if is_absent(&error) && !is_behind_link(&path) => {
+            Err(error) if is_absent_blob(name, &error) && !is_behind_link(&path) => {
                 self.check_directories(name)?;
                 return Err(missing(name));
             }
+            // A socket cannot be opened.
+            Err(_) if is_no_file(&path) && name.is_own() => return Err(no_file(name)),
             opened => opened.map_err(|error| self.read_failed("open", name, 0, error))?,
         };
         let metadata = file.metadata().map_err(|error| self.read_failed("inspect", name, 0, error))?;
-        if metadata.is_file() { Ok((file, metadata.len())) } else { Err(missing(name)) }
+        match metadata.is_file() {
+            true => Ok((file, metadata.len())),
+            false if name.is_own() => Err(no_file(name)),
+            false => Err(missing(name)),
+        }
     }
 
     /// Returns a blob from the cache of open files, with its length.
@@ -201,6 +208,15 @@ impl LocalStore {
         files().put(name.clone(), Arc::clone(&file));
         Ok((file, len))
     }
+}
+
+/// Whether an error says that there is no such blob. A name of nobody may lead through a blob.
+fn is_absent_blob(name: &BlobName, error: &std::io::Error) -> bool {
+    is_absent(error) || (error.kind() == ErrorKind::NotADirectory && !name.is_own())
+}
+
+fn is_no_file(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| !metadata.is_file())
 }
 
 fn is_regular(path: &Path) -> bool {
@@ -286,8 +302,11 @@ impl Store for LocalStore {
             Ok(metadata) if metadata.is_file() => {
                 Ok(Some(BlobMetadata { len: metadata.len(), modified: metadata.modified().map_err(failed)? }))
             }
+            Ok(_) if name.is_own() => Err(no_file(name)),
             Ok(_) => Ok(None),
-            Err(error) if is_absent(&error) && !is_behind_link(&path) => self.check_directories(name).map(|()| None),
+            Err(error) if is_absent_blob(name, &error) && !is_behind_link(&path) => {
+                self.check_directories(name).map(|()| None)
+            }
             Err(error) => Err(failed(error)),
         }
     }
@@ -297,6 +316,9 @@ impl Store for LocalStore {
     }
 
     fn list(&self, prefix: BlobPrefix) -> Result<Vec<ListedBlob>> {
+        if prefix.is_blob() {
+            return Ok(Vec::new());
+        }
         let (mut listed, prefix) = (Vec::new(), prefix.directory());
         self.check_directories(&prefix)?;
         list_directory(&self.root.join(&prefix), &prefix, &mut listed)?;
@@ -309,7 +331,7 @@ impl Store for LocalStore {
         let path = self.path(name);
         self.open_files.lock().pop(name);
         match remove_file(&path) {
-            Err(error) if is_absent(&error) => self.check_directories(name)?,
+            Err(error) if is_absent_blob(name, &error) => self.check_directories(name)?,
             removed => removed.map_err(|error| Error::io("delete", &path, error))?,
         }
         match durable {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::directories::{NOTE, away, needed_for, witnesses};
+use super::directories::{NOTE, away, needed_for, no_directory, witnesses};
 use super::disk::{create_directory, sync_directory};
 use super::kind::{BlobKind, lasting_directories};
 use super::local::LocalStore;
@@ -36,10 +36,14 @@ impl LocalStore {
         self.has_seen(keys) || !is_missing(&self.root().join(keys))
     }
 
-    /// Fails if a directory is away, without which nobody knows what is at or below `prefix`.
+    /// Fails if a directory is away, or something else is there, without which nobody knows what is below `prefix`.
     pub(super) fn check_directories(&self, prefix: &str) -> Result<()> {
         needed_for(prefix, self.is_encrypted()).try_for_each(|directory| {
-            if !is_missing(&self.root().join(directory)) {
+            let path = self.root().join(directory);
+            if fs::metadata(&path).is_ok_and(|metadata| !metadata.is_dir()) {
+                return Err(no_directory(directory));
+            }
+            if !is_missing(&path) {
                 self.see(directory);
                 return Ok(());
             }

@@ -4,13 +4,15 @@
 //! 2. A link in the place of a blob that is named by a hash, or of a directory of containers, counts as what it
 //!    refers to: somebody has moved a part of the store to another disk. Other links are foreign.
 //! 3. What is there and cannot be looked at is listed, with a length of 0: it is not absent, and whoever reads it
-//!    learns why it cannot be read.
+//!    learns why it cannot be read. So is what has the name of a blob and is no file.
+//! 4. What is in the place of a directory and is none is unreadable, never empty.
 
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
 use super::ListedBlob;
+use super::directories::{is_containers_part, no_directory};
 use super::kind::{BlobKind, BlobName};
 use super::name::{HASH_DIGITS, TEMPORARY_PREFIX, is_component};
 use crate::error::{Error, Result};
@@ -26,6 +28,7 @@ pub(super) fn list_directory(directory: &Path, prefix: &str, listed: &mut Vec<Li
     };
     let entries = match fs::read_dir(directory) {
         Err(error) if is_absent(&error) && !is_behind_link(directory) => return Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotADirectory => return Err(no_directory(prefix)),
         entries => entries.map_err(failed)?,
     };
     for entry in entries {
@@ -37,13 +40,23 @@ pub(super) fn list_directory(directory: &Path, prefix: &str, listed: &mut Vec<Li
             continue;
         }
         let kind = entry.file_type().map_err(failed)?;
-        if kind.is_dir() {
+        let blob = BlobName::parse(&name);
+        if let Ok(blob) = &blob
+            && blob.is_own()
+            && !kind.is_file()
+            && !kind.is_symlink()
+        {
+            listed.push(ListedBlob { name: blob.clone(), len: 0 });
+        } else if kind.is_dir() {
             list_directory(&entry.path(), &name, listed)?;
+        } else if is_containers_part(prefix, component) {
+            list_linked(&entry.path(), &name, listed)?;
         } else if kind.is_file() || (kind.is_symlink() && component.len() == HASH_DIGITS) {
             // A path that is too long for a name is nobody's.
-            let Ok(name) = BlobName::parse(&name) else { continue };
+            let Ok(name) = blob else { continue };
             match fs::metadata(entry.path()) {
                 Ok(metadata) if metadata.is_file() => listed.push(ListedBlob { name, len: metadata.len() }),
+                Ok(_) if name.is_own() => listed.push(ListedBlob { name, len: 0 }),
                 Ok(_) => {}
                 Err(error) if is_absent(&error) && !kind.is_symlink() => {}
                 // It is there, and whoever reads it learns why it cannot be read.
@@ -51,17 +64,20 @@ pub(super) fn list_directory(directory: &Path, prefix: &str, listed: &mut Vec<Li
                 Err(error) => return Err(Error::io("inspect", entry.path(), error)),
             }
         } else if kind.is_symlink() && prefix == BlobKind::Container.to_string() {
-            // Somebody has moved a part to another disk. A link in a directory that is a link is not followed.
-            match fs::metadata(entry.path()) {
-                Ok(metadata) if metadata.is_dir() => list_directory(&entry.path(), &name, listed)?,
-                Ok(_) => {}
-                Err(source) => {
-                    return Err(Error::Unreadable { what: format!("the directory {name}"), offset: 0, source });
-                }
-            }
+            list_linked(&entry.path(), &name, listed)?;
         }
     }
     Ok(())
+}
+
+/// Appends the blobs below what is in the place of the directory `name` of containers. Somebody has moved a part to
+/// another disk if it is a link. A link in a directory that is a link is not followed.
+fn list_linked(path: &Path, name: &str, listed: &mut Vec<ListedBlob>) -> Result<()> {
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => list_directory(path, name, listed),
+        Ok(_) => Err(no_directory(name)),
+        Err(source) => Err(Error::Unreadable { what: format!("the directory {name}"), offset: 0, source }),
+    }
 }
 
 /// Whether the device lost the data, as with a bad sector or a checksum that the file system verified, or a link leads
@@ -83,9 +99,9 @@ pub(super) fn is_behind_link(path: &Path) -> bool {
     path.ancestors().take(COMPONENTS_MAX).any(|path| is_link(path) && fs::metadata(path).is_err())
 }
 
-/// Whether the path does not exist, or leads through a file.
+/// Whether the path does not exist. What leads through a file is unreadable.
 pub(super) fn is_absent(error: &std::io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+    error.kind() == ErrorKind::NotFound
 }
 
 #[cfg(test)]
@@ -94,6 +110,31 @@ mod tests {
 
     use crate::error::ErrorKind;
     use crate::store::{BlobKind, BlobName, LocalStore, Reading, Store, StoreExt};
+
+    #[test]
+    fn what_has_the_name_of_a_blob_and_is_no_file_is_unreadable() {
+        let directory = tempfile::tempdir().expect("creates a directory");
+        let store = LocalStore::create(directory.path()).expect("creates");
+        let kinds = BlobKind::all().filter(|kind| !matches!(kind, BlobKind::Config | BlobKind::ConfigCopy));
+        let names = kinds.flat_map(|kind| [BlobName::hashed(kind, &[3; 32]), BlobName::random(kind, &[4; 16])]);
+        for name in names {
+            let path = directory.path().join(&name);
+            std::fs::create_dir_all(&path).expect("creates a directory");
+            std::fs::write(path.join("inner"), b"x").expect("writes");
+            let listed = store.list(name.kind().into()).expect("lists");
+            assert!(listed.iter().any(|blob| blob.name == name && blob.len == 0), "{name}: {listed:?}");
+            assert!(!listed.iter().any(|blob| blob.name.ends_with("inner")), "{name}: {listed:?}");
+            let reads = [
+                store.head(&name).map(drop),
+                store.get(&name, 9).map(drop),
+                store.get_range(&name, 0, 1, Reading::Once).map(drop),
+            ];
+            for error in reads.map(|read| read.expect_err(&name)) {
+                assert!(error.is_unreadable() && !error.is_proven_damage(), "{name}: {error}");
+            }
+            std::fs::remove_dir_all(&path).expect("removes");
+        }
+    }
 
     #[test]
     fn what_is_behind_a_link_is_there_or_unreadable_but_never_absent() {

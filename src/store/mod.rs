@@ -53,6 +53,7 @@ pub use blob::{BlobMetadata, ListedBlob, check_hash, get_hashed, newer_or_wrong,
 pub use cached::CachedStore;
 pub use child::without_secrets;
 pub use counting::{CountingStore, StoreCounters, StoreCounts};
+pub use directories::NO_DIRECTORY;
 pub use disk::{sync_content, sync_name};
 pub use faulty::{FaultyStore, InjectedFault};
 use interface::no_locks;

@@ -1,6 +1,7 @@
 //! Opens a store by its location: a plain path, or a URL whose scheme selects the implementation.
 //!
-//! A location is a URL only if `://` follows a valid scheme. Everything else is a path, colons included.
+//! A location is a URL only if `://` follows a valid scheme, or is `file:/path`. Everything else is a path, colons
+//! included.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -106,14 +107,17 @@ fn find_scheme(location: &OsStr) -> Result<(&'static StoreScheme, &OsStr)> {
     Ok((scheme, rest))
 }
 
-/// Splits `scheme://rest`. `None` for everything else.
+/// Splits `scheme://rest`, or `file:/rest`. `None` for everything else.
 fn split_url(location: &OsStr) -> Option<(&str, &OsStr)> {
     let bytes = location.as_bytes();
     let colon = bytes.iter().position(|byte| *byte == b':')?;
     let (name, rest) = bytes.split_at_checked(colon)?;
     let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
     let is_scheme = name.first().is_some_and(u8::is_ascii_alphabetic) && name.iter().all(allowed);
-    let rest = rest.strip_prefix(b"://").filter(|_| is_scheme)?;
+    let is_file = name.eq_ignore_ascii_case(b"file");
+    let rest =
+        rest.strip_prefix(b"://").or_else(|| rest.strip_prefix(b":").filter(|path| is_file && path.starts_with(b"/")));
+    let rest = rest.filter(|_| is_scheme)?;
     Some((std::str::from_utf8(name).ok()?, OsStr::from_bytes(rest)))
 }
 

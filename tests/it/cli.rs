@@ -40,6 +40,7 @@ mod tensor;
 mod trace;
 mod tree;
 mod verify;
+mod waits;
 mod words;
 
 use std::os::unix::fs::PermissionsExt;

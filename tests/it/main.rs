@@ -32,6 +32,7 @@ mod hostile_repository;
 mod incomplete;
 mod input;
 mod interleavings;
+mod irregular;
 mod keys;
 mod lacking;
 mod late_segments;

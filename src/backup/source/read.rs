@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 
@@ -48,6 +48,8 @@ pub struct ReadWorker<'a> {
     pub progress: &'a Progress,
     /// Counters of the run.
     pub counts: Arc<ReadCounts>,
+    /// Set when the user stops the run, which then waits for no pipe.
+    pub stop: Arc<AtomicBool>,
 }
 
 impl ReadWorker<'_> {
@@ -137,7 +139,7 @@ impl ReadWorker<'_> {
         // Some files give their content to one read only.
         let mut buffer = if size == 0 { self.pool.take() } else { self.pool.small(TAIL_BYTES) };
         let want = if size == 0 { self.pool.buffer_bytes() } else { TAIL_BYTES };
-        let read = match source.read_full(buffer.space(want), size) {
+        let read = match source.read_unless(buffer.space(want), size, &self.stop) {
             Ok(0) => return Outcome::Complete,
             Ok(read) => read,
             Err(error) => {
@@ -154,7 +156,7 @@ impl ReadWorker<'_> {
 
     /// Leaves the rest of a file to Chunk.
     fn rest(&self, source: &Arc<SourceFile>, offset: u64, batch: &mut ReadBatch) -> Outcome {
-        let rest = FileRest::new(source.clone(), offset, self.pool.clone(), self.counts.clone());
+        let rest = FileRest::new(source.clone(), offset, self.pool.clone(), self.counts.clone(), self.stop.clone());
         batch.items.push(ReadItem::Rest(Box::new(rest)));
         unexpected(source)
     }
@@ -191,7 +193,7 @@ impl ReadWorker<'_> {
         let len = range.end - range.start;
         self.progress.current.set(source.path());
         let mut buffer = if len < SMALL_BYTES { self.pool.small(len as usize) } else { self.pool.take() };
-        let read = match source.read_full(buffer.space(len as usize), range.start) {
+        let read = match source.read_unless(buffer.space(len as usize), range.start, &self.stop) {
             Ok(read) => read,
             Err(error) => {
                 self.problem(&Error::io("read", source.path(), error));

@@ -29,6 +29,7 @@ impl Run {
             model: ModelConfig::default(),
             progress: &self.progress,
             counts: self.counts.clone(),
+            stop: Arc::default(),
         }
     }
 

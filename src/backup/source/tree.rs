@@ -72,11 +72,11 @@ impl TreeSource {
 
     /// Pre-scans the paths for model files, whose order of storing matters, and readies Walk and Read.
     fn open<'a>(&self, plan: WalkPlan, run: SourceRun<'a>) -> OpenSource<'a> {
-        let SourceRun { repository, config, progress, counts, .. } = run;
+        let SourceRun { repository, config, progress, counts, stop, .. } = run;
         let skip = own_directories(repository, run.cache);
         let skip: BTreeSet<FileIdentity> = skip.iter().filter_map(|path| identity(path)).collect();
         let candidates = if config.model.detect_formats {
-            prescan(&self.paths, &skip, &self.choice, CANDIDATES_MAX, run.stop)
+            prescan(&self.paths, &skip, &self.choice, CANDIDATES_MAX, stop)
         } else {
             Vec::new()
         };
@@ -93,6 +93,7 @@ impl TreeSource {
                 model: config.model.clone(),
                 progress,
                 counts: counts.clone(),
+                stop: stop.clone(),
             })
         };
         OpenSource { first: Box::new(first), root_node, counts_changes: true }

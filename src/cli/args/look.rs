@@ -25,6 +25,13 @@ pub struct FilterArguments {
     pub tags: Vec<String>,
 }
 
+impl FilterArguments {
+    /// Whether every snapshot passes.
+    pub fn is_empty(&self) -> bool {
+        self.hosts.is_empty() && self.paths.is_empty() && self.tags.is_empty()
+    }
+}
+
 /// Arguments of `snapshots`.
 #[derive(Debug, Args)]
 pub struct SnapshotsArguments {

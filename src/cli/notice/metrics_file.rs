@@ -19,7 +19,7 @@ use prometheus_client::registry::Registry;
 use super::facts::RunFact;
 use super::watch::RunEnd;
 use crate::error::{Error, Result};
-use crate::wire::read_text_file;
+use crate::wire::read_regular;
 
 /// Start of each line with the time of the last success.
 const LAST_SUCCESS: &str = "fhrd_last_success_timestamp_seconds";
@@ -47,7 +47,7 @@ pub(super) fn write(path: &Path, end: &RunEnd<'_>) -> Result<()> {
 
 /// The time of the last success that the file has.
 fn old_success(path: &Path) -> Option<f64> {
-    let text = read_text_file(path, OLD_BYTES_MAX).ok()?;
+    let text = String::from_utf8(read_regular(path, OLD_BYTES_MAX).ok()?).ok()?;
     let line = text.lines().find(|line| line.starts_with(LAST_SUCCESS))?;
     line.rsplit(' ').next()?.parse().ok()
 }

@@ -15,6 +15,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use reqwest::redirect::{Attempt, Policy};
 use reqwest::{Client, StatusCode, Url};
 
+use crate::cli::process::stop;
 use crate::config::NotifyProfile;
 use crate::store::runtime::block_on;
 use crate::store::without_secrets;
@@ -57,7 +58,7 @@ impl Targets {
     pub(super) fn of(notify: &NotifyProfile) -> Targets {
         let text = |url: Option<&str>, file: Option<&Path>, key: &str| match (url, file) {
             (Some(url), _) => parse(key, url),
-            (None, Some(file)) => match read_text_file(file, FILE_BYTES_MAX) {
+            (None, Some(file)) => match read_text_file(file, FILE_BYTES_MAX, stop()) {
                 Ok(text) => parse(key, text.lines().next().unwrap_or_default()),
                 Err(error) => {
                     tracing::warn!("nobody is told by notify.{key}: cannot read {}: {error}", file.display());

@@ -8,7 +8,6 @@
 //! 4. The file is a cache under a checksum. Without it, or if it is damaged, the filter is filled from the segments.
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,6 +18,7 @@ use super::segment::{IndexRecord, IndexSegment};
 use crate::error::{ErrorKind, Result};
 use crate::store::LocalFile;
 use crate::types::{ContainerId, Fingerprint};
+use crate::wire::open_regular;
 
 /// Name of the filter file in the local cache directory.
 pub const FILTER_FILE: &str = "chunks.filter";
@@ -282,7 +282,7 @@ fn write_file(path: &Path, filled: &FilledFilter) -> std::io::Result<()> {
 /// Reads the file. `None` if its filter is larger than configured.
 fn read_file(path: &Path, bytes_max: u64) -> std::io::Result<Option<FilledFilter>> {
     let damaged = |what| std::io::Error::new(std::io::ErrorKind::InvalidData, what);
-    let file = File::open(path)?;
+    let file = open_regular(path)?;
     let len = file.metadata()?.len();
     let content_len = len.checked_sub(32).ok_or_else(|| damaged("it is too short"))?;
     let mut rest = file.try_clone()?;

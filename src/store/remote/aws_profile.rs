@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::AtomicBool;
 
 use configparser::ini::{Ini, IniDefault};
 use serde::Deserialize;
@@ -119,7 +120,7 @@ type Sections = HashMap<String, HashMap<String, Option<String>>>;
 
 /// Reads a file. One that does not exist has no sections.
 fn read(path: &Path) -> Result<Sections> {
-    let text = match read_text_file(path, FILE_BYTES_MAX) {
+    let text = match read_text_file(path, FILE_BYTES_MAX, &AtomicBool::new(false)) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Sections::new()),
         read => read,
     };

@@ -1,39 +1,40 @@
 //! The directories of a store on a server: what is in one that is away is unread, not absent (`store/directories.rs`).
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::failure::SftpFailure;
 use super::files;
-use super::packet::{Request, SftpRequestKind};
+use super::packet::{Attributes, Request, SftpRequestKind};
 use super::session::{SftpSession, WaitKind};
 use super::store::{SftpStore, lock};
 use crate::error::Result;
 use crate::store::BlobKind;
-use crate::store::directories::{NOTE, away, is_with_others, needed_for, witnesses};
+use crate::store::directories::{NOTE, away, is_with_others, needed_for, no_directory, witnesses};
 use crate::store::kind::lasting_directories;
 
 impl SftpStore {
-    /// Which of `directories` are there. What cannot be looked at is.
+    /// Which of `directories` are there, with what the server says of them. What cannot be looked at is there.
     fn present(
         &self,
         session: &Arc<SftpSession>,
         directories: Vec<&'static str>,
-    ) -> Result<HashSet<&'static str>, SftpFailure> {
+    ) -> Result<HashMap<&'static str, Option<Attributes>>, SftpFailure> {
         let mut asked = Vec::new();
         for directory in directories {
             let request = Request::new(SftpRequestKind::Lstat).text(&self.path(directory));
             asked.push((directory, session.send(request)?));
         }
-        let mut present = HashSet::new();
+        let mut present = HashMap::new();
         for (directory, request) in asked {
             match files::attributes(request.wait(WaitKind::Stoppable)?) {
                 Ok(None) => {}
-                Ok(Some(_)) | Err(SftpFailure::Status(..)) => _ = present.insert(directory),
+                Ok(found) => _ = present.insert(directory, found),
+                Err(SftpFailure::Status(..)) => _ = present.insert(directory, None),
                 Err(failure) => return Err(failure),
             }
         }
-        lock(&self.seen_directories).extend(&present);
+        lock(&self.seen_directories).extend(present.keys());
         Ok(present)
     }
 
@@ -46,13 +47,18 @@ impl SftpStore {
         self.present(session, lasting_directories(true).chain([NOTE]).collect()).map(drop)
     }
 
-    /// Fails if a directory is away, without which nobody knows what is at or below `prefix`.
+    /// Fails if a directory is away, or something else is there, without which nobody knows what is below `prefix`.
     pub(super) fn check_directories(&self, session: &Arc<SftpSession>, prefix: &str) -> Result<(), SftpFailure> {
         let needed: Vec<&str> = needed_for(prefix, self.has_seen(BlobKind::Key.directory())).collect();
         let present = self.present(session, needed.clone())?;
-        for directory in needed.into_iter().filter(|directory| !present.contains(directory)) {
-            if self.is_expected(session, directory)? {
-                return Err(away(directory).into());
+        for directory in needed {
+            let found = match present.get(directory) {
+                None if self.is_expected(session, directory)? => return Err(away(directory).into()),
+                Some(Some(found)) if found.is_link() => self.behind(session, directory)?,
+                found => found.copied().flatten(),
+            };
+            if found.is_some_and(|found| found.permissions.is_some() && !found.is_directory()) {
+                return Err(no_directory(directory).into());
             }
         }
         Ok(())
@@ -65,7 +71,7 @@ impl SftpStore {
 
     /// Whether a lasting directory that is missing was there.
     fn is_expected(&self, session: &Arc<SftpSession>, directory: &str) -> Result<bool, SftpFailure> {
-        if self.has_seen(directory) || self.has_seen(NOTE) || self.present(session, vec![NOTE])?.contains(NOTE) {
+        if self.has_seen(directory) || self.has_seen(NOTE) || self.present(session, vec![NOTE])?.contains_key(NOTE) {
             return Ok(true);
         }
         for witness in witnesses(directory) {

@@ -14,10 +14,11 @@ use super::packet::{Attributes, Request, SftpRequestKind, StatusCode};
 use super::session::{SftpSession, WaitKind};
 use super::store::SftpStore;
 use crate::error::Error;
-use crate::store::BlobKind;
+use crate::store::directories::no_directory;
 use crate::store::name::HASH_DIGITS;
+use crate::store::{BlobKind, BlobName};
 
-/// What a link may stand for.
+/// What a link, or a name, stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LinkRole {
     Blob,
@@ -48,39 +49,48 @@ impl SftpStore {
         found.or_else(|failure| if is_answer(&failure) { Ok(None) } else { Err(failure) })
     }
 
-    /// Whether a link that leads nowhere is on the way to `name`, or in its stead.
-    pub(super) fn is_behind_link(&self, session: &Arc<SftpSession>, name: &str) -> Result<bool, SftpFailure> {
+    /// Fails if something is on the way to `name`, or in its stead if it is a directory, that hides what is there: a
+    /// link that leads nowhere, something that is no directory, or a directory that is away.
+    pub(super) fn check_way(&self, session: &Arc<SftpSession>, name: &str, role: LinkRole) -> Result<(), SftpFailure> {
         let ends = name.match_indices('/').map(|(at, _)| at).chain([name.len()]);
         let mut asked = Vec::new();
         for part in ends.filter_map(|end| name.get(..end)).filter(|part| !part.is_empty()) {
             asked.push((part, session.send(Request::new(SftpRequestKind::Lstat).text(&self.path(part)))?));
         }
-        let mut links = Vec::new();
+        let mut on_the_way = Vec::new();
         for (part, request) in asked {
             match files::attributes(request.wait(WaitKind::Stoppable)?) {
-                Ok(Some(found)) if found.is_link() => links.push(part),
+                Ok(Some(found)) => on_the_way.push((part, found)),
                 Err(failure) if !is_answer(&failure) => return Err(failure),
                 _ => {}
             }
         }
-        for link in links {
-            if self.behind(session, link)?.is_none() {
-                return Ok(true);
+        for (part, mut found) in on_the_way {
+            if found.is_link() {
+                found = self.behind(session, part)?.ok_or_else(|| unreadable(name))?;
+            }
+            let is_way = part.len() < name.len() || role == LinkRole::Directory;
+            // A name of nobody may lead through a blob.
+            let is_way =
+                is_way && (role == LinkRole::Directory || BlobName::parse(name).is_ok_and(|name| name.is_own()));
+            if is_way && found.permissions.is_some() && !found.is_directory() {
+                return Err(no_directory(part).into());
             }
         }
-        Ok(false)
+        self.check_directories(session, name)
     }
 
-    /// The failure of `name`, which could not be found because of `failure`: what is behind a link that leads nowhere,
-    /// or in a directory that is away, is unreadable.
-    pub(super) fn explain_missing(&self, session: &Arc<SftpSession>, name: &str, failure: SftpFailure) -> SftpFailure {
-        if !is_answer(&failure) {
-            return failure;
-        }
-        match self.is_behind_link(session, name) {
-            Ok(true) => unreadable(name).into(),
-            Ok(false) => self.check_directories(session, name).err().unwrap_or(failure),
-            Err(other) => other,
+    /// The failure of `name`, which could not be found because of `failure`: what is hidden is unreadable.
+    pub(super) fn explain_missing(
+        &self,
+        session: &Arc<SftpSession>,
+        name: &str,
+        role: LinkRole,
+        failure: SftpFailure,
+    ) -> SftpFailure {
+        match is_answer(&failure) {
+            true => self.check_way(session, name, role).err().unwrap_or(failure),
+            false => failure,
         }
     }
 }

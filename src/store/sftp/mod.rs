@@ -10,6 +10,7 @@
 //! The crates for SFTP are not used: the known ones abort on a hostile count of names, and cannot sync a directory.
 
 mod address;
+mod blob;
 mod connection;
 mod directories;
 mod failure;

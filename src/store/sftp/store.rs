@@ -11,16 +11,17 @@ use lru::LruCache;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::address::SftpAddress;
+use super::blob::{OpenBlob, read_range};
 use super::connection::SftpConnection;
 use super::failure::SftpFailure;
 use super::files::{self, RemoteFile};
 use super::links::{self, LinkRole};
-use super::packet::{Attributes, DirectoryEntry, OPEN_READ, Reply, Request, SftpRequestKind, StatusCode};
+use super::packet::{Attributes, DirectoryEntry, Reply, Request, SftpRequestKind, StatusCode};
 use super::put::BlobParts;
 use super::session::{SftpSession, WaitKind};
-use super::transfer;
 use crate::error::{Error, Result};
-use crate::store::name::{TEMPORARY_PREFIX, check_len, check_range, is_component, is_slot_id, missing};
+use crate::store::directories::{NO_DIRECTORY, is_containers_part, no_directory, no_file};
+use crate::store::name::{TEMPORARY_PREFIX, check_len, is_component, is_slot_id, missing};
 use crate::store::{
     BlobKind, BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice,
     Reading, Sealing, Store, StoreOptions, StoreProperties,
@@ -49,18 +50,11 @@ pub(super) struct DirectorySync {
 pub struct SftpStore {
     pub(super) connection: SftpConnection,
     pub(super) directory_sync: DirectorySync,
-    open_files: Mutex<LruCache<BlobName, Arc<OpenBlob>>>,
+    pub(super) open_files: Mutex<LruCache<BlobName, Arc<OpenBlob>>>,
     /// Directories that this process has created or found.
     made: Mutex<HashSet<String>>,
     /// Directories of kinds of blobs, and the note that there are all, that were there once.
     pub(super) seen_directories: Mutex<HashSet<&'static str>>,
-}
-
-/// A file that stays open, as it was when it was opened.
-#[derive(Debug)]
-struct OpenBlob {
-    file: RemoteFile,
-    attributes: Attributes,
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -81,7 +75,7 @@ impl SftpStore {
         });
         let reason = match found.map_err(|failure| failure.into_error("open", &store.url("")))? {
             Some(found) if found.is_directory() => return Ok(store),
-            Some(_) => "it is not a directory",
+            Some(_) => NO_DIRECTORY,
             None => "the directory does not exist",
         };
         Err(Error::NoRepository { location: store.url(""), reason: reason.into() })
@@ -162,61 +156,12 @@ impl SftpStore {
     /// Does `work`, which reads the blob `name`.
     fn read<T>(&self, name: &str, mut work: impl FnMut(&Arc<SftpSession>) -> Result<T, SftpFailure>) -> Result<T> {
         let read = self.connection.retry(WaitKind::Stoppable, |session, _| {
-            work(session).map_err(|failure| self.explain_missing(session, name, failure))
+            work(session).map_err(|failure| self.explain_missing(session, name, LinkRole::Blob, failure))
         });
         read.map_err(|failure| match failure {
             failure if failure.is_missing() => missing(name),
             failure => failure.into_error("read", &self.url(name)),
         })
-    }
-
-    /// Opens a blob. Only a regular file is one.
-    fn open_blob(&self, session: &Arc<SftpSession>, name: &str) -> Result<OpenBlob, SftpFailure> {
-        let wait_kind = WaitKind::Stoppable;
-        let file = files::open(session, &self.path(name), OPEN_READ, None, wait_kind)?;
-        let reply = session.call(Request::new(SftpRequestKind::Fstat).text(&file.handle), wait_kind)?;
-        match files::attributes(reply)? {
-            Some(attributes) if attributes.is_file() && attributes.size.is_some() => Ok(OpenBlob { file, attributes }),
-            _ => Err(missing(name).into()),
-        }
-    }
-
-    /// Reads a range of an open blob, whose file must have it.
-    fn read_range(&self, blob: &OpenBlob, name: &str, offset: u64, len: usize) -> Result<Vec<u8>, SftpFailure> {
-        check_range(name, blob.attributes.size.unwrap_or(0), offset, len)?;
-        let bytes = transfer::read(&blob.file, offset, len).map_err(|failure| match failure {
-            SftpFailure::Status(StatusCode::Failure, text) => {
-                // What is open and cannot be read is on a bad disk.
-                let source = std::io::Error::other(format!("the server says: {text}"));
-                Error::Unreadable { what: name.into(), offset, source }.into()
-            }
-            failure => failure,
-        })?;
-        if bytes.len() < len {
-            return Err(Error::corrupt(name, offset, format!("{len} bytes"), "the end of the file").into());
-        }
-        Ok(bytes)
-    }
-
-    /// Reads a range through a file that is open, while the server says whether the name still stands for it. `None` if
-    /// it does not.
-    fn read_cached(
-        &self,
-        session: &Arc<SftpSession>,
-        name: &BlobName,
-        offset: u64,
-        len: usize,
-    ) -> Result<Option<Vec<u8>>, SftpFailure> {
-        let cached = lock(&self.open_files).get(name).cloned();
-        let Some(blob) = cached.filter(|blob| Arc::ptr_eq(&blob.file.session, session)) else { return Ok(None) };
-        let now = session.send(Request::new(SftpRequestKind::Stat).text(&self.path(name)))?;
-        let bytes = self.read_range(&blob, name, offset, len);
-        let now = files::attributes(now.wait(WaitKind::Stoppable)?)?;
-        if now == Some(blob.attributes) && bytes.is_ok() {
-            return bytes.map(Some);
-        }
-        lock(&self.open_files).pop(name);
-        Ok(None)
     }
 
     /// All entries of the directories, with the name of each directory. Directories that do not exist are left out.
@@ -236,7 +181,7 @@ impl SftpStore {
         for (name, request) in asked {
             match files::opened(session, request.wait(WaitKind::Stoppable)?) {
                 Ok(directory) => open.push((name, directory, Vec::new())),
-                Err(failure) => match self.explain_missing(session, &name, failure) {
+                Err(failure) => match self.explain_missing(session, &name, LinkRole::Directory, failure) {
                     failure if failure.is_missing() => {}
                     SftpFailure::Other(Error::Unreadable { source, .. }) => {
                         let what = format!("the directory {name}");
@@ -289,8 +234,14 @@ impl SftpStore {
                     }
                     // A name that is too long, or in `tmp`, is nobody's.
                     let Ok(blob) = BlobName::parse(&name) else { continue };
-                    if attributes.is_directory() {
+                    let is_plain = attributes.is_file() || attributes.is_link();
+                    if blob.is_own() && !is_plain {
+                        // Whoever reads it learns that it cannot be read.
+                        listed.push(ListedBlob { name: blob, len: 0 });
+                    } else if attributes.is_directory() {
                         directories.push(name);
+                    } else if is_containers_part(&parent, component) && !attributes.is_link() {
+                        return Err(no_directory(&name).into());
                     } else if let Some(len) = attributes.size.filter(|_| attributes.is_file()) {
                         listed.push(ListedBlob { name: blob, len });
                     } else if attributes.is_link() {
@@ -304,11 +255,16 @@ impl SftpStore {
                     (None, LinkRole::Directory) => {
                         return Err(links::unreadable(format!("the directory {name}")).into());
                     }
-                    // Whoever reads it learns that it cannot be read.
+                    (Some(_), LinkRole::Directory)
+                        if is_containers_part(BlobKind::Container.directory(), name.last()) =>
+                    {
+                        return Err(no_directory(&name).into());
+                    }
                     (None, LinkRole::Blob) => listed.push(ListedBlob { name, len: 0 }),
                     (Some(found), LinkRole::Blob) if found.is_file() => {
                         listed.push(ListedBlob { name, len: found.size.unwrap_or(0) });
                     }
+                    (Some(_), LinkRole::Blob) if name.is_own() => listed.push(ListedBlob { name, len: 0 }),
                     (Some(_), _) => {}
                 }
             }
@@ -371,9 +327,11 @@ impl Store for SftpStore {
 
     fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
         self.read(name, |session| {
-            let blob = self.open_blob(session, name)?;
-            let len = check_len(name, blob.attributes.size.unwrap_or(0), bytes_max)?;
-            self.read_range(&blob, name, 0, len)
+            let (_, bytes) = self.read_opened(session, name, |blob| {
+                let len = check_len(name, blob.attributes.size.unwrap_or(0), bytes_max)?;
+                read_range(blob, name, 0, len)
+            })?;
+            Ok(bytes)
         })
     }
 
@@ -382,9 +340,8 @@ impl Store for SftpStore {
             if let Some(bytes) = self.read_cached(session, name, offset, len)? {
                 return Ok(bytes);
             }
-            let blob = Arc::new(self.open_blob(session, name)?);
-            let bytes = self.read_range(&blob, name, offset, len)?;
-            lock(&self.open_files).put(name.clone(), blob);
+            let (blob, bytes) = self.read_opened(session, name, |blob| read_range(blob, name, offset, len))?;
+            lock(&self.open_files).put(name.clone(), Arc::new(blob));
             Ok(bytes)
         })
     }
@@ -392,9 +349,9 @@ impl Store for SftpStore {
     fn head(&self, name: &BlobName) -> Result<Option<BlobMetadata>> {
         let found = self.connection.retry(WaitKind::Stoppable, |session, _| {
             let found = files::look(session, SftpRequestKind::Stat, &self.path(name), WaitKind::Stoppable);
-            match found.map_err(|failure| self.explain_missing(session, name, failure))? {
-                None if self.is_behind_link(session, name)? => Err(links::unreadable(name).into()),
-                None => self.check_directories(session, name).map(|()| None),
+            match found.map_err(|failure| self.explain_missing(session, name, LinkRole::Blob, failure))? {
+                None => self.check_way(session, name, LinkRole::Blob).map(|()| None),
+                Some(found) if !found.is_file() && name.is_own() => Err(no_file(name).into()),
                 found => Ok(found),
             }
         });
@@ -410,6 +367,9 @@ impl Store for SftpStore {
     }
 
     fn list(&self, prefix: BlobPrefix) -> Result<Vec<ListedBlob>> {
+        if prefix.is_blob() {
+            return Ok(Vec::new());
+        }
         let prefix = prefix.directory();
         let listed = self.connection.retry(WaitKind::Stoppable, |session, _| {
             let listed = self.walk(session, &prefix)?;
@@ -422,7 +382,7 @@ impl Store for SftpStore {
         lock(&self.open_files).pop(name);
         let removed = self.connection.retry(WaitKind::ToTheEnd, |session, _| {
             let was_there = files::remove(session, &self.path(name))?;
-            if was_there { Ok(()) } else { self.check_directories(session, name) }
+            if was_there { Ok(()) } else { self.check_way(session, name, LinkRole::Blob) }
         });
         removed.map_err(|failure| failure.into_error("delete", &self.url(name)))?;
         match durable {

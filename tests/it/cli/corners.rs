@@ -58,3 +58,54 @@ fn holes_are_read_on_request() {
     json(&home.run(&["restore", "latest", "--target", "out", "--json"]));
     assert!(home.read("out/src/sparse") == home.read("src/sparse"));
 }
+
+#[test]
+fn a_backup_of_nothing_but_what_is_excluded_is_warned_of() {
+    let home = Home::new();
+    home.write("src/a", b"a");
+    for (pattern, is_warned) in [("*", true), ("b", false)] {
+        let output = home.run(&["backup", "src", "--exclude", pattern]);
+        assert_eq!(code(&output), 0);
+        assert_eq!(stderr(&output).contains("no file is stored"), is_warned, "{pattern}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_snapshot_that_is_named_twice_counts_once() {
+    let home = Home::new();
+    home.write("src/a", b"a");
+    home.backup(&["src"]);
+    let report = json(&home.run(&["forget", "latest", "latest", "--dry-run", "--json"]));
+    assert_eq!(report["deleted"].as_array().map(Vec::len), Some(1), "{report}");
+}
+
+#[test]
+fn a_file_is_no_place_for_a_repository() {
+    let home = Home::new();
+    home.write("file", b"a");
+    let output = home.run(&["snapshots", "--repo", "file"]);
+    assert_eq!(code(&output), 10);
+    assert!(stderr(&output).contains("not a directory") && !stderr(&output).contains("init"), "{}", stderr(&output));
+    assert!(stderr(&home.run(&["snapshots", "--repo", "absent"])).contains("fhrd init --repo absent"));
+}
+
+#[test]
+fn a_file_url_may_have_one_slash() {
+    let home = Home::new();
+    let url = format!("file:{}", home.path("a b").display()).replace(' ', "%20");
+    assert_eq!(code(&home.run(&["init", "--repo", &url])), 0);
+    assert!(home.path("a b/config").exists() && code(&home.run(&["snapshots", "--repo", "a b"])) == 0);
+}
+
+#[test]
+fn long_hosts_and_tags_are_shortened_in_tables_only() {
+    let home = Home::new();
+    home.write("src/a", b"a");
+    let (host, tag) = ("h".repeat(300), "t".repeat(300));
+    home.backup(&["src", "--host", &host, "--tag", &tag]);
+    let table = home.run(&["snapshots"]);
+    let table = String::from_utf8_lossy(&table.stdout).into_owned();
+    assert!(table.contains('…') && table.lines().all(|line| line.chars().count() < 300), "{table}");
+    let listed = json(&home.run(&["snapshots", "--json"]));
+    assert_eq!((&listed[0]["host"], &listed[0]["tags"][0]), (&host.into(), &tag.into()));
+}

@@ -58,3 +58,34 @@ fn a_sound_repository_has_figures_and_no_defects() {
     assert!(stdout(&home.run(&["stats"])).lines().count() > 3);
     assert_eq!(code(&home.run(&["stats", "ffffffffffff"])), 1);
 }
+
+#[test]
+fn a_chunk_that_is_all_copied_has_figures() {
+    let home = Home::new();
+    let lines = |left_out: std::ops::Range<u32>| -> String {
+        (1..200_000).filter(|line| !left_out.contains(line)).map(|line| format!("{line}\n")).collect()
+    };
+    for left_out in [0..0, 5_000..9_000] {
+        home.write("src/log.txt", lines(left_out).as_bytes());
+        home.backup(&["src"]);
+    }
+    assert_eq!(code(&home.run(&["check", "--read-data"])), 0);
+    let stats = json(&home.run(&["stats", "--json"]));
+    let distinct = stats["usage"]["distinct_bytes"].as_u64().unwrap();
+    let by_snapshot = json(&home.run(&["stats", "--by-snapshot", "--json"]));
+    let all = [&by_snapshot["shared"], &by_snapshot["snapshots"][0]["alone"], &by_snapshot["snapshots"][1]["alone"]];
+    let raw: u64 = all.iter().map(|bytes| bytes["raw_bytes"].as_u64().unwrap()).sum();
+    assert!(raw >= distinct, "{raw} of {distinct}: {by_snapshot}");
+    assert_eq!(code(&home.run(&["stats", "latest"])), 0);
+}
+
+#[test]
+fn stats_of_no_snapshots_say_so() {
+    let home = Home::new();
+    home.write("src/a", b"a");
+    home.backup(&["src"]);
+    let output = home.run(&["stats", "--host", "none"]);
+    assert!(code(&output) == 0 && stdout(&output).is_empty(), "{}", stdout(&output));
+    assert!(stderr(&output).contains("there are no such snapshots"), "{}", stderr(&output));
+    assert_eq!(json(&home.run(&["stats", "--host", "none", "--json"]))["usage"]["files"], 0);
+}

@@ -214,6 +214,55 @@ fn what_is_behind_a_link_on_a_server_is_there_or_unreadable_but_never_absent() {
 }
 
 #[test]
+fn what_is_no_directory_or_no_file_on_a_server_is_unreadable_but_never_absent() {
+    let Some(sshd) = Sshd::start("SFTP irregular files", "") else { return };
+    let (root, away) = (sshd.data().join("a"), sshd.data().join("away"));
+    let store = store::create_with(sshd.url("a"), &sshd.options()).unwrap();
+    drop(Repository::init(store, &RepositoryConfig::default()).unwrap());
+    let name = named(&format!("containers/03/{}", "03".repeat(32)));
+    let store = store::open_with(sshd.url("a"), &sshd.options()).unwrap();
+    store.put_if_absent(&name, &[b"content"]).unwrap();
+    for (moved, is_blob) in [("containers", false), ("containers/03", false), (name.as_str(), true)] {
+        for kind in ["file", "pipe", "link", "directory"] {
+            if kind == if is_blob { "file" } else { "directory" } {
+                continue;
+            }
+            fs::rename(root.join(moved), &away).unwrap();
+            match kind {
+                "file" => write(root.join(moved), b""),
+                "directory" => fs::create_dir(root.join(moved)).unwrap(),
+                "pipe" => assert!(Command::new("mkfifo").arg(root.join(moved)).status().unwrap().success()),
+                _ => symlink("/dev/zero", root.join(moved)).unwrap(),
+            }
+            let store = store::open_with(sshd.url("a"), &sshd.options()).unwrap();
+            let what = format!("a {kind} at {moved}");
+            let reads = [
+                store.head(&name).map(drop),
+                store.get(&name, 100).map(drop),
+                store.get_range(&name, 0, 3, Reading::Once).map(drop),
+            ];
+            for error in reads.map(|read| read.expect_err(&what)) {
+                assert!(error.kind() == ErrorKind::Damaged && !error.is_proven_damage(), "{what}: {error}");
+            }
+            for prefix in [BlobPrefix::All, BlobKind::Container.into(), BlobPrefix::Containers(3)] {
+                match store.list(prefix) {
+                    Ok(listed) => {
+                        let found = listed.iter().find(|blob| blob.name == name);
+                        assert!(is_blob && found.is_some_and(|blob| blob.len == 0), "{what}: {listed:?}");
+                    }
+                    Err(error) => assert!(!is_blob && matches!(error, Error::Unreadable { .. }), "{what}: {error}"),
+                }
+            }
+            assert!(is_blob || store.put_if_absent(&name, &[b"x"]).is_err(), "{what}");
+            let _ = fs::remove_file(root.join(moved)).or_else(|_| fs::remove_dir(root.join(moved)));
+            fs::rename(&away, root.join(moved)).unwrap();
+        }
+    }
+    assert_eq!(store.get(&name, 100).unwrap(), b"content");
+    did_run("SFTP irregular files", "sshd");
+}
+
+#[test]
 fn a_directory_that_is_away_on_a_server_is_never_taken_for_empty() {
     let Some(sshd) = Sshd::start("SFTP directories that are away", "") else { return };
     let (root, away) = (sshd.data().join("a"), sshd.data().join("away"));

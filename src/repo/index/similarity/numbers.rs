@@ -10,7 +10,7 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::store::LocalFile;
 use crate::types::ContainerId;
-use crate::wire::{Envelope, WireReader, put_varint, read_file};
+use crate::wire::{Envelope, WireReader, put_varint, read_regular};
 
 const MAGIC: [u8; 8] = *b"FHRDSIMI";
 const REPOSITORY_BYTES_MAX: u64 = 256;
@@ -110,7 +110,7 @@ impl NumberMap {
     /// Those of reading, and [`Error::Corrupt`] or [`Error::ChecksumMismatch`] if the file is damaged or belongs to
     /// another repository.
     pub(super) fn load(path: &Path, repository: &str) -> Result<Option<Self>> {
-        let blob = match read_file(path, BYTES_MAX) {
+        let blob = match read_regular(path, BYTES_MAX) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             read => read.map_err(|error| Error::io("read", path, error))?,
         };

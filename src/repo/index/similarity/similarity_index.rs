@@ -13,6 +13,7 @@ use super::pages::{PAGE_BYTES, Pages};
 use super::table::{FeatureTable, PAGES_MIN, pages_in};
 use crate::crypto::{CipherSuite, SecretKey};
 use crate::repo::container::SessionEntryNumber;
+use crate::repo::paths::{NO_WAITING, remove_irregular};
 use crate::store::Store;
 use crate::types::ContainerId;
 
@@ -307,8 +308,10 @@ fn newest_first(containers: Vec<ContainerId>, listing: &ContainerListing) -> Vec
 
 /// Opens and locks the pages file. The lock lasts as long as the file is open.
 pub(super) fn lock(path: &Path) -> Option<File> {
+    remove_irregular(path);
     let mut options = File::options();
-    let opened = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+    let options = options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(NO_WAITING);
+    let opened = options.open(path);
     let file = opened
         .inspect_err(|error| tracing::warn!("similarity index in memory: cannot open {}: {error}", path.display()));
     let file = file.ok()?;
