@@ -2,7 +2,8 @@
 //!
 //! The stage numbers the session entries as SubDedup will, because SubDedup makes one entry of each new chunk. A chunk
 //! that may be stored as a delta to the previous version of its file is no base: nothing is copied from a delta. A
-//! plain block of a tensor is a base; SubDedup drops what was found in it if it became a delta.
+//! plain block of a tensor is a base; SubDedup drops what was found in it if it became a delta. Blocks and float chunks
+//! with features of peaks also get counterparts, which may be deltas: SubDedup reads and compares these.
 
 use std::sync::Arc;
 
@@ -28,6 +29,7 @@ pub struct ChooseStage {
 
 impl ChooseStage {
     fn choose(&mut self, chunk: &mut Chunk) -> Result<()> {
+        chunk.slices.counterparts = self.chooser.counterparts(&chunk.slices.features);
         let CopySearch::Features(features) = std::mem::take(&mut chunk.search) else {
             self.chooser.skip(chunk.len);
             return Ok(());

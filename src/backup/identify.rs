@@ -2,19 +2,21 @@
 //!
 //! It also computes the anchors of new chunks that the chunker did not give, and their features. It copies their bytes
 //! out of the buffer that they were read into, because they may stay in memory as bases. A block of a tensor is
-//! ordinary if it is plain ([`crate::chunk::plain`]); any other one has no class and no features. A chunk that shares
-//! features with stored chunks is left unclassified: most of it will be copied, and then the class does not matter.
-//! Where it does, Match or SubDedup computes the same one, because the class depends on the chunk's bytes only.
+//! ordinary if it is plain ([`crate::chunk::plain`]); any other one has no class, and only features of its peaks. A
+//! chunk that shares features with stored chunks is left unclassified: most of it will be copied, and then the class
+//! does not matter. Where it does, Match or SubDedup computes the same one, because the class depends on the chunk's
+//! bytes only. Chunks that may be floats are always classified, because floats have features of peaks, too.
 
 use bytes::Bytes;
 
 use crate::backup::message::{Chunk, ChunkBatch, ChunkItem, CopySearch};
 use crate::chunk::classify::{ChunkClass, ChunkClassifier};
+use crate::chunk::floats_like::may_be_floats;
 use crate::chunk::plain::PlainTrial;
 use crate::error::Result;
 use crate::kernel::sieve::Sieve;
 use crate::pipeline::Map;
-use crate::similar::{Candidates, features};
+use crate::similar::{Candidates, Elements, PeakFinder, SharedBases, features};
 
 /// A worker of Identify.
 pub struct IdentifyWorker {
@@ -24,6 +26,8 @@ pub struct IdentifyWorker {
     pub plain: PlainTrial,
     /// Finds anchors that the chunker did not give; `None` if the strategy needs no anchors.
     pub sieve: Option<Sieve>,
+    /// Finds features of weights; `None` if weights take no part in the search.
+    pub peaks: Option<PeakFinder>,
     /// Features of the chunks that SubDedup has processed so far.
     pub candidates: Candidates,
 }
@@ -32,6 +36,7 @@ impl IdentifyWorker {
     fn identify(&mut self, chunk: &mut Chunk) {
         if let Some(block) = chunk.block.filter(|block| !block.is_opaque) {
             if !self.plain.is_plain(block.element_type, &chunk.bytes) {
+                self.find_peaks(chunk, Elements::of(block.element_type));
                 return;
             }
             chunk.class = Some(ChunkClass::Ordinary);
@@ -50,8 +55,18 @@ impl IdentifyWorker {
                 false
             }
         };
-        if !is_likely && chunk.class.is_none() {
+        let may_be_floats = self.peaks.is_some() && may_be_floats(&chunk.bytes);
+        if (!is_likely || may_be_floats) && chunk.class.is_none() {
             chunk.class = Some(self.classifier.classify(&chunk.bytes));
+        }
+        if let Some(ChunkClass::Float(layout)) = chunk.class.filter(|_| may_be_floats && chunk.block.is_none()) {
+            self.find_peaks(chunk, Elements { width: layout.width(), phase: layout.phase() });
+        }
+    }
+
+    fn find_peaks(&mut self, chunk: &mut Chunk, layout: Elements) {
+        if let Some(peaks) = self.peaks.as_mut().filter(|_| SharedBases::may_hold(chunk.len)) {
+            chunk.slices.features = peaks.features(&chunk.bytes, layout);
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::pipeline::Weigh;
 use crate::repo::container::{EntryNumber, SessionFrameNumber, SessionOperations, StoredFrame};
 use crate::repo::recipe::ContentReference;
 use crate::repo::tree::{HoleMap, Node};
-use crate::similar::{BaseChunk, StrategyOutput};
+use crate::similar::{BaseChunk, PeakFeatures, StrategyOutput};
 use crate::types::Fingerprint;
 
 /// Items of a batch, at most.
@@ -123,8 +123,19 @@ pub struct Chunk {
     pub anchors: Option<Vec<Anchor>>,
     /// The search for copies. Set by Identify, Choose and Match one after another.
     pub search: CopySearch,
+    /// How far the search for slices has come.
+    pub slices: SliceCandidates,
     /// Set by Chunk for blocks of tensors.
     pub block: Option<TensorBlock>,
+}
+
+/// The search of a new block of weights, or of another float chunk, for ranges of blocks that it equals or is like.
+#[derive(Debug, Default)]
+pub struct SliceCandidates {
+    /// Set by Identify: the features by which it finds other blocks, and later blocks find it. Empty for other chunks.
+    pub features: PeakFeatures,
+    /// Set by Choose: stored entries that share them, the best first.
+    pub counterparts: Vec<EntryNumber>,
 }
 
 /// How far the search for copies of a new chunk has come. With strategies other than anchors, SubDedup does all of it.

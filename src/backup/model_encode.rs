@@ -77,39 +77,44 @@ impl BaseReader {
         for (number, source) in &plan.frames {
             frames.push((*number, self.frame(*source, scratch)?));
         }
-        let mut base = Vec::new();
+        let (mut base, mut last) = (Vec::new(), None::<(&Arc<ExtentMap>, Bytes)>);
         for (extent_map, range) in &plan.base {
-            let bytes = base_range(extent_map, range, &frames, scratch)?;
+            // Neighbouring ranges are often of one chunk.
+            let whole = match last.take() {
+                Some((known, whole)) if Arc::ptr_eq(known, extent_map) => whole,
+                _ => base_chunk(extent_map, &frames, scratch)?,
+            };
+            let bytes = part(&whole, range)?;
             if plan.base.len() == 1 {
                 return Ok(bytes);
             }
             base.extend_from_slice(&bytes);
+            last = Some((extent_map, whole));
         }
         Ok(Bytes::from(base))
     }
 }
 
-/// A range of a base chunk, assembled from its frames.
-fn base_range(
-    extent_map: &ExtentMap,
-    range: &Range<u32>,
-    frames: &[(FrameNumber, Bytes)],
-    scratch: &mut Scratch,
-) -> Result<Bytes> {
+/// A base chunk, assembled from its frames.
+fn base_chunk(extent_map: &ExtentMap, frames: &[(FrameNumber, Bytes)], scratch: &mut Scratch) -> Result<Bytes> {
     let own = |number: &FrameNumber| {
         let found = frames.iter().find(|frame| frame.0 == *number).map(|frame| frame.1.clone());
         found.ok_or_else(|| Error::internal("a base's frame was not read"))
     };
     let own: Vec<Bytes> = extent_map.frames().iter().map(own).collect::<Result<_>>()?;
-    let whole = match (extent_map.only_extent(), own.as_slice()) {
+    match (extent_map.only_extent(), own.as_slice()) {
         // The usual case: a block in a frame of its own.
-        (Some(extent), [frame]) if extent.offset == 0 && extent.len as usize == frame.len() => frame.clone(),
+        (Some(extent), [frame]) if extent.offset == 0 && extent.len as usize == frame.len() => Ok(frame.clone()),
         _ => {
             let mut whole = Vec::new();
             extent_map.assemble(&own, scratch, &mut whole)?;
-            Bytes::from(whole)
+            Ok(Bytes::from(whole))
         }
-    };
+    }
+}
+
+/// A range of a base chunk.
+fn part(whole: &Bytes, range: &Range<u32>) -> Result<Bytes> {
     let (start, end) = (range.start as usize, range.end as usize);
     if end > whole.len() || start > end {
         return Err(Error::corrupt("chunk operations", start as u64, format!("{end} bytes"), whole.len().to_string()));

@@ -1,8 +1,8 @@
 //! SubDedup: encodes each new chunk against the chunks before it and fills frames, in stream order.
 //!
 //! 1. A float chunk or a block of a tensor gets a frame of its own, which ModelEncode encodes. If a stored model or the
-//!    file's previous version has a base for it, it becomes a delta to that. A plain block is treated as in step 2,
-//!    unless a base has most of its values.
+//!    file's previous version has a base for it, or ranges of stored blocks are like it, it becomes a delta or copies
+//!    them (`blocks`). A plain block is treated as in step 2, unless a base has most of its values.
 //! 2. Every other new chunk gets the copies that Match found, if they pay. With a strategy other than anchors, this
 //!    stage searches it. The remaining bytes are literal bytes.
 //! 3. Literal bytes of successive chunks fill a solid frame; those of incompressible chunks fill another frame. With
@@ -11,6 +11,8 @@
 //!    Containers end between groups only.
 //!
 //! The stage has one owner and uses no clock, so the stored bytes depend on the stream only.
+
+mod blocks;
 
 use std::sync::Arc;
 
@@ -22,15 +24,15 @@ use crate::backup::message::{
 use crate::chunk::classify::{ChunkClass, ChunkClassifier};
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::model::{DeltaPlanner, PlannedDelta, TensorBlock};
+use crate::model::{DeltaPlanner, SliceTrial};
 use crate::pipeline::{Emit, Stage};
 use crate::repo::container::{
     Base, EXTENTS_LIMIT, EntryNumber, FrameAddress, FrameNumber, OpenFrame, Operation, OperationList,
-    SessionEntryNumber, SessionFrameNumber, SessionOperations, TO_THE_END, operations_digest,
+    SessionEntryNumber, SessionFrameNumber, SessionOperations, operations_digest,
 };
 use crate::similar::{
-    Bases, EncodeBounds, EncodedChunk, Encoder, Match, SessionEntry, SharedBases, Strategy, StrategyOutput,
-    base_problem,
+    Bases, EncodeBounds, EncodedChunk, Encoder, Match, SessionEntry, SharedBases, SliceSearch, Strategy,
+    StrategyOutput, base_problem,
 };
 
 /// Bytes of chunks after which a group ends even if its solid frame is not full.
@@ -61,6 +63,8 @@ pub struct SubDedupStage {
     searcher: Searcher,
     bases: Bases,
     planner: DeltaPlanner,
+    slices: SliceSearch,
+    trial: SliceTrial,
     /// Classifies chunks that Identify left out.
     classifier: ChunkClassifier,
     /// Float chunks are not searched for copies.
@@ -88,11 +92,20 @@ pub struct SubDedupStage {
 
 impl SubDedupStage {
     /// A stage over `bases`, for chunks of `chunk_bytes_avg` bytes on average.
-    pub fn new(searcher: Searcher, bases: Bases, planner: DeltaPlanner, config: &Config, chunk_bytes_avg: u64) -> Self {
+    pub fn new(
+        searcher: Searcher,
+        bases: Bases,
+        planner: DeltaPlanner,
+        slices: SliceSearch,
+        config: &Config,
+        chunk_bytes_avg: u64,
+    ) -> Self {
         SubDedupStage {
             searcher,
             bases,
             planner,
+            slices,
+            trial: SliceTrial::default(),
             classifier: ChunkClassifier::new(&config.identify, config.model.planes_zstd_level),
             separates: config.identify.separate,
             encoder: Encoder::new(EncodeBounds {
@@ -129,47 +142,6 @@ impl SubDedupStage {
         Ok(())
     }
 
-    /// Stores a block of a tensor of a known element type.
-    fn block(&mut self, mut chunk: Chunk, block: TensorBlock, emit: &mut Emit<Packet>) -> Result<()> {
-        let fingerprint = chunk.fingerprint;
-        let copied = if chunk.class.is_some() { Some(self.find(&mut chunk)?) } else { None };
-        let is_copied = copied.as_ref().is_some_and(|(_, encoded)| encoded.literal_len() * 2 <= chunk.len);
-        let planned = if is_copied {
-            None
-        } else {
-            let is_plain = copied.is_some();
-            self.planner.plan(block, chunk.len, is_plain, &mut self.bases)?
-        };
-        // Weights alone take about three quarters.
-        let bytes = planned.as_ref().map_or(u64::from(chunk.len) * 3 / 4, |planned| planned.bytes);
-        let number = match (planned, copied) {
-            (Some(planned), _) => self.delta(chunk, planned, emit)?,
-            (None, Some((found, encoded))) => {
-                self.ordinary_chunk(chunk, ChunkClass::Ordinary, found.features, encoded, emit)?
-            }
-            (None, None) => self.float_chunk(chunk, Vec::new(), FrameKind::Elements(block.element_type), emit)?,
-        };
-        self.planner.stored(fingerprint, EntryNumber::session(number), bytes);
-        Ok(())
-    }
-
-    /// Sends a delta and adds its entry.
-    fn delta(&mut self, chunk: Chunk, planned: PlannedDelta, emit: &mut Emit<Packet>) -> Result<SessionEntryNumber> {
-        let frame =
-            FrameNumber::session(self.emit_frame(FrameKind::Delta(Arc::new(planned.plan)), chunk.bytes, emit)?);
-        let digest = operations_digest(&planned.operations, &planned.bases);
-        Ok(self.bases.entries.ring.push(SessionEntry {
-            name: Base { fingerprint: chunk.fingerprint, digest },
-            raw_len: chunk.len,
-            frame,
-            literal_offset: 0,
-            literal_len: TO_THE_END,
-            depth: planned.depth,
-            features: Vec::new(),
-            operations: session_operations(planned.operations, planned.bases, planned.entries),
-        }))
-    }
-
     /// Stores an opaque chunk: as a float chunk, or with the copies that the strategy finds.
     fn other_chunk(&mut self, mut chunk: Chunk, emit: &mut Emit<Packet>) -> Result<()> {
         if self.separates
@@ -182,13 +154,7 @@ impl SubDedupStage {
         // If most of the chunk is copied, no codec saves more on the rest.
         let class = if encoded.literal_len() * 2 <= chunk.len { ChunkClass::Ordinary } else { self.class(&chunk) };
         match class {
-            ChunkClass::Float(layout) => {
-                let range = self.offset..self.offset + u64::from(chunk.len);
-                match self.planner.plan_previous_version(range, layout, &mut self.bases)? {
-                    Some(planned) => self.delta(chunk, planned, emit)?,
-                    None => self.float_chunk(chunk, found.features, FrameKind::Float(layout), emit)?,
-                };
-            }
+            ChunkClass::Float(layout) => self.floats(chunk, layout, found.features, emit)?,
             class => {
                 self.ordinary_chunk(chunk, class, found.features, encoded, emit)?;
             }
@@ -198,29 +164,6 @@ impl SubDedupStage {
 
     fn class(&mut self, chunk: &Chunk) -> ChunkClass {
         chunk.class.unwrap_or_else(|| self.classifier.classify(&chunk.bytes))
-    }
-
-    /// Sends a frame of one chunk and adds its entry.
-    fn float_chunk(
-        &mut self,
-        chunk: Chunk,
-        features: Vec<u64>,
-        kind: FrameKind,
-        emit: &mut Emit<Packet>,
-    ) -> Result<SessionEntryNumber> {
-        let frame = FrameNumber::session(self.emit_frame(kind, chunk.bytes, emit)?);
-        let number = self.bases.entries.ring.push(SessionEntry {
-            name: Base { fingerprint: chunk.fingerprint, digest: operations_digest(&[], &[]) },
-            raw_len: chunk.len,
-            frame,
-            literal_offset: 0,
-            literal_len: chunk.len,
-            depth: 1,
-            features: features.clone(),
-            operations: Arc::default(),
-        });
-        self.index(number, &features);
-        Ok(number)
     }
 
     /// Adds the features of an entry to the similarity index, unless Choose has.
@@ -293,24 +236,32 @@ impl SubDedupStage {
             (Searcher::Match(_), CopySearch::Found(found)) => found,
             (Searcher::Match(_), _) => return Err(Error::internal("a new chunk was not searched for copies")),
         };
-        let usable = self.drop_deltas(&mut found.matches);
+        found.features.extend_from_slice(&chunk.slices.features.stored);
+        let encoded = self.encode(chunk, &mut found, false)?;
+        Ok((found, encoded))
+    }
+
+    /// Encodes a chunk with those of the matches of `found` that pay. Stored bases are known not to be deltas, unless
+    /// `may_be_deltas`.
+    fn encode(&mut self, chunk: &Chunk, found: &mut StrategyOutput, may_be_deltas: bool) -> Result<EncodedChunk> {
+        let usable = self.drop_deltas(&mut found.matches, may_be_deltas);
         let usable = usable.and_then(|()| self.bases.cap(&mut found.matches));
-        let encoded = usable.and_then(|()| self.encoder.encode(&chunk.bytes, &found, &mut self.bases));
+        let encoded = usable.and_then(|()| self.encoder.encode(&chunk.bytes, found, &mut self.bases));
         match encoded.and_then(|encoded| Ok((self.is_resolvable(chunk.len, &encoded)?, encoded))) {
-            Ok((true, encoded)) => Ok((found, encoded)),
-            Ok((false, _)) => Ok((found, EncodedChunk::whole(chunk.len))),
+            Ok((true, encoded)) => Ok(encoded),
+            Ok((false, _)) => Ok(EncodedChunk::whole(chunk.len)),
             Err(error) if error.is_unreadable() => {
                 tracing::warn!("a chunk is stored whole: {}", base_problem(&error));
-                Ok((found, EncodedChunk::whole(chunk.len)))
+                Ok(EncodedChunk::whole(chunk.len))
             }
             Err(error) => Err(error),
         }
     }
 
     /// Drops the matches with deltas: nothing is copied from one. Choose cannot know which plain blocks become deltas.
-    fn drop_deltas(&mut self, matches: &mut Vec<Match>) -> Result<()> {
+    fn drop_deltas(&mut self, matches: &mut Vec<Match>, may_be_stored: bool) -> Result<()> {
         let mut known: Vec<(EntryNumber, bool)> = Vec::new();
-        for found in matches.iter().filter(|found| found.base.as_session().is_some()) {
+        for found in matches.iter().filter(|found| may_be_stored || found.base.as_session().is_some()) {
             if !known.iter().any(|known| known.0 == found.base) {
                 known.push((found.base, self.bases.entries.is_delta(found.base)?));
             }

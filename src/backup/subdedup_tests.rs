@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::backup::choose::ChooseStage;
 use crate::backup::matching::MatchWorker;
+use crate::backup::message::SliceCandidates;
 use crate::kernel::sieve::Sieve;
 use crate::pipeline::{Pipeline, Sink, Source};
 use crate::repo::container::FramesInFlight;
@@ -117,6 +118,7 @@ fn sent(chunks_bytes: &[Vec<u8>], seed: u64, is_identified: bool, workers: usize
             class: is_identified.then(|| identify.classify(bytes)),
             search: CopySearch::Features(features(&anchors)),
             anchors: Some(anchors),
+            slices: SliceCandidates::default(),
             block: None,
         }
     };
@@ -129,7 +131,8 @@ fn sent(chunks_bytes: &[Vec<u8>], seed: u64, is_identified: bool, workers: usize
         MatchWorker { matcher: AnchorMatcher::new(worker_bases, subdedup, seed), classifier: classifier() }
     });
     let planner = DeltaPlanner::new(store.clone(), &config.model);
-    let stage = SubDedupStage::new(Searcher::Match(shared), bases, planner, &config, LEN as u64);
+    let stage =
+        SubDedupStage::new(Searcher::Match(shared), bases, planner, SliceSearch::new(1, 16), &config, LEN as u64);
     let link = line.stage(link, stage);
     line.run(link, Sent(Vec::new())).expect("runs").0
 }

@@ -36,7 +36,10 @@ use crate::model::DeltaPlanner;
 use crate::pipeline::{Link, Pipeline};
 use crate::repo::container::FramesInFlight;
 use crate::repo::{MetadataWriter, Repository};
-use crate::similar::{AnchorMatcher, Bases, Candidates, Chooser, SharedBases, WorkerBases, strategy};
+use crate::similar::{
+    AnchorMatcher, Bases, Candidates, Chooser, PeakFinder, SLICE_BASES_MAX, SharedBases, SliceSearch, WorkerBases,
+    strategy,
+};
 
 /// Packets from SubDedup that a queue holds for each batch in the queues before it. A packet is smaller than a batch,
 /// and most packets need no encoding, so longer queues keep the workers busy.
@@ -109,16 +112,24 @@ impl<'a> Wiring<'a> {
 
     /// Adds Identify.
     pub fn identify(&mut self, link: Link<'a, ChunkBatch>) -> Link<'a, ChunkBatch> {
-        let RunParts { config, indexes, .. } = self.parts;
+        let RunParts { repository, config, indexes, .. } = self.parts;
         let has_anchors = config.subdedup.strategy == StrategyKind::Anchors;
         let sieve = has_anchors.then(|| Sieve::new(self.chunker_seed));
+        let slices_seed = self.finds_slices().then(|| repository.key.seed("sub-blocks"));
         let workers = config.pipeline.workers_of(config.pipeline.identify_workers);
         self.pipeline.parallel(link, workers, || IdentifyWorker {
             classifier: ChunkClassifier::new(&config.identify, config.model.planes_zstd_level),
             plain: PlainTrial::new(config.model.codec, config.compress.level),
             sieve: sieve.clone(),
+            peaks: slices_seed.map(PeakFinder::new),
             candidates: Candidates::new(indexes.similarity.clone()),
         })
+    }
+
+    /// Whether blocks of weights are searched for ranges of others: not with the strategies of the papers.
+    fn finds_slices(&self) -> bool {
+        let Config { subdedup, identify, .. } = self.parts.config;
+        subdedup.strategy == StrategyKind::Anchors && !identify.separate
     }
 
     /// Adds Choose and Match if the strategy is anchors, then SubDedup, and longer queues after it.
@@ -138,7 +149,7 @@ impl<'a> Wiring<'a> {
             None => {
                 let bases = new_bases(SUBDEDUP_BYTES_MAX);
                 let workers = config.pipeline.workers_of(config.pipeline.match_workers);
-                let taken = SUBDEDUP_BYTES_MAX + workers * MATCH_BYTES;
+                let taken = SUBDEDUP_BYTES_MAX + SLICE_BASES_MAX + workers * MATCH_BYTES;
                 let shared = Arc::new(SharedBases::new(bytes_max.saturating_sub(taken).max(bytes_max / 2)));
                 let locator = indexes.worker_locator(store);
                 let candidates = new_candidates();
@@ -162,7 +173,8 @@ impl<'a> Wiring<'a> {
             }
         };
         let planner = DeltaPlanner::new(store.clone(), &config.model);
-        let stage = SubDedupStage::new(searcher, bases, planner, config, chunk_bytes_avg);
+        let slices = SliceSearch::new(repository.key.seed("sub-blocks"), config.subdedup.base_reads_per_mib);
+        let stage = SubDedupStage::new(searcher, bases, planner, slices, config, chunk_bytes_avg);
         let link = self.pipeline.stage(link, stage);
         self.pipeline.set_queue_depth(PACKETS_PER_BATCH * config.pipeline.queue_depth);
         link

@@ -8,6 +8,7 @@
 pub mod classify;
 mod fastcdc;
 mod fixed;
+pub mod floats_like;
 mod gear_xet;
 pub mod plain;
 mod sieve;

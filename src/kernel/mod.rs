@@ -16,6 +16,7 @@ pub mod elements;
 pub mod entropy;
 pub mod interleave;
 mod lanes;
+pub mod peaks;
 pub mod planes;
 pub mod prefix;
 pub mod rans;

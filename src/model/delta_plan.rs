@@ -33,7 +33,7 @@ use crate::types::Fingerprint;
 const BLOCKS_MAX: NonZeroUsize = NonZeroUsize::new(1 << 17).expect("not zero");
 /// Share of the values of a plain block that its base must have: the samples of a delta's size suppose weights.
 const PLAIN_EQUAL_SHARE: f64 = 0.5;
-/// Ranges of bases in one delta, at most.
+/// Ranges of bases in a delta to a tensor or a previous version, at most.
 const OPERATIONS_MAX: usize = 16;
 
 /// A delta that ModelEncode is to make.
@@ -88,6 +88,8 @@ pub struct DeltaPlanner {
     open: Option<ModelInProgress>,
     /// Previous version of the current file, which is not a model.
     previous_version: Option<PreviousVersion>,
+    /// The entries that the last plan considered, before it took what is below them.
+    considered: Vec<EntryNumber>,
 }
 
 impl DeltaPlanner {
@@ -101,6 +103,7 @@ impl DeltaPlanner {
             sizes: EntrySizes::default(),
             open: None,
             previous_version: None,
+            considered: Vec::new(),
         }
     }
 
@@ -181,6 +184,7 @@ impl DeltaPlanner {
         is_plain: bool,
         bases: &mut Bases,
     ) -> Result<Option<PlannedDelta>> {
+        self.considered.clear();
         let Some(open) = self.open.as_ref() else { return Ok(None) };
         let Some(Some(chosen)) = open.chosen.tensors.get(block.tensor) else { return Ok(None) };
         if is_plain && chosen.equal_share < PLAIN_EQUAL_SHARE {
@@ -217,15 +221,11 @@ impl DeltaPlanner {
         layout: ByteGroupLayout,
         bases: &mut Bases,
     ) -> Result<Option<PlannedDelta>> {
+        self.considered.clear();
         let Some(mut previous_version) = self.previous_version.take() else { return Ok(None) };
         let covered = previous_version.cover(range, bases);
         self.previous_version = Some(previous_version);
-        let element_type = match layout.width() {
-            2 => ElementType::Bf16,
-            4 => ElementType::Fp32,
-            8 => ElementType::Fp64,
-            _ => ElementType::Byte,
-        };
+        let element_type = element_type_of(layout);
         let derivation = match self.config.delta {
             ModelDelta::Xor => Derivation::Xor,
             ModelDelta::Context | ModelDelta::None => Derivation::Context(element_type),
@@ -285,22 +285,48 @@ impl DeltaPlanner {
         let Some(entry) = known.map_or_else(|| bases.entries.entry_of(fingerprint), |entry| Ok(Some(entry)))? else {
             return Ok(false);
         };
+        self.considered.push(entry);
         let range = BaseRange { entry, offset: range.start, len: range.end - range.start };
-        let chain = self.sizes.chain(entry, bases)?;
-        match chain.link(*expected, self.config.delta_depth_max) {
+        match self.link(entry, *expected, bases)? {
             ChainLink::Below(down, bytes) => {
                 *expected = (*expected).max(bytes);
-                push_below(range, down, bases, ranges)
+                push_below(range, down, OPERATIONS_MAX, bases, ranges)
             }
             ChainLink::Root => Ok(false),
         }
     }
+
+    /// What a delta of `expected` bytes to `entry` should build on.
+    pub(super) fn link(&mut self, entry: EntryNumber, expected: u64, bases: &mut Bases) -> Result<ChainLink> {
+        Ok(self.sizes.chain(entry, bases)?.link(expected, self.config.delta_depth_max))
+    }
+
+    /// Whether the last plan considered `entry` as a base, and took it or what is below it, or nothing.
+    pub fn has_considered(&self, entry: EntryNumber) -> bool {
+        self.considered.contains(&entry)
+    }
+
+    /// Which deltas are made.
+    pub(super) fn delta(&self) -> ModelDelta {
+        self.config.delta
+    }
+
+    /// Longest chain of deltas.
+    pub(super) fn depth_max(&self) -> u8 {
+        self.config.delta_depth_max
+    }
 }
 
-/// Appends a range of a base, or what `down` deltas below it have of it. `false` if these are too many ranges, or a
-/// delta does not make what its base has.
-fn push_below(range: BaseRange, down: usize, bases: &mut Bases, ranges: &mut Vec<BaseRange>) -> Result<bool> {
-    if ranges.len() >= OPERATIONS_MAX {
+/// Appends a range of a base, or what `down` deltas below it have of it. `false` if these are more than `ranges_max`
+/// ranges, or a delta does not make what its base has.
+pub(super) fn push_below(
+    range: BaseRange,
+    down: usize,
+    ranges_max: usize,
+    bases: &mut Bases,
+    ranges: &mut Vec<BaseRange>,
+) -> Result<bool> {
+    if ranges.len() >= ranges_max {
         return Ok(false);
     }
     let Some(down) = down.checked_sub(1) else {
@@ -317,13 +343,23 @@ fn push_below(range: BaseRange, down: usize, bases: &mut Bases, ranges: &mut Vec
         let (from, to) = (wanted.start.max(start), wanted.end.min(start + len));
         if from < to {
             let deeper = BaseRange { entry, offset: offset + from - start, len: to - from };
-            if !push_below(deeper, down, bases, ranges)? {
+            if !push_below(deeper, down, ranges_max, bases, ranges)? {
                 return Ok(false);
             }
         }
         start += len;
     }
     Ok(true)
+}
+
+/// The element type of a float chunk of unknown format.
+pub fn element_type_of(layout: ByteGroupLayout) -> ElementType {
+    match layout.width() {
+        2 => ElementType::Bf16,
+        4 => ElementType::Fp32,
+        8 => ElementType::Fp64,
+        _ => ElementType::Byte,
+    }
 }
 
 fn read_record(fingerprint: &Fingerprint, bases: &mut Bases) -> Result<Option<ModelRecord>> {
@@ -340,7 +376,7 @@ fn derivation_of(new: Dtype, base: Dtype) -> Option<Derivation> {
 }
 
 /// Turns an unreadable base into no base, with a warning.
-fn none_if_unreadable(made: Result<Option<PlannedDelta>>) -> Result<Option<PlannedDelta>> {
+pub(super) fn none_if_unreadable(made: Result<Option<PlannedDelta>>) -> Result<Option<PlannedDelta>> {
     match made {
         Err(error) if error.is_unreadable() => {
             tracing::warn!("a part of a model is stored whole: {}", base_problem(&error));
@@ -350,7 +386,7 @@ fn none_if_unreadable(made: Result<Option<PlannedDelta>>) -> Result<Option<Plann
     }
 }
 
-fn planned(
+pub(super) fn planned(
     ranges: Option<Vec<BaseRange>>,
     derivation: Derivation,
     element_type: ElementType,

@@ -12,7 +12,8 @@
 //!    each tensor the base with the shortest delta (`choice.rs`).
 //! 6. [`DeltaPlanner`] finds the stored blocks of a base and plans each new block as a delta to them (`delta_plan.rs`),
 //!    or to what lies below them if that makes reads cheaper (`chain.rs`).
-//!    Float chunks of other files become deltas to the file's previous version (`previous_version.rs`).
+//!    Float chunks of other files become deltas to the file's previous version (`previous_version.rs`). Both
+//!    also become deltas to ranges that were found by their content (`slice_plan.rs`).
 //!
 //! All of this is a hint: a lost record costs compression ratio, never data.
 
@@ -30,10 +31,11 @@ mod previous_version;
 mod record;
 mod region;
 mod sketch;
+mod slice_plan;
 
 pub use catalogue::{BLOB_ENTRIES_MAX, CatalogueBlob, CatalogueEntry, PREFIX};
 pub use choice::{BaseChoice, ModelComparison, TensorBase, TensorLookup, choose, compare_models};
-pub use delta_plan::{DeltaPlan, DeltaPlanner, PlannedDelta};
+pub use delta_plan::{DeltaPlan, DeltaPlanner, PlannedDelta, element_type_of};
 pub use detect::{
     CARD, CARD_BYTES_MAX, CONFIGURATIONS, DefectReporting, MODEL_BYTES_MIN, ModelContent, ModelFile, TensorBlock,
     may_be_model, model_content, model_file, names,
@@ -43,3 +45,4 @@ pub use order::{CANDIDATES_MAX, HOISTED_BYTES_MAX, HoistCandidate, storing_order
 pub use record::{BaseModel, ModelRecord, RECORD_BYTES_MAX, TensorRecord};
 pub use region::ModelRegion;
 pub use sketch::{SketchComparison, Sketched, compare, sample, standalone_bits};
+pub use slice_plan::{SliceTrial, WeightType};

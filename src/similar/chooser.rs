@@ -20,6 +20,7 @@ use super::anchors::FEATURES;
 use super::bases::{BaseChunk, Bases, Entries, SharedBases};
 use super::candidates::Candidates;
 use super::read_budget::ReadBudget;
+use super::slices::peaks::{PeakFeatures, is_exact};
 use crate::config::SubdedupConfig;
 use crate::error::Result;
 use crate::repo::container::{ContainerNumber, EntryAddress, EntryNumber, SessionEntryNumber};
@@ -43,7 +44,7 @@ const FRESH_SHARE: usize = 4;
 #[derive(Clone, Copy)]
 struct SimilarEntry {
     entry: EntryNumber,
-    /// Shared features: bit `i` for feature `i` of the chunk.
+    /// Shared features: bit `i` for feature `i` of the chunk, of which there are at most 32.
     shared: u32,
     /// Position among the entries found. Equal entries count by it, because the newest is found first.
     found: usize,
@@ -112,6 +113,22 @@ impl Chooser {
     pub fn skip(&mut self, len: u32) {
         self.budget.grant(u64::from(len));
         self.next = self.next.plus(1);
+    }
+
+    /// The counterparts of the next new block of weights, which has these features of peaks: up to 4 entries that share
+    /// exact ones, then as many that share near ones. Later blocks may find this one.
+    pub fn counterparts(&mut self, features: &PeakFeatures) -> Vec<EntryNumber> {
+        if features.sought.is_empty() {
+            return Vec::new();
+        }
+        let mut chosen = Vec::new();
+        for kind in features.sought.chunk_by(|one, next| is_exact(*one) == is_exact(*next)) {
+            let similar = self.similar(kind).into_iter().map(|found| found.entry);
+            let new: Vec<EntryNumber> = similar.filter(|entry| !chosen.contains(entry)).collect();
+            chosen.extend(new);
+        }
+        self.candidates.insert(self.next, &features.stored);
+        chosen
     }
 
     /// The bases of a new chunk with these features, best first. If `is_base`, later chunks may be compared with it.

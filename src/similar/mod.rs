@@ -4,6 +4,7 @@
 //!    bases first, and an [`AnchorMatcher`] of each worker finds the ranges.
 //! 2. [`Encoder`] turns these matches into copy and add operations where they pay, and bounds the depth of the chain.
 //! 3. [`crate::repo::container`] resolves operations to literal bytes. It does not depend on the strategy.
+//! 4. Blocks of weights are found by peaks ([`PeakFinder`]) and compared by a [`SliceSearch`].
 //!
 //! A new strategy is one file here, one line in the table of [`StrategyKind`] and one arm of [`strategy`].
 
@@ -25,6 +26,7 @@ mod none;
 mod price;
 mod read_budget;
 mod ring;
+mod slices;
 mod sub_blocks;
 mod superfeature;
 mod uniform;
@@ -39,6 +41,7 @@ pub use encode::{EncodeBounds, EncodedChunk, Encoder};
 pub use none::WholeChunks;
 pub use price::LiteralRate;
 pub use ring::SessionEntry;
+pub use slices::{Cover, Elements, FoundSlices, PeakFeatures, PeakFinder, SLICE_BASES_MAX, SliceSearch, WeightBlock};
 pub use sub_blocks::{SubBlock, SubBlockLayout, SubBlocks};
 pub use superfeature::Superfeature;
 

@@ -80,7 +80,8 @@ fn a_later_backup_finds_the_base_of_an_earlier_one_and_needs_no_catalogue() {
         write(later.join("model.safetensors"), &tune);
         let report = round_trip(&place, &later, "tune");
         let part = number(&report, "bytes_stored") as f64 / tune.len() as f64;
-        assert!(if lost { part > 0.6 } else { part < 0.45 }, "lost {lost}: {part}");
+        // Without a catalogue, the blocks find each other by their content.
+        assert!(part < 0.45, "lost {lost}: {part}");
     }
 }
 

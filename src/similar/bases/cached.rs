@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::Bases;
+use crate::codec::Scratch;
 use crate::error::Result;
 use crate::repo::container::{
     EntryNumber, ExtentMap, FrameAddress, FrameNumber, OpenFrame, OperationSource, SessionEntryNumber,
@@ -54,6 +55,32 @@ impl Bases {
         &self.base_cache
     }
 
+    /// The bytes of an entry, which may be a delta, without regard to the budget of reads; `None` if it cannot be read
+    /// or is too large. They are not cached.
+    ///
+    /// # Errors
+    /// Only errors that fail the run.
+    pub fn content(&mut self, entry: EntryNumber, scratch: &mut Scratch) -> Result<Option<Vec<u8>>> {
+        let budget = self.frame_reader.replace_budget(ReadBudget::unlimited());
+        let gathered = self.gather(entry, true);
+        self.frame_reader.replace_budget(budget);
+        let Some(Some((extent_map, frames))) = self.entries.tolerate(gathered)? else { return Ok(None) };
+        let mut bytes = Vec::with_capacity(extent_map.len() as usize);
+        let assembled = extent_map.assemble(&self.with_open(&extent_map, &frames), scratch, &mut bytes);
+        Ok(self.entries.tolerate(assembled)?.map(|()| bytes))
+    }
+
+    /// The raw bytes of the frames of an extent map, those of open frames as well.
+    fn with_open<'a>(&'a self, extent_map: &ExtentMap, frames: &'a [Bytes]) -> Vec<&'a [u8]> {
+        let frames = extent_map.frames().iter().zip(frames);
+        let raw = frames.map(|(number, raw)| match number.address() {
+            FrameAddress::Open(OpenFrame::Solid) => self.open_solid.as_slice(),
+            FrameAddress::Open(OpenFrame::Incompressible) => self.open_incompressible.as_slice(),
+            FrameAddress::Stored { .. } | FrameAddress::Session(_) => raw.as_ref(),
+        });
+        raw.collect()
+    }
+
     /// Brings an entry into the base cache. Returns `false` if the entry cannot be read or the budget of reads is
     /// exhausted.
     ///
@@ -63,7 +90,7 @@ impl Bases {
         if self.base_cache.contains(entry) {
             return Ok(true);
         }
-        let gathered = self.gather(entry);
+        let gathered = self.gather(entry, false);
         let Some(Some((extent_map, frames))) = self.entries.tolerate(gathered)? else { return Ok(false) };
         let Bases { base_cache, open_solid, open_incompressible, .. } = self;
         let mut slices: Vec<&[u8]> = Vec::with_capacity(frames.len());
@@ -78,14 +105,15 @@ impl Bases {
         Ok(self.entries.tolerate(filled)?.unwrap_or(false))
     }
 
-    /// The extent map of an entry and its raw frames. Open frames are returned empty.
-    fn gather(&mut self, entry: EntryNumber) -> Result<Option<(Arc<ExtentMap>, Vec<Bytes>)>> {
+    /// The extent map of an entry and its raw frames; `None` for a delta, unless `may_be_delta`. Open frames are
+    /// returned empty.
+    fn gather(&mut self, entry: EntryNumber, may_be_delta: bool) -> Result<Option<(Arc<ExtentMap>, Vec<Bytes>)>> {
         if self.entries.view(entry)?.raw_len > BASE_BYTES_MAX {
             return Ok(None);
         }
         let extent_map = self.entries.extent_map(entry)?;
         // The bytes of a delta's chunk are in no frame, so nothing is copied from it.
-        if extent_map.is_delta() {
+        if extent_map.is_delta() && !may_be_delta {
             return Ok(None);
         }
         let mut frames = Vec::with_capacity(extent_map.frames().len());

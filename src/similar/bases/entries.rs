@@ -15,7 +15,7 @@ use super::EXTENT_CACHE_BYTES_MAX;
 use crate::error::{Error, Result};
 use crate::repo::container::{
     Base, EntryAddress, EntryNumber, ExtentCache, ExtentMap, FrameAddress, FrameNumber, FrameReference, FramesInFlight,
-    Operation, OperationSlice, OperationSource, OperationView, blob_name,
+    Operation, OperationSlice, OperationSource, OperationView, SessionEntryNumber, blob_name,
 };
 use crate::repo::index::{ChunkIndex, Locator, Resolver};
 use crate::repo::read::at_least_one;
@@ -95,6 +95,21 @@ impl Entries {
         let has_next = (position as usize) + 1 < container_index.entries.len();
         let is_usable = has_next && self.resolver.locator.listing().is_usable(&id, position + 1);
         Ok(is_usable.then(|| EntryNumber::stored(container, position + 1)))
+    }
+
+    /// The entry stored before `entry`, in the same container or in the session.
+    pub fn preceding(&mut self, entry: EntryNumber) -> Result<Option<EntryNumber>> {
+        let (container, position) = match entry.address() {
+            EntryAddress::Stored { container, position } => (container, position),
+            EntryAddress::Session(number) => {
+                return Ok(number.0.checked_sub(1).map(|before| EntryNumber::session(SessionEntryNumber(before))));
+            }
+        };
+        let Some(before) = position.checked_sub(1) else { return Ok(None) };
+        let container_index = self.resolver.container_index(container);
+        let Some((id, _)) = self.tolerate(container_index)? else { return Ok(None) };
+        let is_usable = self.resolver.locator.listing().is_usable(&id, before);
+        Ok(is_usable.then(|| EntryNumber::stored(container, before)))
     }
 
     /// The features of an entry; empty if the entry cannot be read.

@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""Stored bytes of slices of a model, and of slices of a fine-tune of it, in formats that other tools write.
+
+Each set is a repository of its own: first a base model (BF16 safetensors), then the set. The table has the bytes that the
+second backup adds, in MB (10^6), for each program, and the bytes of the set's files. Every snapshot is restored and
+compared.
+
+    benches/peers/models.py [--layers 4] [--width 384] [--work /tmp] OLD/fhrd NEW/fhrd
+
+Weights are random walks from a normal distribution, so that neighbouring steps differ as steps of a training do. Needs
+numpy.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+
+import numpy as np
+
+
+def bf16(values):
+    bits = values.astype(np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+class Model:
+    """Tensors by name, float32, before rounding."""
+
+    def __init__(self, tensors):
+        self.tensors = tensors
+
+    def tuned(self, seed, size=4e-4, steps=4):
+        random = np.random.default_rng(seed)
+        walk = lambda values: values + sum(
+            random.standard_normal(values.shape, np.float32) * np.float32(size / steps**0.5) for _ in range(steps)
+        )
+        return Model({name: walk(values) for name, values in self.tensors.items()})
+
+
+def base_model(layers, width):
+    random = np.random.default_rng(1)
+    draw = lambda *shape: random.standard_normal(shape, np.float32) * np.float32(0.04)
+    tensors = {"embed": draw(4000, width)}
+    for layer in range(layers):
+        for name in ["q", "k", "v", "o"]:
+            tensors[f"layer.{layer}.{name}"] = draw(width, width)
+        tensors[f"layer.{layer}.up"] = draw(4 * width, width)
+        tensors[f"layer.{layer}.down"] = draw(width, 4 * width)
+        tensors[f"layer.{layer}.bias"] = draw(width)
+    return Model(tensors)
+
+
+def safetensors(path, tensors):
+    header, offset, parts = {}, 0, []
+    for name, values in tensors.items():
+        raw = np.ascontiguousarray(values)
+        dtype = {2: "BF16", 4: "F32"}[raw.dtype.itemsize]
+        header[name] = {"dtype": dtype, "shape": list(raw.shape), "data_offsets": [offset, offset + raw.nbytes]}
+        offset += raw.nbytes
+        parts.append(raw.tobytes())
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text + b"".join(parts))
+
+
+def layers_of(tensors, name):
+    return [values for key, values in tensors.items() if key.endswith("." + name)]
+
+
+def flat(tensors):
+    return {"flat_param": np.concatenate([values.ravel() for values in tensors.values()])}
+
+
+def row_shards(tensors):
+    return [
+        {name: values[: len(values) // 2] for name, values in tensors.items()},
+        {name: values[len(values) // 2 :] for name, values in tensors.items()},
+    ]
+
+
+def column_shards(tensors):
+    wide = {name: values for name, values in tensors.items() if values.ndim > 1}
+    half = lambda values: values.shape[1] // 2
+    return [
+        {name: values[:, : half(values)] for name, values in wide.items()},
+        {name: values[:, half(values) :] for name, values in wide.items()},
+    ]
+
+
+def stacked(tensors):
+    return {name: np.stack(layers_of(tensors, name)) for name in ["up", "down"]}
+
+
+def fused(tensors):
+    parts = zip(*(layers_of(tensors, name) for name in "qkv"))
+    return {f"layer.{number}.qkv": np.concatenate(qkv) for number, qkv in enumerate(parts)}
+
+
+def pruned_rows(tensors):
+    random = np.random.default_rng(3)
+    kept = lambda values: values[np.sort(random.permutation(len(values))[: len(values) * 91 // 100])]
+    return {name: kept(values) if name.endswith("up") else values for name, values in tensors.items()}
+
+
+def rows_in_front(tensors):
+    embed = tensors["embed"]
+    new = bf16(np.random.default_rng(4).standard_normal((4, embed.shape[1]), np.float32) * np.float32(0.04))
+    return {**tensors, "embed": np.concatenate([new, embed])}
+
+
+def wide(tensors):
+    return {name: (values.astype(np.uint32) << 16).view(np.float32) for name, values in tensors.items()}
+
+
+SETS = {
+    "flat buffer": lambda tensors: [flat(tensors)],
+    "row shards": row_shards,
+    "column shards": column_shards,
+    "stacked experts": lambda tensors: [stacked(tensors)],
+    "fused QKV": lambda tensors: [fused(tensors)],
+    "rows removed": lambda tensors: [pruned_rows(tensors)],
+    "rows in front": lambda tensors: [rows_in_front(tensors)],
+    "flat FP32": lambda tensors: [flat(wide(tensors))],
+}
+
+
+def write_set(directory, shards, is_opaque):
+    for number, tensors in enumerate(shards):
+        path = os.path.join(directory, f"part-{number}", "model.safetensors")
+        safetensors(path, tensors)
+        if is_opaque:
+            # A format that no program here reads: the tensors one after another.
+            os.rename(path, path.replace("model.safetensors", "weights.bin"))
+            with open(path.replace("model.safetensors", "weights.bin"), "r+b") as file:
+                file.write(b"\xff" * 8)
+
+
+def size(directory):
+    return sum(os.path.getsize(os.path.join(top, name)) for top, _, names in os.walk(directory) for name in names)
+
+
+def files(directory):
+    found = {}
+    for top, _, names in os.walk(directory):
+        for name in names:
+            path = os.path.join(top, name)
+            found[os.path.relpath(path, directory)] = open(path, "rb").read()
+    return found
+
+
+def added(program, work, base, extra):
+    """Bytes that a backup of `extra` adds to a repository with the directories `base`."""
+    repository, restored = os.path.join(work, "repository"), os.path.join(work, "restored")
+    environment = {**os.environ, "FHRD_REPO": repository}
+    run = lambda *words: subprocess.run([program, *words], check=True, env=environment, stdout=subprocess.DEVNULL)
+    for directory in [repository, restored]:
+        shutil.rmtree(directory, ignore_errors=True)
+    run("init")
+    for directory in base:
+        run("backup", directory)
+    before = size(repository)
+    run("backup", extra)
+    run("restore", "latest", "--target", restored)
+    if files(os.path.join(restored, extra.lstrip("/"))) != files(extra):
+        raise SystemExit(f"{program}: restored other bytes of {extra}")
+    return size(repository) - before
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--width", type=int, default=384)
+    parser.add_argument("--work", default=None)
+    parser.add_argument("--only", default=None, help="sets whose names contain this")
+    parser.add_argument("programs", nargs="+")
+    arguments = parser.parse_args()
+    model = base_model(arguments.layers, arguments.width)
+    rounded = lambda model: {name: bf16(values) for name, values in model.tensors.items()}
+    base, tune = rounded(model), rounded(model.tuned(2))
+    with tempfile.TemporaryDirectory(dir=arguments.work) as work:
+        directories = {name: os.path.join(work, name) for name in ["base", "tune", "set"]}
+        safetensors(os.path.join(directories["base"], "model.safetensors"), base)
+        safetensors(os.path.join(directories["tune"], "model.safetensors"), tune)
+        print(f"{'set':40} {'MB':>8}  " + "  ".join(os.path.dirname(name)[-12:] for name in arguments.programs))
+        rows = [("fine-tune", None, ["base"])]
+        for name, make in SETS.items():
+            rows += [
+                (name, (make(base), False), ["base"]),
+                (f"{name} of fine-tune", (make(tune), False), ["base"]),
+                (f"{name} of stored fine-tune", (make(tune), False), ["base", "tune"]),
+                (f"{name}, opaque", (make(base), True), ["base"]),
+            ]
+        for name, content, stored in rows:
+            if arguments.only and arguments.only not in name:
+                continue
+            extra = directories["tune"] if content is None else directories["set"]
+            if content is not None:
+                shutil.rmtree(extra, ignore_errors=True)
+                write_set(extra, *content)
+            figures = [added(program, work, [directories[one] for one in stored], extra) for program in arguments.programs]
+            print(f"{name:40} {size(extra) / 1e6:8.2f}  " + "  ".join(f"{one / 1e6:12.3f}" for one in figures), flush=True)
+
+
+if __name__ == "__main__":
+    main()

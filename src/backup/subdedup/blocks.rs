@@ -1,0 +1,262 @@
+//! Blocks of tensors and float chunks: stored alone, as a delta or as copies, whichever is expected to take least.
+//!
+//! 1. A stored model, or the previous version of the file, may have a base of the same name or place.
+//! 2. Unless that is near enough, or what Choose found by content is the same entry, the counterparts of the block are
+//!    read and compared ([`SliceSearch`](crate::similar::SliceSearch)).
+//! 3. Ranges that equal ranges of blocks become copies. The rest of the block gets a frame of its own.
+//! 4. Nothing is copied from a delta. If the block is like other ranges, or equals ranges of deltas, it becomes a delta
+//!    to them.
+//!
+//! All lengths are estimated from samples of the block or come from container indexes.
+
+use super::*;
+use crate::codec::ByteGroupLayout;
+use crate::model::{PlannedDelta, TensorBlock, WeightType, element_type_of};
+use crate::repo::container::TO_THE_END;
+use crate::similar::{Elements, FoundSlices, LiteralRate, WeightBlock};
+
+/// A base with a delta of at most one in this many bytes of the block is near enough.
+const NEAR_SHARE: u64 = 4;
+/// Literal bytes of a block that need no trial, one in this many. What takes so little also replaces a delta of an
+/// unknown length.
+const FEW_SHARE: u32 = 50;
+/// Percent of the expected bytes of a block alone, or of the delta that was planned, that another encoding may take.
+const WORTH_ALONE: u64 = 93;
+const WORTH_PLANNED: u64 = 90;
+/// What an operation and a base take in the container index, bytes.
+const OPERATION_BYTES: u64 = 6;
+const BASE_BYTES: u64 = 40;
+/// Literal bytes from which on they get a frame of their own.
+const FRAME_BYTES_MIN: u32 = 8 << 10;
+
+/// How a block is stored.
+enum BlockEncoding {
+    Alone,
+    Delta(PlannedDelta),
+    /// With copies; of so many bytes, as expected.
+    Copies(EncodedChunk, u64),
+}
+
+impl SubDedupStage {
+    /// Stores a block of a tensor of a known element type.
+    pub(super) fn block(&mut self, mut chunk: Chunk, block: TensorBlock, emit: &mut Emit<Packet>) -> Result<()> {
+        let fingerprint = chunk.fingerprint;
+        let copied = if chunk.class.is_some() { Some(self.find(&mut chunk)?) } else { None };
+        let is_copied = copied.as_ref().is_some_and(|(_, encoded)| encoded.literal_len() * 2 <= chunk.len);
+        let planned = if is_copied {
+            None
+        } else {
+            let is_plain = copied.is_some();
+            self.planner.plan(block, chunk.len, is_plain, &mut self.bases)?
+        };
+        let of = WeightType { element_type: block.element_type, phase: 0 };
+        let encoding = match copied.is_some() {
+            true => planned.map_or(BlockEncoding::Alone, BlockEncoding::Delta),
+            false => self.weights(&chunk, of, Elements::of(block.element_type), planned)?,
+        };
+        // Weights alone take about three quarters.
+        let mut bytes = u64::from(chunk.len) * 3 / 4;
+        let features = chunk.slices.features.stored.clone();
+        let number = match (encoding, copied) {
+            (BlockEncoding::Delta(planned), _) => {
+                bytes = planned.bytes;
+                self.delta(chunk, planned, features, emit)?
+            }
+            (BlockEncoding::Copies(encoded, expected), _) => {
+                bytes = expected;
+                self.copies(chunk, FrameKind::Elements(of.element_type), of, features, encoded, emit)?
+            }
+            (BlockEncoding::Alone, Some((found, encoded))) => {
+                self.ordinary_chunk(chunk, ChunkClass::Ordinary, found.features, encoded, emit)?
+            }
+            (BlockEncoding::Alone, None) => {
+                self.float_chunk(chunk, features, FrameKind::Elements(of.element_type), emit)?
+            }
+        };
+        self.planner.stored(fingerprint, EntryNumber::session(number), bytes);
+        Ok(())
+    }
+
+    /// Stores a float chunk of a file of unknown format.
+    pub(super) fn floats(
+        &mut self,
+        chunk: Chunk,
+        layout: ByteGroupLayout,
+        features: Vec<u64>,
+        emit: &mut Emit<Packet>,
+    ) -> Result<()> {
+        let range = self.offset..self.offset + u64::from(chunk.len);
+        let planned = self.planner.plan_previous_version(range, layout, &mut self.bases)?;
+        let of = WeightType { element_type: element_type_of(layout), phase: layout.phase() };
+        let elements = Elements { width: layout.width(), phase: layout.phase() };
+        match self.weights(&chunk, of, elements, planned)? {
+            BlockEncoding::Delta(planned) => self.delta(chunk, planned, features, emit)?,
+            BlockEncoding::Copies(encoded, _) => {
+                self.copies(chunk, FrameKind::Float(layout), of, features, encoded, emit)?
+            }
+            BlockEncoding::Alone => self.float_chunk(chunk, features, FrameKind::Float(layout), emit)?,
+        };
+        Ok(())
+    }
+
+    /// Chooses how a block is stored; `planned` is its delta to a base of the same name or place.
+    fn weights(
+        &mut self,
+        chunk: &Chunk,
+        of: WeightType,
+        layout: Elements,
+        planned: Option<PlannedDelta>,
+    ) -> Result<BlockEncoding> {
+        let counterparts = &chunk.slices.counterparts;
+        let is_near = |planned: &PlannedDelta| planned.bytes > 0 && planned.bytes * NEAR_SHARE <= u64::from(chunk.len);
+        let is_known = planned.as_ref().is_some_and(is_near)
+            || counterparts.iter().any(|entry| self.planner.has_considered(*entry));
+        let otherwise = planned.map_or(BlockEncoding::Alone, BlockEncoding::Delta);
+        if is_known || (counterparts.is_empty() && !self.slices.has_last()) {
+            return Ok(otherwise);
+        }
+        let block = WeightBlock { bytes: &chunk.bytes, layout, counterparts };
+        let (chosen, last) = self.slices_or(block, chunk, of, otherwise)?;
+        self.slices.set_last(last);
+        Ok(chosen)
+    }
+
+    /// Slices of stored blocks, if they are expected to take less than what `otherwise` does, and the last one's entry.
+    fn slices_or(
+        &mut self,
+        block: WeightBlock<'_>,
+        chunk: &Chunk,
+        of: WeightType,
+        otherwise: BlockEncoding,
+    ) -> Result<(BlockEncoding, Option<EntryNumber>)> {
+        let found = self.slices.find(block, &mut self.bases)?;
+        if found.bases.is_empty() {
+            return Ok((otherwise, None));
+        }
+        let last = found.exact.last().map(|last| last.base);
+        let copies = self.slice_copies(chunk, of, &found)?;
+        let named = copies.operations.len() as u64 * OPERATION_BYTES + copies.bases.len() as u64 * BASE_BYTES;
+        if copies.literal_len() <= chunk.len / FEW_SHARE && named <= u64::from(chunk.len / FEW_SHARE) {
+            let bytes = named + u64::from(copies.literal_len());
+            return Ok((BlockEncoding::Copies(copies, bytes), last));
+        }
+        let alone = self.trial.alone(of, &chunk.bytes)?;
+        let mut bytes_max = match &otherwise {
+            BlockEncoding::Delta(planned) if planned.bytes > 0 => planned.bytes * WORTH_PLANNED / 100,
+            BlockEncoding::Delta(_) => u64::from(chunk.len / FEW_SHARE),
+            _ => alone * WORTH_ALONE / 100,
+        };
+        let copied = named + alone * u64::from(copies.literal_len()) / u64::from(chunk.len.max(1));
+        let mut best = (otherwise, None);
+        if copied < bytes_max {
+            (best, bytes_max) = ((BlockEncoding::Copies(copies, copied), last), copied);
+        }
+        if let Some(cover) = self.slices.cover(block, &found, &mut self.bases)? {
+            let planned =
+                self.planner.plan_slices(of, &chunk.bytes, &cover, bytes_max, &mut self.trial, &mut self.bases)?;
+            let last = cover.ranges.last().map(|last| last.entry);
+            best = planned.map_or(best, |planned| (BlockEncoding::Delta(planned), last));
+        }
+        Ok(best)
+    }
+
+    /// The block with copies of the ranges that equal ranges of blocks which are no deltas. Literal ranges consist of
+    /// whole elements.
+    fn slice_copies(&mut self, chunk: &Chunk, of: WeightType, found: &FoundSlices) -> Result<EncodedChunk> {
+        let width = of.element_type.width() as u32;
+        let phase = of.phase as u32;
+        let whole = |found: &Match| {
+            let end = found.position + found.len;
+            let start = phase + found.position.saturating_sub(phase).next_multiple_of(width);
+            let start = if found.position == 0 { 0 } else { start };
+            let end = if end == chunk.len { end } else { phase + end.saturating_sub(phase) / width * width };
+            let len = end.checked_sub(start).filter(|len| *len > 0)?;
+            Some(Match { position: start, offset: found.offset + (start - found.position), len, ..*found })
+        };
+        let matches = found.exact.iter().filter_map(whole).collect();
+        let mut output = StrategyOutput { matches, features: Vec::new(), rate: Some(LiteralRate::FULL) };
+        self.encode(chunk, &mut output, true)
+    }
+
+    /// Sends the literal bytes of a block with copies, and adds its entry.
+    fn copies(
+        &mut self,
+        chunk: Chunk,
+        kind: FrameKind,
+        of: WeightType,
+        features: Vec<u64>,
+        encoded: EncodedChunk,
+        emit: &mut Emit<Packet>,
+    ) -> Result<SessionEntryNumber> {
+        let literal_len = encoded.literal_len();
+        if literal_len < FRAME_BYTES_MIN {
+            return self.ordinary_chunk(chunk, ChunkClass::Ordinary, features, encoded, emit);
+        }
+        let mut literals = Vec::with_capacity(literal_len as usize);
+        for range in &encoded.literals {
+            literals.extend_from_slice(chunk.bytes.get(range.start as usize..range.end as usize).unwrap_or_default());
+        }
+        let begins = encoded.literals.first().is_some_and(|first| first.start == 0);
+        let kind = if begins { kind } else { FrameKind::Elements(of.element_type) };
+        let frame = FrameNumber::session(self.emit_frame(kind, Bytes::from(literals), emit)?);
+        self.group_operations += encoded.operations.len();
+        let digest = operations_digest(&encoded.operations, &encoded.bases);
+        Ok(self.bases.entries.ring.push(SessionEntry {
+            name: Base { fingerprint: chunk.fingerprint, digest },
+            raw_len: chunk.len,
+            frame,
+            literal_offset: 0,
+            literal_len,
+            depth: encoded.depth,
+            features,
+            operations: session_operations(encoded.operations, encoded.bases, encoded.entries),
+        }))
+    }
+
+    /// Sends a delta and adds its entry.
+    fn delta(
+        &mut self,
+        chunk: Chunk,
+        planned: PlannedDelta,
+        features: Vec<u64>,
+        emit: &mut Emit<Packet>,
+    ) -> Result<SessionEntryNumber> {
+        let frame =
+            FrameNumber::session(self.emit_frame(FrameKind::Delta(Arc::new(planned.plan)), chunk.bytes, emit)?);
+        self.group_operations += planned.operations.len();
+        let digest = operations_digest(&planned.operations, &planned.bases);
+        Ok(self.bases.entries.ring.push(SessionEntry {
+            name: Base { fingerprint: chunk.fingerprint, digest },
+            raw_len: chunk.len,
+            frame,
+            literal_offset: 0,
+            literal_len: TO_THE_END,
+            depth: planned.depth,
+            features,
+            operations: session_operations(planned.operations, planned.bases, planned.entries),
+        }))
+    }
+
+    /// Sends a frame of one chunk and adds its entry.
+    pub(super) fn float_chunk(
+        &mut self,
+        chunk: Chunk,
+        features: Vec<u64>,
+        kind: FrameKind,
+        emit: &mut Emit<Packet>,
+    ) -> Result<SessionEntryNumber> {
+        let frame = FrameNumber::session(self.emit_frame(kind, chunk.bytes, emit)?);
+        let number = self.bases.entries.ring.push(SessionEntry {
+            name: Base { fingerprint: chunk.fingerprint, digest: operations_digest(&[], &[]) },
+            raw_len: chunk.len,
+            frame,
+            literal_offset: 0,
+            literal_len: chunk.len,
+            depth: 1,
+            features: features.clone(),
+            operations: Arc::default(),
+        });
+        self.index(number, &features);
+        Ok(number)
+    }
+}

@@ -1,0 +1,182 @@
+//! Slice plans: deltas of blocks to ranges of stored blocks that were found by their content, whatever their names,
+//! shapes and formats.
+//!
+//! 1. A trial encodes samples of the block, as a delta to the cover and alone. Samples come from all of the block, so
+//!    the two lengths tell what the whole block would take.
+//! 2. If the cover nearly equals the block, the delta is short, and no trial is needed. It builds on the ranges
+//!    themselves, as long as the chain is within the bound.
+//! 3. Otherwise the chain decides, as for other deltas, whether the ranges or what is below them are the bases.
+
+use super::chain::ChainLink;
+use super::delta_plan::{DeltaPlanner, PlannedDelta, none_if_unreadable, planned, push_below};
+use crate::codec::delta::{Cast, Derivation, encode_tagged};
+use crate::codec::{ElementType, Scratch, floats};
+use crate::config::ModelDelta;
+use crate::error::Result;
+use crate::similar::{Bases, Cover};
+
+/// Windows of a sample, and their bytes.
+const WINDOWS: usize = 8;
+const WINDOW_BYTES: usize = 2 << 10;
+/// Windows start at multiples of this, which keeps the phase of every element.
+const GRID_BYTES: usize = 8;
+/// What a range costs in the container index, bytes.
+const RANGE_BYTES: u64 = 8;
+/// Ranges of bases in such a delta, at most.
+const RANGES_MAX: usize = 512;
+/// The mask of what changed takes at most one in this many bytes of a block.
+const MASK_SHARE: u64 = 1024;
+/// Bytes that are compared together, as many as a group of the mask has.
+const GROUP_BYTES: usize = 128;
+/// A delta of at most one in this many bytes of the block nearly equals its base.
+const NEARLY_SHARE: u64 = 16;
+/// The chain of a delta that nearly equals its base may be longer than others by this.
+const NEARLY_DEPTH: u8 = 4;
+
+/// A block of weights as its element type and phase.
+#[derive(Debug, Clone, Copy)]
+pub struct WeightType {
+    /// Type of the elements.
+    pub element_type: ElementType,
+    /// Bytes before the first element.
+    pub phase: usize,
+}
+
+/// Estimates lengths from samples of a block.
+#[derive(Default)]
+pub struct SliceTrial {
+    scratch: Scratch,
+    sample: Vec<u8>,
+    base: Vec<u8>,
+    out: Vec<u8>,
+}
+
+impl SliceTrial {
+    /// Bytes that `block` takes without a base, estimated.
+    ///
+    /// # Errors
+    /// Those of zstd.
+    pub fn alone(&mut self, of: WeightType, block: &[u8]) -> Result<u64> {
+        self.sample(of, block, &[], 1);
+        self.out.clear();
+        floats::encode(of.element_type, 0, &self.sample, &mut self.scratch, &mut self.out)?;
+        Ok(scaled(self.out.len(), self.sample.len(), block.len()))
+    }
+
+    /// Bytes that `block` takes as a delta to `base`, estimated.
+    fn delta(&mut self, of: WeightType, derivation: Derivation, block: &[u8], cover: &Cover) -> Result<u64> {
+        self.sample(of, block, &cover.content, cover.width);
+        self.out.clear();
+        encode_tagged(derivation, 0, &self.sample, &self.base, &mut self.scratch, &mut self.out)?;
+        Ok(scaled(self.out.len(), self.sample.len(), block.len()))
+    }
+
+    /// Takes the samples of block and base, of whole elements. The base's elements may be of another width.
+    fn sample(&mut self, of: WeightType, block: &[u8], base: &[u8], base_width: usize) {
+        self.sample.clear();
+        self.base.clear();
+        let bytes = block.get(of.phase..).unwrap_or_default();
+        let part = bytes.len() / WINDOWS / GRID_BYTES * GRID_BYTES;
+        let width = of.element_type.width();
+        for number in 0..WINDOWS {
+            let from = part * number;
+            let to = (from + part.min(WINDOW_BYTES)).min(bytes.len());
+            self.sample.extend_from_slice(bytes.get(from..to).unwrap_or_default());
+            let base_bytes = base.get(of.phase..).unwrap_or_default();
+            let (from, to) = (from / width * base_width, to / width * base_width);
+            self.base.extend_from_slice(base_bytes.get(from..to.min(base_bytes.len())).unwrap_or_default());
+        }
+    }
+}
+
+/// Bytes of the groups of `block` that differ from `base`.
+fn changed_bytes(block: &[u8], base: &[u8]) -> u64 {
+    let groups = block.chunks(GROUP_BYTES).enumerate();
+    let changed = groups.filter(|(number, group)| {
+        let start = number * GROUP_BYTES;
+        base.get(start..start + group.len()) != Some(*group)
+    });
+    changed.map(|(_, group)| group.len() as u64).sum()
+}
+
+/// The length of a whole block of which a sample takes `encoded` bytes.
+fn scaled(encoded: usize, sample: usize, block: usize) -> u64 {
+    (encoded as f64 * block as f64 / sample.max(1) as f64) as u64
+}
+
+impl DeltaPlanner {
+    /// Plans `block` as a delta to `cover`; `None` if that is expected to take as many bytes as `bytes_max`.
+    ///
+    /// # Errors
+    /// Those that end the run; an unreadable base is no base.
+    pub fn plan_slices(
+        &mut self,
+        of: WeightType,
+        block: &[u8],
+        cover: &Cover,
+        bytes_max: u64,
+        trial: &mut SliceTrial,
+        bases: &mut Bases,
+    ) -> Result<Option<PlannedDelta>> {
+        let Some(derivation) = self.derivation_of_widths(of, cover.width) else { return Ok(None) };
+        let len = block.len() as u64;
+        let named = cover.ranges.len() as u64 * RANGE_BYTES + len / MASK_SHARE;
+        let changed = changed_bytes(block, &cover.content);
+        let expected = named
+            + match cover.width == of.element_type.width() && changed <= len / NEARLY_SHARE {
+                true => changed,
+                false => trial.delta(of, derivation, block, cover)?,
+            };
+        let is_nearly = expected <= len / NEARLY_SHARE;
+        if expected >= bytes_max || cover.ranges.len() > RANGES_MAX {
+            return Ok(None);
+        }
+        let mut made = none_if_unreadable(self.slices(of, cover, derivation, is_nearly, expected, bases))?;
+        made.iter_mut().for_each(|made| made.plan.phase = of.phase);
+        Ok(made.filter(|made| made.bytes < bytes_max))
+    }
+
+    fn slices(
+        &mut self,
+        of: WeightType,
+        cover: &Cover,
+        derivation: Derivation,
+        is_nearly: bool,
+        expected: u64,
+        bases: &mut Bases,
+    ) -> Result<Option<PlannedDelta>> {
+        let depth_max = self.depth_max().saturating_add(NEARLY_DEPTH);
+        let (mut ranges, mut bytes) = (Vec::with_capacity(cover.ranges.len()), expected);
+        for range in &cover.ranges {
+            if is_nearly && bases.entries.depth(range.entry)? < depth_max {
+                ranges.push(*range);
+                continue;
+            }
+            match self.link(range.entry, expected, bases)? {
+                ChainLink::Below(down, more) => {
+                    bytes = bytes.max(more);
+                    if !push_below(*range, down, RANGES_MAX, bases, &mut ranges)? {
+                        return Ok(None);
+                    }
+                }
+                ChainLink::Root => return Ok(None),
+            }
+        }
+        planned((!ranges.is_empty()).then_some(ranges), derivation, of.element_type, bytes, bases)
+    }
+
+    /// How a block derives from a base with elements of `width` bytes; `None` if it does not, or if the configuration
+    /// has no such deltas.
+    fn derivation_of_widths(&self, of: WeightType, width: usize) -> Option<Derivation> {
+        if self.delta() != ModelDelta::Context {
+            return None;
+        }
+        match of.element_type {
+            ElementType::Byte | ElementType::Unknown => (width == 1).then_some(Derivation::Bytes),
+            element_type if element_type.width() == width => Some(Derivation::Context(element_type)),
+            ElementType::Bf16 if width == 4 && of.phase == 0 => Some(Derivation::Cast(Cast::Fp32ToBf16)),
+            ElementType::Fp32 if width == 2 && of.phase == 0 => Some(Derivation::Cast(Cast::Bf16ToFp32)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Slices: the ranges of stored blocks that a new block of weights equals, found through its peaks (ours).
+//!
+//! 1. *Bases*: the counterparts that Choose found by features are read, deltas as well.
+//! 2. *Matches*: anchors with equal exact hashes are extended byte by byte, as those of other chunks are.
+//! 3. *Followers*: the last base of the block before, and the entry stored after it, are bases as well. Short chunks
+//!    share no feature with a block that they are a part of.
+//! 4. *Edges*: a match that ends where its base ends goes on in the entry that was stored next, and one that begins
+//!    where its base begins comes from the entry before it. Between columns of a matrix, matches go on at the jump from
+//!    one row to the next. These need no common peak.
+//!
+//! A [`Cover`] adds what is merely alike.
+
+mod cover;
+pub(super) mod peaks;
+
+pub use cover::Cover;
+pub use peaks::{Elements, PeakFeatures, PeakFinder};
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use self::peaks::{Peak, elements_of};
+use super::Match;
+use super::anchor_matches::{CachedBase, anchor_matches};
+use super::anchor_table::AnchorTable;
+use super::bases::Bases;
+use super::read_budget::ReadBudget;
+use crate::cache::ByteLru;
+use crate::codec::Scratch;
+use crate::error::Result;
+use crate::kernel::compare::{common_prefix_len, common_suffix_len};
+use crate::kernel::sieve::Anchor;
+use crate::repo::container::EntryNumber;
+
+/// Memory for bases, bytes.
+pub const SLICE_BASES_MAX: usize = 12 << 20;
+/// Approximate memory of the peaks of a base for one of its bytes.
+const PEAKS_SHARE: usize = 16;
+/// Shortest match.
+const MATCH_BYTES_MIN: usize = 64;
+/// Equal jumps between neighbouring matches from which on others are expected.
+const JUMPS_MIN: u32 = 2;
+
+/// A new block of weights.
+#[derive(Clone, Copy)]
+pub struct WeightBlock<'a> {
+    /// Its content.
+    pub bytes: &'a [u8],
+    /// Its elements.
+    pub layout: Elements,
+    /// Stored entries that share features with it, the best first.
+    pub counterparts: &'a [EntryNumber],
+}
+
+/// A stored block.
+pub struct SliceBase {
+    /// Its entry.
+    pub entry: EntryNumber,
+    /// Its content.
+    pub bytes: Bytes,
+    /// Its elements.
+    pub layout: Elements,
+    /// Its peaks.
+    pub peaks: Vec<Peak>,
+    table: AnchorTable,
+}
+
+/// What was found of a block.
+#[derive(Default)]
+pub struct FoundSlices {
+    /// The bases that were read.
+    pub bases: Vec<Arc<SliceBase>>,
+    /// The peaks of the block.
+    pub peaks: Vec<Peak>,
+    /// Ranges equal to ranges of these bases, ascending, without overlap.
+    pub exact: Vec<Match>,
+}
+
+impl FoundSlices {
+    /// Bytes of the exact matches.
+    pub fn exact_bytes(&self) -> usize {
+        self.exact.iter().map(|found| found.len as usize).sum()
+    }
+}
+
+/// Finds slices. It has one owner, and its state advances with the stream.
+pub struct SliceSearch {
+    finder: PeakFinder,
+    bases: ByteLru<EntryNumber, Arc<SliceBase>>,
+    budget: ReadBudget,
+    scratch: Scratch,
+    /// The base of the end of the last block that was made of slices.
+    last: Option<Arc<SliceBase>>,
+}
+
+impl SliceSearch {
+    /// A search that reads at most `reads_per_mib` bases per MiB of new blocks; `seed` keys its hashes.
+    pub fn new(seed: u64, reads_per_mib: u32) -> Self {
+        SliceSearch {
+            finder: PeakFinder::new(seed),
+            bases: ByteLru::new(SLICE_BASES_MAX),
+            budget: ReadBudget::new(reads_per_mib),
+            scratch: Scratch::default(),
+            last: None,
+        }
+    }
+
+    /// Whether there is anything to compare a block without counterparts with: the block before it was made of slices.
+    pub fn has_last(&self) -> bool {
+        self.last.is_some()
+    }
+
+    /// Notes which entry the end of a block was made of; `None` if the block was made of no slices.
+    pub fn set_last(&mut self, entry: Option<EntryNumber>) {
+        self.last = entry.and_then(|entry| self.bases.get(&entry));
+    }
+
+    /// Finds slices of the counterparts of `block`, and of their neighbours.
+    ///
+    /// # Errors
+    /// Only errors that fail the run. A base that cannot be read is skipped.
+    pub fn find(&mut self, block: WeightBlock<'_>, bases: &mut Bases) -> Result<FoundSlices> {
+        self.budget.grant(block.bytes.len() as u64);
+        let mut found = FoundSlices::default();
+        for entry in block.counterparts {
+            found.bases.extend(self.base(*entry, block.layout, bases)?);
+        }
+        if let Some(last) = self.last.take() {
+            let next = self.neighbour(&last, true, bases)?;
+            [Some(last), next].into_iter().flatten().for_each(|base| push_new(&mut found.bases, base));
+        }
+        if found.bases.is_empty() {
+            return Ok(found);
+        }
+        found.peaks = self.finder.peaks(block.bytes, block.layout);
+        let anchors: Vec<Anchor> = found.peaks.iter().map(Peak::anchor).collect();
+        let cached: Vec<CachedBase<'_>> = found
+            .bases
+            .iter()
+            .map(|base| CachedBase { entry: base.entry, bytes: &base.bytes, anchors: &base.table })
+            .collect();
+        let exact = anchor_matches(block.bytes, &anchors, &cached, MATCH_BYTES_MIN);
+        found.exact = self.edges(block, exact, &mut found.bases, bases)?;
+        Ok(found)
+    }
+
+    /// The entry before or after `entry` as a base, if there is one in memory or the budget allows to read it.
+    ///
+    /// # Errors
+    /// As of [`SliceSearch::find`].
+    pub fn neighbour(
+        &mut self,
+        entry: &SliceBase,
+        is_after: bool,
+        bases: &mut Bases,
+    ) -> Result<Option<Arc<SliceBase>>> {
+        let next =
+            if is_after { bases.entries.following(entry.entry)? } else { bases.entries.preceding(entry.entry)? };
+        let next = next.filter(|next| next.as_session().is_none_or(|number| number < bases.entries.ring.next()));
+        match next {
+            Some(next) => self.base(next, entry.layout, bases),
+            None => Ok(None),
+        }
+    }
+
+    /// Reads a base. Its elements are those of its features, or else `layout`.
+    fn base(&mut self, entry: EntryNumber, layout: Elements, bases: &mut Bases) -> Result<Option<Arc<SliceBase>>> {
+        if let Some(found) = self.bases.get(&entry) {
+            return Ok(Some(found));
+        }
+        if !self.budget.take() {
+            return Ok(None);
+        }
+        let Some(bytes) = bases.content(entry, &mut self.scratch)? else { return Ok(None) };
+        let layout = elements_of(&bases.entries.features(entry)?).unwrap_or(layout);
+        let peaks = self.finder.peaks(&bytes, layout);
+        let anchors: Vec<Anchor> = peaks.iter().map(Peak::anchor).collect();
+        let table = AnchorTable::new(&anchors);
+        let memory = bytes.len() + bytes.len() / PEAKS_SHARE;
+        let base = Arc::new(SliceBase { entry, bytes: bytes.into(), layout, peaks, table });
+        self.bases.put(entry, base.clone(), memory);
+        Ok(Some(base))
+    }
+
+    /// Fills the gaps between `matches` with what follows and precedes them: in the neighbours of bases that they reach
+    /// the edges of, and at the jump from one row to the next.
+    fn edges(
+        &mut self,
+        block: WeightBlock<'_>,
+        matches: Vec<Match>,
+        known: &mut Vec<Arc<SliceBase>>,
+        bases: &mut Bases,
+    ) -> Result<Vec<Match>> {
+        let jump = jump(&matches);
+        let mut out: Vec<Match> = Vec::with_capacity(matches.len() + 4);
+        let ends = matches.iter().map(|next| next.position).chain([block.bytes.len() as u32]);
+        let ends: Vec<u32> = ends.collect();
+        let mut nexts = matches.into_iter();
+        for end in ends {
+            let next = nexts.next();
+            let mut start = out.last().map_or(0, |last| last.position + last.len);
+            while let Some(last) = out.last().copied()
+                && let Some(found) = self.after(block, start..end, last, jump, known, bases)?
+            {
+                out.push(found);
+                start += found.len;
+            }
+            let (mut end, mut behind) = (end, Vec::from_iter(next));
+            while let Some(first) = behind.last().copied()
+                && let Some(found) = self.before(block, start..end, first, jump, known, bases)?
+            {
+                behind.push(found);
+                end -= found.len;
+            }
+            out.extend(behind.into_iter().rev());
+        }
+        Ok(out)
+    }
+
+    /// A match at the start of `gap` that goes on where `last` ended, in its base or the one stored next.
+    fn after(
+        &mut self,
+        block: WeightBlock<'_>,
+        gap: Range<u32>,
+        last: Match,
+        jump: Option<i64>,
+        known: &mut Vec<Arc<SliceBase>>,
+        bases: &mut Bases,
+    ) -> Result<Option<Match>> {
+        let rest = block.bytes.get(gap.start as usize..gap.end as usize).unwrap_or_default();
+        let Some(base) = known.iter().find(|base| base.entry == last.base).cloned() else { return Ok(None) };
+        let end = i64::from(last.offset) + i64::from(last.len);
+        let here = (end == base.bytes.len() as i64).then_some(0);
+        for jump in [here, jump].into_iter().flatten().filter(|_| rest.len() >= MATCH_BYTES_MIN) {
+            let Some((base, offset)) = self.inside(&base, end + jump, true, bases)? else { continue };
+            let len = common_prefix_len(rest, base.bytes.get(offset..).unwrap_or_default());
+            if len >= MATCH_BYTES_MIN {
+                let found = Match { position: gap.start, base: base.entry, offset: offset as u32, len: len as u32 };
+                push_new(known, base);
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A match at the end of `gap` that ends where `first` began, in its base or the one stored before.
+    fn before(
+        &mut self,
+        block: WeightBlock<'_>,
+        gap: Range<u32>,
+        first: Match,
+        jump: Option<i64>,
+        known: &mut Vec<Arc<SliceBase>>,
+        bases: &mut Bases,
+    ) -> Result<Option<Match>> {
+        let rest = block.bytes.get(gap.start as usize..gap.end as usize).unwrap_or_default();
+        let Some(base) = known.iter().find(|base| base.entry == first.base).cloned() else { return Ok(None) };
+        let here = (first.offset == 0).then_some(0);
+        for jump in [here, jump].into_iter().flatten().filter(|_| rest.len() >= MATCH_BYTES_MIN) {
+            let Some((base, end)) = self.inside(&base, i64::from(first.offset) - jump, false, bases)? else { continue };
+            let len = common_suffix_len(rest, base.bytes.get(..end).unwrap_or_default());
+            if len >= MATCH_BYTES_MIN {
+                let (position, offset) = (gap.end - len as u32, (end - len) as u32);
+                let found = Match { position, base: base.entry, offset, len: len as u32 };
+                push_new(known, base);
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The base in which byte `offset` of `base` is, which may be the one before or after it, and the offset there. At
+    /// an edge it is the next one if `is_start`, else the one before.
+    fn inside(
+        &mut self,
+        base: &Arc<SliceBase>,
+        offset: i64,
+        is_start: bool,
+        bases: &mut Bases,
+    ) -> Result<Option<(Arc<SliceBase>, usize)>> {
+        let len = base.bytes.len() as i64;
+        let is_inside = if is_start { (0..len).contains(&offset) } else { (1..=len).contains(&offset) };
+        if is_inside {
+            return Ok(Some((base.clone(), offset as usize)));
+        }
+        let is_after = offset > 0;
+        let Some(next) = self.neighbour(base, is_after, bases)? else { return Ok(None) };
+        let offset = if is_after { offset - len } else { offset + next.bytes.len() as i64 };
+        Ok(usize::try_from(offset).ok().filter(|offset| *offset <= next.bytes.len()).map(|offset| (next, offset)))
+    }
+}
+
+/// The most common distance in a base from the end of a match to the match that follows it in the block without a gap:
+/// columns of a matrix are parts of its rows.
+fn jump(matches: &[Match]) -> Option<i64> {
+    let mut jumps: HashMap<i64, u32> = HashMap::new();
+    for (one, next) in std::iter::zip(matches, matches.iter().skip(1)) {
+        if one.base == next.base && one.position + one.len == next.position {
+            *jumps.entry(i64::from(next.offset) - i64::from(one.offset + one.len)).or_default() += 1;
+        }
+    }
+    let most = jumps.into_iter().max_by_key(|(jump, count)| (*count, std::cmp::Reverse(*jump)));
+    most.filter(|(_, count)| *count >= JUMPS_MIN).map(|(jump, _)| jump)
+}
+
+fn push_new(known: &mut Vec<Arc<SliceBase>>, base: Arc<SliceBase>) {
+    if known.iter().all(|other| other.entry != base.entry) {
+        known.push(base);
+    }
+}

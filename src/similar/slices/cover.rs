@@ -1,0 +1,271 @@
+//! Cover: ranges of stored blocks that are together as long as a new block and like it, so that it can be a delta to
+//! them. Peaks with equal near hashes show which ranges are alike (ours).
+//!
+//! 1. *Votes*: each peak that a base has, too, votes for this base at the distance of the two. Distances are in
+//!    elements, so FP32 covers BF16 and the other way round.
+//! 2. *Segments*: neighbouring peaks whose best vote is the same make a segment. Long exact matches are segments from
+//!    the start, and their ends are exact.
+//! 3. *Extents*: a segment reaches to the ends of its base, or to the middle between its last peak and the first one
+//!    of the next segment.
+//! 4. *Gaps* between segments are filled from the entries stored before and after the bases, else with anything.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::{FoundSlices, SliceBase, SliceSearch, WeightBlock};
+use crate::error::Result;
+use crate::similar::{BaseRange, Bases};
+
+/// Exact matches from this length on are segments.
+const EXACT_BYTES_MIN: u32 = 2 << 10;
+/// Peaks that must agree on a distance.
+const VOTES_MIN: u32 = 2;
+/// Ranges of a cover, at most.
+const RANGES_MAX: usize = 512;
+/// Share of a block that must be alike: one in this many bytes.
+const ALIKE_SHARE: usize = 3;
+
+/// Ranges of bases for a block (see the module).
+pub struct Cover {
+    /// The ranges in order.
+    pub ranges: Vec<BaseRange>,
+    /// Their content. It may be shorter than the block.
+    pub content: Vec<u8>,
+    /// Bytes of an element of the bases.
+    pub width: usize,
+    /// The base of the last range.
+    last: Option<Arc<SliceBase>>,
+}
+
+/// Elements of the block that are like those of a base at one distance.
+#[derive(Debug, Clone, Copy)]
+struct Segment {
+    /// First and last element that are known to be alike.
+    first: i64,
+    last: i64,
+    /// Position among the bases.
+    base: usize,
+    /// Element of the base less element of the block.
+    shift: i64,
+    is_exact: bool,
+}
+
+/// The elements that a segment covers.
+struct CoveredElements {
+    start: i64,
+    end: i64,
+    base: Arc<SliceBase>,
+    shift: i64,
+}
+
+impl SliceSearch {
+    /// A cover of `block` by ranges of the bases found; `None` if they are like too little of it.
+    ///
+    /// # Errors
+    /// Only errors that fail the run.
+    pub fn cover(&mut self, block: WeightBlock<'_>, found: &FoundSlices, bases: &mut Bases) -> Result<Option<Cover>> {
+        let own = block.layout.width;
+        let (same, other) = (segments(block, found, own), segments(block, found, 6 - own.min(5)));
+        let alike = |segments: &[Segment]| segments.iter().map(|one| one.last - one.first + 1).sum::<i64>();
+        let is_same = alike(&same) >= alike(&other) || !matches!(own, 2 | 4);
+        let (chosen, width) = if is_same { (same, own) } else { (other, 6 - own) };
+        let extents = extents(block, found, &chosen);
+        let covered: i64 = extents.iter().map(|one| one.end - one.start).sum();
+        if covered as usize * own * ALIKE_SHARE < block.bytes.len() {
+            return Ok(None);
+        }
+        let mut cover = Cover { ranges: Vec::new(), content: Vec::new(), width, last: None };
+        let Some(first) = extents.first().map(|first| first.base.clone()) else { return Ok(None) };
+        // The delta keeps the bytes before the first element.
+        cover.push(&first, 0, block.layout.phase);
+        let mut at = 0;
+        let mut before: Option<&CoveredElements> = None;
+        for extent in &extents {
+            self.gap(&mut cover, at..extent.start, before, Some(extent), bases)?;
+            cover.push_elements(&extent.base, extent.start + extent.shift, extent.end - extent.start);
+            (at, before) = (extent.end, Some(extent));
+        }
+        let elements = elements(block.bytes.len(), block.layout.phase, own);
+        self.gap(&mut cover, at..elements, before, None, bases)?;
+        cover.push_rest(block.bytes.len());
+        Ok((cover.ranges.len() <= RANGES_MAX).then_some(cover))
+    }
+
+    /// Fills `gap`, of elements, between two extents.
+    fn gap(
+        &mut self,
+        cover: &mut Cover,
+        gap: std::ops::Range<i64>,
+        before: Option<&CoveredElements>,
+        after: Option<&CoveredElements>,
+        bases: &mut Bases,
+    ) -> Result<()> {
+        let (mut start, mut end) = (gap.start, gap.end);
+        if let Some(before) = before.filter(|_| start < end)
+            && let Some(next) = self.neighbour(&before.base, true, bases)?
+            && next.layout.width == cover.width
+        {
+            let taken = (end - start).min(next.elements());
+            cover.push_elements(&next, 0, taken);
+            start += taken;
+        }
+        let mut last = None;
+        if let Some(after) = after.filter(|_| start < end)
+            && let Some(next) = self.neighbour(&after.base, false, bases)?
+            && next.layout.width == cover.width
+        {
+            let taken = (end - start).min(next.elements());
+            end -= taken;
+            last = Some((next, taken));
+        }
+        // Nothing need be behind the last extent: the rest of the block is stored without a base.
+        while let Some(any) = after.filter(|_| start < end) {
+            let taken = (end - start).min(any.base.elements());
+            if taken == 0 {
+                break;
+            }
+            cover.push_elements(&any.base, 0, taken);
+            start += taken;
+        }
+        if let Some((next, taken)) = last {
+            cover.push_elements(&next, next.elements() - taken, taken);
+        }
+        Ok(())
+    }
+}
+
+impl Cover {
+    /// Appends elements of a base.
+    fn push_elements(&mut self, base: &Arc<SliceBase>, first: i64, count: i64) {
+        let width = base.layout.width;
+        self.push(base, base.layout.phase + first.max(0) as usize * width, count.max(0) as usize * width);
+    }
+
+    /// Appends bytes of a base.
+    fn push(&mut self, base: &Arc<SliceBase>, offset: usize, len: usize) {
+        let Some(bytes) = base.bytes.get(offset..offset + len).filter(|bytes| !bytes.is_empty()) else { return };
+        self.content.extend_from_slice(bytes);
+        self.last = Some(base.clone());
+        let (offset, len) = (offset as u32, len as u32);
+        match self.ranges.last_mut() {
+            Some(last) if last.entry == base.entry && last.offset + last.len == offset => last.len += len,
+            _ => self.ranges.push(BaseRange { entry: base.entry, offset, len }),
+        }
+    }
+
+    /// Bytes of the block after its last element: the last range takes as many more, if its base has them.
+    fn push_rest(&mut self, block_bytes: usize) {
+        let missing = block_bytes.saturating_sub(self.content.len());
+        let Some((last, range)) = self.last.clone().zip(self.ranges.last_mut()) else { return };
+        let end = (range.offset + range.len) as usize;
+        if let Some(bytes) = last.bytes.get(end..end + missing).filter(|_| missing < last.layout.width) {
+            self.content.extend_from_slice(bytes);
+            range.len += missing as u32;
+        }
+    }
+}
+
+impl SliceBase {
+    /// Whole elements.
+    fn elements(&self) -> i64 {
+        elements(self.bytes.len(), self.layout.phase, self.layout.width)
+    }
+}
+
+fn elements(bytes: usize, phase: usize, width: usize) -> i64 {
+    (bytes.saturating_sub(phase) / width.max(1)) as i64
+}
+
+/// Number of the element at byte `position`; `None` if none begins there.
+fn element_at(position: u32, phase: usize, width: usize) -> Option<i64> {
+    let inside = (position as usize).checked_sub(phase)?;
+    (inside % width == 0).then_some((inside / width) as i64)
+}
+
+/// The segments of `block` in bases with elements of `width` bytes, ascending.
+fn segments(block: WeightBlock<'_>, found: &FoundSlices, width: usize) -> Vec<Segment> {
+    let own = block.layout;
+    let mut out: Vec<Segment> = Vec::new();
+    for exact in found.exact.iter().filter(|exact| exact.len >= EXACT_BYTES_MIN && own.width == width) {
+        let Some(base) = found.bases.iter().position(|base| base.entry == exact.base) else { continue };
+        let Some(layout) = found.bases.get(base).map(|base| base.layout).filter(|layout| layout.width == width) else {
+            continue;
+        };
+        // Up to the first whole element.
+        let skipped = (own.phase + width - exact.position as usize % width) % width;
+        let (position, offset) = (exact.position + skipped as u32, exact.offset + skipped as u32);
+        let first = element_at(position, own.phase, width);
+        let Some((first, other)) = first.zip(element_at(offset, layout.phase, width)) else { continue };
+        let last = first + (exact.len as usize - skipped) as i64 / width as i64 - 1;
+        out.push(Segment { first, last, base, shift: other - first, is_exact: true });
+    }
+    let exact_count = out.len();
+    for (at, base, shift) in voted(block, found, width) {
+        let is_inside = out.get(..exact_count).unwrap_or_default().iter().any(|one| one.first <= at && at <= one.last);
+        if !is_inside {
+            out.push(Segment { first: at, last: at, base, shift, is_exact: false });
+        }
+    }
+    out.sort_by_key(|one| one.first);
+    let mut merged: Vec<Segment> = Vec::with_capacity(out.len());
+    for next in out {
+        match merged.last_mut() {
+            Some(last) if last.base == next.base && last.shift == next.shift => {
+                (last.last, last.is_exact) = (last.last.max(next.last), false);
+            }
+            _ => merged.push(next),
+        }
+    }
+    merged
+}
+
+/// The element of each peak that has a counterpart, the base and the distance it votes for. Most votes win.
+fn voted(block: WeightBlock<'_>, found: &FoundSlices, width: usize) -> Vec<(i64, usize, i64)> {
+    let own = block.layout;
+    let mut positions: HashMap<u64, usize> = HashMap::with_capacity(found.peaks.len());
+    for (number, peak) in found.peaks.iter().enumerate() {
+        positions.entry(peak.near).or_insert(number);
+    }
+    let mut pairs: Vec<(usize, i64, usize, i64)> = Vec::new();
+    let mut votes: HashMap<(usize, i64), u32> = HashMap::new();
+    for (number, base) in found.bases.iter().enumerate().filter(|(_, base)| base.layout.width == width) {
+        for peak in &base.peaks {
+            let Some(at) = positions.get(&peak.near) else { continue };
+            let here = found.peaks.get(*at).and_then(|peak| element_at(peak.position, own.phase, own.width));
+            let there = element_at(peak.position, base.layout.phase, width);
+            let Some((here, there)) = here.zip(there) else { continue };
+            *votes.entry((number, there - here)).or_default() += 1;
+            pairs.push((*at, here, number, there - here));
+        }
+    }
+    let count = |pair: &(usize, i64, usize, i64)| votes.get(&(pair.2, pair.3)).copied().unwrap_or(0);
+    pairs.retain(|pair| count(pair) >= VOTES_MIN);
+    // The most votes first among the pairs of a peak, then the better base.
+    pairs.sort_by_key(|pair| (pair.0, std::cmp::Reverse(count(pair)), pair.2, pair.3));
+    pairs.dedup_by_key(|pair| pair.0);
+    pairs.into_iter().map(|(_, here, base, shift)| (here, base, shift)).collect()
+}
+
+/// The elements that each segment covers, ascending and without overlap.
+fn extents(block: WeightBlock<'_>, found: &FoundSlices, segments: &[Segment]) -> Vec<CoveredElements> {
+    let elements = elements(block.bytes.len(), block.layout.phase, block.layout.width);
+    let mut out: Vec<CoveredElements> = Vec::with_capacity(segments.len());
+    for (number, one) in segments.iter().enumerate() {
+        let Some(base) = found.bases.get(one.base) else { continue };
+        let bound = segments.get(number + 1).map_or(elements, |next| {
+            if one.is_exact {
+                one.last + 1
+            } else if next.is_exact {
+                next.first
+            } else {
+                (one.last + 1 + next.first) / 2
+            }
+        });
+        let start = out.last().map_or(0, |last| last.end).max(-one.shift);
+        let end = elements.min(base.elements() - one.shift).min(bound.max(start));
+        if start < end {
+            out.push(CoveredElements { start, end, base: base.clone(), shift: one.shift });
+        }
+    }
+    out
+}
