@@ -29,7 +29,9 @@ pub struct ChooseStage {
 
 impl ChooseStage {
     fn choose(&mut self, chunk: &mut Chunk) -> Result<()> {
-        chunk.slices.counterparts = self.chooser.counterparts(&chunk.slices.features);
+        if let Some(slices) = &mut chunk.slices {
+            slices.counterparts = self.chooser.counterparts(&slices.features);
+        }
         let CopySearch::Features(features) = std::mem::take(&mut chunk.search) else {
             self.chooser.skip(chunk.len);
             return Ok(());

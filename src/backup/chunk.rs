@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use super::rest::FileRest;
 use crate::backup::message::{
-    Chunk, ChunkBatch, ChunkItem, CopySearch, ITEMS_MAX, Loan, Outcome, ReadBatch, ReadItem, SliceCandidates, TreeItem,
+    Chunk, ChunkBatch, ChunkItem, CopySearch, ITEMS_MAX, Loan, Outcome, ReadBatch, ReadItem, TreeItem,
 };
 use crate::chunk::{Chunker, chunker};
 use crate::config::RepositoryConfig;
@@ -92,7 +92,7 @@ impl ChunkStage {
     fn push_chunk(&mut self, bytes: Bytes, anchors: Vec<Anchor>, emit: &mut Emit<ChunkBatch>) -> Result<()> {
         let (len, fingerprint, class) = (bytes.len() as u32, Fingerprint([0; 32]), None);
         let anchors = self.chunker.gives_anchors().then_some(anchors);
-        let (is_new, loan, block, search, slices) = (false, None, None, CopySearch::None, SliceCandidates::default());
+        let (is_new, loan, block, search, slices) = (false, None, None, CopySearch::None, None);
         let chunk = Chunk { bytes, len, fingerprint, loan, is_new, class, anchors, search, slices, block };
         self.push(ChunkItem::Chunk(chunk), emit)
     }
@@ -100,7 +100,7 @@ impl ChunkStage {
     fn push_block(&mut self, bytes: Bytes, block: TensorBlock, emit: &mut Emit<ChunkBatch>) -> Result<()> {
         let (len, fingerprint, class) = (bytes.len() as u32, Fingerprint([0; 32]), None);
         let (is_new, loan, anchors, block) = (false, None, None, Some(block));
-        let (search, slices) = (CopySearch::None, SliceCandidates::default());
+        let (search, slices) = (CopySearch::None, None);
         let chunk = Chunk { bytes, len, fingerprint, loan, is_new, class, anchors, search, slices, block };
         self.push(ChunkItem::Chunk(chunk), emit)
     }
@@ -117,7 +117,7 @@ impl ChunkStage {
         // A block of this model only if it was cut like one.
         let block = region.filter(|region| region.end == self.offset).and_then(|region| region.block);
         let (is_new, class, anchors) = (false, None, None);
-        let (search, slices) = (CopySearch::None, SliceCandidates::default());
+        let (search, slices) = (CopySearch::None, None);
         let chunk = Chunk { bytes, len, fingerprint, loan, is_new, class, anchors, search, slices, block };
         self.push(ChunkItem::Chunk(chunk), emit)
     }

@@ -9,7 +9,7 @@
 
 use bytes::Bytes;
 
-use crate::backup::message::{Chunk, ChunkBatch, ChunkItem, CopySearch};
+use crate::backup::message::{Chunk, ChunkBatch, ChunkItem, CopySearch, SliceCandidates};
 use crate::chunk::classify::{ChunkClass, ChunkClassifier};
 use crate::chunk::floats_like::may_be_floats;
 use crate::chunk::plain::PlainTrial;
@@ -66,7 +66,8 @@ impl IdentifyWorker {
 
     fn find_peaks(&mut self, chunk: &mut Chunk, layout: Elements) {
         if let Some(peaks) = self.peaks.as_mut().filter(|_| SharedBases::may_hold(chunk.len)) {
-            chunk.slices.features = peaks.features(&chunk.bytes, layout);
+            let features = peaks.features(&chunk.bytes, layout);
+            chunk.slices = Some(Box::new(SliceCandidates { features, ..SliceCandidates::default() }));
         }
     }
 }

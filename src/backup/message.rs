@@ -17,7 +17,7 @@ use crate::pipeline::Weigh;
 use crate::repo::container::{EntryNumber, SessionFrameNumber, SessionOperations, StoredFrame};
 use crate::repo::recipe::ContentReference;
 use crate::repo::tree::{HoleMap, Node};
-use crate::similar::{BaseChunk, PeakFeatures, StrategyOutput};
+use crate::similar::{BaseChunk, Counterparts, PeakFeatures, StrategyOutput};
 use crate::types::Fingerprint;
 
 /// Items of a batch, at most.
@@ -123,8 +123,8 @@ pub struct Chunk {
     pub anchors: Option<Vec<Anchor>>,
     /// The search for copies. Set by Identify, Choose and Match one after another.
     pub search: CopySearch,
-    /// How far the search for slices has come.
-    pub slices: SliceCandidates,
+    /// How far the search for slices has come. Set by Identify for weights.
+    pub slices: Option<Box<SliceCandidates>>,
     /// Set by Chunk for blocks of tensors.
     pub block: Option<TensorBlock>,
 }
@@ -132,10 +132,10 @@ pub struct Chunk {
 /// The search of a new block of weights, or of another float chunk, for ranges of blocks that it equals or is like.
 #[derive(Debug, Default)]
 pub struct SliceCandidates {
-    /// Set by Identify: the features by which it finds other blocks, and later blocks find it. Empty for other chunks.
+    /// The features by which it finds other blocks, and later blocks find it.
     pub features: PeakFeatures,
-    /// Set by Choose: stored entries that share them, the best first.
-    pub counterparts: Vec<EntryNumber>,
+    /// Set by Choose: stored entries that share them.
+    pub counterparts: Counterparts,
 }
 
 /// How far the search for copies of a new chunk has come. With strategies other than anchors, SubDedup does all of it.

@@ -236,7 +236,7 @@ impl SubDedupStage {
             (Searcher::Match(_), CopySearch::Found(found)) => found,
             (Searcher::Match(_), _) => return Err(Error::internal("a new chunk was not searched for copies")),
         };
-        found.features.extend_from_slice(&chunk.slices.features.stored);
+        found.features.extend(chunk.slices.iter().flat_map(|slices| &slices.features.stored));
         let encoded = self.encode(chunk, &mut found, false)?;
         Ok((found, encoded))
     }

@@ -7,7 +7,6 @@ use parking_lot::Mutex;
 use super::*;
 use crate::backup::choose::ChooseStage;
 use crate::backup::matching::MatchWorker;
-use crate::backup::message::SliceCandidates;
 use crate::kernel::sieve::Sieve;
 use crate::pipeline::{Pipeline, Sink, Source};
 use crate::repo::container::FramesInFlight;
@@ -118,7 +117,7 @@ fn sent(chunks_bytes: &[Vec<u8>], seed: u64, is_identified: bool, workers: usize
             class: is_identified.then(|| identify.classify(bytes)),
             search: CopySearch::Features(features(&anchors)),
             anchors: Some(anchors),
-            slices: SliceCandidates::default(),
+            slices: None,
             block: None,
         }
     };

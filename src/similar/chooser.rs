@@ -20,6 +20,7 @@ use super::anchors::FEATURES;
 use super::bases::{BaseChunk, Bases, Entries, SharedBases};
 use super::candidates::Candidates;
 use super::read_budget::ReadBudget;
+use super::slices::Counterparts;
 use super::slices::peaks::{PeakFeatures, is_exact};
 use crate::config::SubdedupConfig;
 use crate::error::Result;
@@ -35,6 +36,10 @@ const READ_FEATURES_MIN: u32 = 3;
 const FOLLOWERS: usize = 2;
 /// Entries that count as neighbours, as a power of two. They share a few frames.
 const REGION_POWER: u32 = 4;
+/// Most counterparts of a block that share exact features of peaks, and near ones. Blocks that overlap have features of
+/// their own, so some cover nothing more.
+const EXACT_COUNTERPARTS: usize = 8;
+const NEAR_COUNTERPARTS: usize = 4;
 /// The bytes of similar chunks that are stored as literal bytes: one in this many.
 const REGION_SHARE: u64 = 2;
 /// Fresh regions: one of this many recent ones.
@@ -115,20 +120,26 @@ impl Chooser {
         self.next = self.next.plus(1);
     }
 
-    /// The counterparts of the next new block of weights, which has these features of peaks: up to 4 entries that share
-    /// exact ones, then as many that share near ones. Later blocks may find this one.
-    pub fn counterparts(&mut self, features: &PeakFeatures) -> Vec<EntryNumber> {
+    /// The counterparts of the next new block of weights, which has these features of peaks. Later blocks may find this
+    /// one.
+    pub fn counterparts(&mut self, features: &PeakFeatures) -> Counterparts {
         if features.sought.is_empty() {
-            return Vec::new();
+            return Counterparts::default();
         }
-        let mut chosen = Vec::new();
-        for kind in features.sought.chunk_by(|one, next| is_exact(*one) == is_exact(*next)) {
-            let similar = self.similar(kind).into_iter().map(|found| found.entry);
-            let new: Vec<EntryNumber> = similar.filter(|entry| !chosen.contains(entry)).collect();
-            chosen.extend(new);
-        }
+        let (exact, near) = features.sought.split_at(features.sought.partition_point(|feature| is_exact(*feature)));
+        let similar = self.sharing(exact);
+        let mut exact: Vec<EntryNumber> =
+            self.best(&similar, EXACT_COUNTERPARTS).into_iter().map(|found| found.entry).collect();
+        // An entry may have all of the block, and only features that parts of it have, too.
+        let mut others: Vec<&SimilarEntry> = similar.iter().filter(|found| !exact.contains(&found.entry)).collect();
+        others.sort_by_key(|found| (std::cmp::Reverse(found.shared.count_ones()), found.found));
+        others.truncate(EXACT_COUNTERPARTS - exact.len());
+        exact.extend(others.into_iter().map(|found| found.entry));
+        let similar = self.sharing(near);
+        let near = self.best(&similar, NEAR_COUNTERPARTS).into_iter().map(|found| found.entry);
+        let near = near.filter(|entry| !exact.contains(entry)).collect();
         self.candidates.insert(self.next, &features.stored);
-        chosen
+        Counterparts { exact, near }
     }
 
     /// The bases of a new chunk with these features, best first. If `is_base`, later chunks may be compared with it.
@@ -167,6 +178,12 @@ impl Chooser {
     /// The entries that share features, best first. Each one shares the most features that those before it lack. Among
     /// equals, recent entries come first, then newer ones.
     fn similar(&mut self, features: &[u64]) -> Vec<SimilarEntry> {
+        let similar = self.sharing(features);
+        self.best(&similar, self.candidates_max)
+    }
+
+    /// All entries that share features.
+    fn sharing(&mut self, features: &[u64]) -> Vec<SimilarEntry> {
         let mut similar: Vec<SimilarEntry> = Vec::new();
         self.candidates.find(features, CANDIDATES_PER_FEATURE, self.entries.resolver(), |feature, entry| {
             let found = similar.len();
@@ -175,9 +192,14 @@ impl Chooser {
                 None => similar.push(SimilarEntry { entry, shared: 1 << feature, found }),
             }
         });
+        similar
+    }
+
+    /// At most `count_max` of these entries.
+    fn best(&self, similar: &[SimilarEntry], count_max: usize) -> Vec<SimilarEntry> {
         let mut chosen: Vec<SimilarEntry> = Vec::new();
         let mut covered = 0;
-        while chosen.len() < self.candidates_max {
+        while chosen.len() < count_max {
             let gain = |found: &SimilarEntry| (found.shared & !covered).count_ones();
             let rank = |found: &&SimilarEntry| {
                 let is_recent = self.recent.contains(&EntryRegion::of(found.entry));

@@ -41,7 +41,7 @@ pub use encode::{EncodeBounds, EncodedChunk, Encoder};
 pub use none::WholeChunks;
 pub use price::LiteralRate;
 pub use ring::SessionEntry;
-pub use slices::{Cover, Elements, FoundSlices, PeakFeatures, PeakFinder, SLICE_BASES_MAX, SliceSearch, WeightBlock};
+pub use slices::*;
 pub use sub_blocks::{SubBlock, SubBlockLayout, SubBlocks};
 pub use superfeature::Superfeature;
 

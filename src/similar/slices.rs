@@ -1,6 +1,7 @@
 //! Slices: the ranges of stored blocks that a new block of weights equals, found through its peaks (ours).
 //!
-//! 1. *Bases*: the counterparts that Choose found by features are read, deltas as well.
+//! 1. *Bases*: the counterparts that Choose found by features are read one after another, deltas as well, until they
+//!    make up the block.
 //! 2. *Matches*: anchors with equal exact hashes are extended byte by byte, as those of other chunks are.
 //! 3. *Followers*: the last base of the block before, and the entry stored after it, are bases as well. Short chunks
 //!    share no feature with a block that they are a part of.
@@ -39,10 +40,35 @@ use crate::repo::container::EntryNumber;
 pub const SLICE_BASES_MAX: usize = 12 << 20;
 /// Approximate memory of the peaks of a base for one of its bytes.
 const PEAKS_SHARE: usize = 16;
+/// Share of a block in exact matches from which on no other base is read that shares exact features, ...
+const NEARLY_ALL: f64 = 0.995;
+/// ... and none that shares near ones.
+const MOST: f64 = 0.5;
 /// Shortest match.
 const MATCH_BYTES_MIN: usize = 64;
 /// Equal jumps between neighbouring matches from which on others are expected.
 const JUMPS_MIN: u32 = 2;
+
+/// Stored entries that share features of peaks with a block, the best first.
+#[derive(Debug, Default)]
+pub struct Counterparts {
+    /// Those that share exact ones.
+    pub exact: Vec<EntryNumber>,
+    /// Others, which share near ones.
+    pub near: Vec<EntryNumber>,
+}
+
+impl Counterparts {
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = EntryNumber> + '_ {
+        self.exact.iter().chain(&self.near).copied()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.exact.is_empty() && self.near.is_empty()
+    }
+}
 
 /// A new block of weights.
 #[derive(Clone, Copy)]
@@ -51,8 +77,8 @@ pub struct WeightBlock<'a> {
     pub bytes: &'a [u8],
     /// Its elements.
     pub layout: Elements,
-    /// Stored entries that share features with it, the best first.
-    pub counterparts: &'a [EntryNumber],
+    /// What to compare it with.
+    pub counterparts: &'a Counterparts,
 }
 
 /// A stored block.
@@ -124,27 +150,43 @@ impl SliceSearch {
     /// Only errors that fail the run. A base that cannot be read is skipped.
     pub fn find(&mut self, block: WeightBlock<'_>, bases: &mut Bases) -> Result<FoundSlices> {
         self.budget.grant(block.bytes.len() as u64);
-        let mut found = FoundSlices::default();
-        for entry in block.counterparts {
-            found.bases.extend(self.base(*entry, block.layout, bases)?);
-        }
+        let peaks = self.finder.peaks(block.bytes, block.layout);
+        let anchors: Vec<Anchor> = peaks.iter().map(Peak::anchor).collect();
+        let mut found = FoundSlices { peaks, ..FoundSlices::default() };
         if let Some(last) = self.last.take() {
             let next = self.neighbour(&last, true, bases)?;
             [Some(last), next].into_iter().flatten().for_each(|base| push_new(&mut found.bases, base));
+            self.compare(block, &anchors, &mut found, bases)?;
         }
-        if found.bases.is_empty() {
-            return Ok(found);
+        for (number, entry) in block.counterparts.iter().enumerate() {
+            let enough = if number < block.counterparts.exact.len() { NEARLY_ALL } else { MOST };
+            if found.exact_bytes() >= (block.bytes.len() as f64 * enough) as usize {
+                break;
+            }
+            if let Some(base) = self.base(entry, block.layout, bases)? {
+                push_new(&mut found.bases, base);
+                self.compare(block, &anchors, &mut found, bases)?;
+            }
         }
-        found.peaks = self.finder.peaks(block.bytes, block.layout);
-        let anchors: Vec<Anchor> = found.peaks.iter().map(Peak::anchor).collect();
+        Ok(found)
+    }
+
+    /// Finds the exact matches with the bases that were read.
+    fn compare(
+        &mut self,
+        block: WeightBlock<'_>,
+        anchors: &[Anchor],
+        found: &mut FoundSlices,
+        bases: &mut Bases,
+    ) -> Result<()> {
         let cached: Vec<CachedBase<'_>> = found
             .bases
             .iter()
             .map(|base| CachedBase { entry: base.entry, bytes: &base.bytes, anchors: &base.table })
             .collect();
-        let exact = anchor_matches(block.bytes, &anchors, &cached, MATCH_BYTES_MIN);
+        let exact = anchor_matches(block.bytes, anchors, &cached, MATCH_BYTES_MIN);
         found.exact = self.edges(block, exact, &mut found.bases, bases)?;
-        Ok(found)
+        Ok(())
     }
 
     /// The entry before or after `entry` as a base, if there is one in memory or the budget allows to read it.

@@ -55,6 +55,7 @@ mod schemes;
 mod segments;
 mod servers;
 mod short_answers;
+mod slices;
 mod strategies;
 mod tidy;
 mod trees;

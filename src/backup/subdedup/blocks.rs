@@ -13,7 +13,7 @@ use super::*;
 use crate::codec::ByteGroupLayout;
 use crate::model::{PlannedDelta, TensorBlock, WeightType, element_type_of};
 use crate::repo::container::TO_THE_END;
-use crate::similar::{Elements, FoundSlices, LiteralRate, WeightBlock};
+use crate::similar::{Counterparts, Elements, FoundSlices, LiteralRate, WeightBlock};
 
 /// A base with a delta of at most one in this many bytes of the block is near enough.
 const NEAR_SHARE: u64 = 4;
@@ -56,7 +56,7 @@ impl SubDedupStage {
         };
         // Weights alone take about three quarters.
         let mut bytes = u64::from(chunk.len) * 3 / 4;
-        let features = chunk.slices.features.stored.clone();
+        let features = chunk.slices.as_ref().map_or_else(Vec::new, |slices| slices.features.stored.clone());
         let number = match (encoding, copied) {
             (BlockEncoding::Delta(planned), _) => {
                 bytes = planned.bytes;
@@ -107,10 +107,11 @@ impl SubDedupStage {
         layout: Elements,
         planned: Option<PlannedDelta>,
     ) -> Result<BlockEncoding> {
-        let counterparts = &chunk.slices.counterparts;
+        let none = Counterparts::default();
+        let counterparts = chunk.slices.as_ref().map_or(&none, |slices| &slices.counterparts);
         let is_near = |planned: &PlannedDelta| planned.bytes > 0 && planned.bytes * NEAR_SHARE <= u64::from(chunk.len);
         let is_known = planned.as_ref().is_some_and(is_near)
-            || counterparts.iter().any(|entry| self.planner.has_considered(*entry));
+            || counterparts.iter().any(|entry| self.planner.has_considered(entry));
         let otherwise = planned.map_or(BlockEncoding::Alone, BlockEncoding::Delta);
         if is_known || (counterparts.is_empty() && !self.slices.has_last()) {
             return Ok(otherwise);
