@@ -9,7 +9,7 @@
 //!
 //! Keys are at most `i32::MAX`, and the key of a peak is not 0.
 
-use super::vector::vectorised;
+use super::dispatch::dispatch;
 
 /// Elements of a segment.
 pub const SEGMENT: usize = 64;
@@ -50,7 +50,6 @@ fn key_1(low: u8, high: u8) -> i16 {
     (u16::from_le_bytes([low, high]).wrapping_mul(FACTOR) >> 1) as i16
 }
 
-/// Largest key of each segment.
 #[inline(always)]
 fn maxima_loop(bytes: &[u8], width: usize, maxima: &mut [i32]) {
     match width {
@@ -80,8 +79,11 @@ fn maxima_loop(bytes: &[u8], width: usize, maxima: &mut [i32]) {
     }
 }
 
-vectorised! {
-    fn fill_maxima(bytes: &[u8], width: usize, maxima: &mut [i32]) = maxima_loop
+dispatch! {
+    /// Largest key of each segment.
+    fn fill_maxima(bytes: &[u8], width: usize, maxima: &mut [i32]) {
+        AVX512 | AVX2 | PORTABLE => maxima_loop,
+    }
 }
 
 /// Bit i of the result: whether segment `first` + i exceeds the segments around it that are within reach as a whole.
@@ -162,6 +164,7 @@ pub fn peaks(bytes: &[u8], width: usize, maxima: &mut [i32], found: impl FnMut(u
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::cpu_features::with_each_subset;
 
     fn noise(len: usize, mut state: u64) -> Vec<u8> {
         let bytes = std::iter::repeat_with(|| {
@@ -205,7 +208,7 @@ mod tests {
         for width in [1, 2, 4, 8] {
             for elements in [0, 1, SEGMENT, 2 * REACH, 2 * REACH + 1, 2 * REACH + 2, 5000, 20_001] {
                 let mut bytes = noise(elements * width + width / 2, elements as u64);
-                assert_eq!(found(&bytes, width), reference(&bytes, width), "{width}: {elements}");
+                with_each_subset(|_| assert_eq!(found(&bytes, width), reference(&bytes, width), "{width}: {elements}"));
                 // Few values, so many are equal.
                 bytes.iter_mut().for_each(|byte| *byte &= 3);
                 assert_eq!(found(&bytes, width), reference(&bytes, width), "{width}: {elements} alike");
