@@ -38,6 +38,7 @@ import sys
 import time
 from array import array
 from collections import OrderedDict
+from collections.abc import Iterable
 from pathlib import Path
 
 from blake3 import blake3
@@ -319,7 +320,7 @@ class Bits:
         zeros = 0
         while not self.take(1):
             zeros += 1
-            expect(zeros <= 8, "a run of more than 256 symbols")
+            expect(zeros <= 7, "a run of more than 255 symbols")
         return 1 << zeros | self.take(zeros)
 
     def bytes_end(self) -> int:
@@ -781,7 +782,7 @@ class Blob:
                 offset, length = offset + len(piece), length - len(piece)
         except OSError as error:
             raise Lost(f"{self.path}: cannot read at byte {offset}: {error.strerror}") from None
-        expect(length == 0, f"{self.path}: ends at byte {offset}, {length} bytes too early")
+        expect(length == 0, f"{self.path}: ends at byte {offset}, expected {length} more bytes")
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def read(self, offset: int, length: int) -> bytes:
@@ -1319,10 +1320,9 @@ class Chunks:
         # Of each container that no segment lists: the beginnings of its fingerprints, sorted, and their entries.
         self.unlisted: dict[str, tuple[array, array]] = {}
         self.unreadable: dict[str, str] = {}
+        self.are_all_taken = False
         listed = {container for segment in self.segments for container in segment.containers}
-        for name in self.store.containers():
-            if bytes.fromhex(name) not in listed:
-                self.take_unlisted(name)
+        self.take_unlisted(name for name in self.store.containers() if bytes.fromhex(name) not in listed)
 
     def open_segments(self) -> None:
         segments = {}
@@ -1334,16 +1334,26 @@ class Chunks:
         replaced = {name for segment in segments.values() for name in segment.replaced}
         self.segments = [segment for name, segment in segments.items() if name not in replaced]
 
-    def take_unlisted(self, name: str) -> None:
-        try:
-            index = self.index(name)
-        except Lost as error:
-            self.unreadable[name] = str(error)
-            print(f"note: {error}", file=sys.stderr)
-            return
-        begin = struct.unpack(">" + "Q24x" * index.count, index.fingerprints)
-        order = sorted(range(index.count), key=begin.__getitem__)
-        self.unlisted[name] = array("Q", (begin[i] for i in order)), array("I", order)
+    def take_unlisted(self, names: Iterable[str]) -> None:
+        """Reads the indexes of containers, so that their chunks are found without a segment."""
+        for name in names:
+            try:
+                index = self.index(name)
+            except Lost as error:
+                self.unreadable[name] = str(error)
+                print(f"note: {error}", file=sys.stderr)
+                continue
+            begin = struct.unpack(">" + "Q24x" * index.count, index.fingerprints)
+            order = sorted(range(index.count), key=begin.__getitem__)
+            self.unlisted[name] = array("Q", (begin[i] for i in order)), array("I", order)
+
+    def take_all(self) -> bool:
+        """A segment may lack what it should have: reads the index of every container, once."""
+        if self.are_all_taken:
+            return False
+        self.are_all_taken = True
+        self.take_unlisted(name for name in self.store.containers() if name not in {**self.unlisted, **self.unreadable})
+        return True
 
     def index(self, name: str) -> Container:
         if (index := self.indexes.get(name)) is None:
@@ -1378,6 +1388,8 @@ class Chunks:
                 entries.append((name, number, index.digest(number)))
             elif name not in self.unlisted:
                 problems.append(f"containers/{name}: entry {number} is not the chunk that a segment says")
+        if not entries and self.take_all():
+            return self.entries(fingerprint)
         if not problems:
             self.pages.put(fingerprint, entries, 300 * len(entries))
         return entries, problems
@@ -2062,14 +2074,18 @@ def stored_parts(content: bytes, offset: int, holes: list[tuple[int, int]] | Non
 # The command line.
 
 
-def choose(snapshots: list[Snapshot], store: Store, wanted: str) -> Snapshot:
+def choose(snapshots: list[Snapshot], problems: dict[str, str], store: Store, wanted: str) -> Snapshot:
     if wanted == "latest":
+        if problems:
+            raise Refused("a snapshot that cannot be read may be the latest one: give the id of another")
         soon = time.time_ns() + 300 * 10**9
         reported = [one for one in snapshots if one.time <= soon and not is_unfinished(store, one)]
         if not reported:
             raise Refused("there is no snapshot")
         return reported[-1]
     found = [snapshot for snapshot in snapshots if snapshot.name.startswith(wanted)]
+    if not found and any(name.startswith(wanted) for name in problems):
+        raise Refused(f"the snapshot {wanted} cannot be read")
     if len(found) != 1:
         raise Refused(f"{len(found)} snapshots begin with {wanted!r}")
     return found[0]
@@ -2149,7 +2165,7 @@ def run(options: argparse.Namespace) -> int:
     if options.verb == "snapshots":
         print_snapshots(store, snapshots)
         return 1 if problems else 0
-    snapshot = choose(snapshots, store, options.snapshot)
+    snapshot = choose(snapshots, problems, store, options.snapshot)
     chunks = Chunks(store, options.cache_mib * MIB)
     if options.verb == "ls":
         return 1 if print_entries(chunks, snapshot) else 0

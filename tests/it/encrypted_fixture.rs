@@ -10,6 +10,7 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 use crate::compatibility::{copy_directory, is_rewrite_wanted};
+use crate::independent;
 use crate::program::{Place, finished, number};
 use crate::trees::{Looks, Random, assert_same, describe};
 
@@ -92,14 +93,11 @@ fn each_secret_opens_the_frozen_encrypted_repository_to_the_last_byte() {
 
 #[test]
 fn an_independent_program_opens_it_by_the_documented_format() {
-    let Some(python) = std::env::var_os("FHRD_TEST_PYTHON") else {
-        eprintln!("NOT RUN: FHRD_TEST_PYTHON names no Python with the packages that tests/independent needs");
-        return;
-    };
+    let Some(python) = independent::python() else { return };
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let program = root.join("tests/independent/read_encrypted.py");
     let open = |fixture: &Path| {
-        Command::new(&python).arg(&program).arg(fixture).arg(root.join("docs/FORMAT.md")).output().unwrap()
+        Command::new(&python).arg("-B").arg(&program).arg(fixture).arg(root.join("docs/FORMAT.md")).output().unwrap()
     };
     let output = open(fixture());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

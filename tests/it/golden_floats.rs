@@ -88,6 +88,15 @@ fn with_rans(raw: &[u8]) -> Vec<u8> {
     [&[5, 0], low, &[2], &length, &encoding].concat()
 }
 
+#[test]
+fn the_frequency_table_of_the_document_does_not_change() {
+    let mut frequencies = [0; 256];
+    frequencies[2..4].fill(512);
+    let mut table = Vec::new();
+    frequency_table::write(&FrequencyTable::of_frequencies(frequencies, 10).unwrap(), &mut table);
+    assert_bytes(&table, "8356000000", "two symbols of 512 slots each");
+}
+
 fn assert_hash(payload: &[u8], want: &str, what: &str) {
     assert_bytes(&blake3::hash(payload).as_bytes()[..16], want, what);
 }

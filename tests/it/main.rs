@@ -30,6 +30,7 @@ mod hooked;
 mod hostile;
 mod hostile_repository;
 mod incomplete;
+mod independent;
 mod input;
 mod interleavings;
 mod irregular;
