@@ -15,7 +15,7 @@ use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
 pub use self::cache::CacheConfig;
-pub use self::names::{ChunkerKind, CompressCodec, FloatCodec, IdentifyRule, ModelDelta, StrategyKind};
+pub use self::names::{ChunkerKind, CompressCodec, FloatCodec, IdentifyRule, LastLevel, ModelDelta, StrategyKind};
 pub use self::pipeline::{AUTOMATIC_WORKERS_MAX, PipelineConfig};
 pub use self::profile::{BackupProfile, Hooks, NotifyProfile, RetentionProfile, SecretUrl, UserProfile};
 use crate::error::{Error, Result};
@@ -98,6 +98,10 @@ pub struct IndexConfig {
     pub lru_entries: usize,
     /// Most memory of the filter before level 4, bytes; 0 = no filter.
     pub filter_bytes: ByteSize,
+    /// What answers in level 4.
+    pub last_level: LastLevel,
+    /// Memory of the cache of redb, bytes.
+    pub redb_cache_bytes: ByteSize,
     /// Most memory of the similarity index, bytes.
     pub similarity_bytes: ByteSize,
     /// Most disk space of the similarity index, bytes. New entries overwrite the oldest.
@@ -243,6 +247,8 @@ impl Default for IndexConfig {
             local_containers: 8,
             lru_entries: 1 << 16,
             filter_bytes: ByteSize::mib(64),
+            last_level: LastLevel::Segments,
+            redb_cache_bytes: ByteSize::mib(16),
             similarity_bytes: ByteSize::mib(64),
             similarity_file_bytes: ByteSize::gib(1),
         }
@@ -371,6 +377,7 @@ impl Config {
         within("index.local_containers", self.index.local_containers as u64, 1, 4096)?;
         within("index.lru_entries", self.index.lru_entries as u64, 1, 1 << 30)?;
         within("index.filter_bytes", self.index.filter_bytes.0, 0, 1 << 40)?;
+        within("index.redb_cache_bytes", self.index.redb_cache_bytes.0, 1 << 20, 1 << 40)?;
         within("index.similarity_bytes", self.index.similarity_bytes.0, 1 << 16, 1 << 40)?;
         within("index.similarity_file_bytes", self.index.similarity_file_bytes.0, 1 << 16, 4 << 30)?;
         within("identify.samples", self.identify.samples as u64, 64, 1 << 16)?;

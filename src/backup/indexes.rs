@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::config::IndexConfig;
+use crate::config::{IndexConfig, LastLevel};
 use crate::error::Result;
 use crate::metrics::Distribution;
 use crate::repo::Repository;
 use crate::repo::container::{ContainerRange, FramesInFlight};
 use crate::repo::index::{
-    ChunkIndex, ContainerIndexes, ContainerListing, Hits, Locator, Resolver, SegmentGuard, SessionContainer,
-    SharedContainerIndexes, SimilarityFiles, SimilarityIndex,
+    ChunkIndex, ContainerIndexes, ContainerListing, DatabasePlace, Hits, Locator, Resolver, SegmentGuard,
+    SessionContainer, SharedContainerIndexes, SimilarityFiles, SimilarityIndex,
 };
 use crate::store::Store;
 use crate::types::ContainerId;
@@ -49,7 +49,15 @@ impl Indexes {
         let store = &repository.store;
         let containers_max = config.local_containers;
         let local = ContainerIndexes::sharing(store.clone(), containers_max, CONTAINER_INDEX_BYTES_MAX, shared.clone());
-        let chunks = ChunkIndex::new(store.clone(), listing.clone(), local, config, Some(&cache));
+        let mut chunks = ChunkIndex::new(store.clone(), listing.clone(), local, config, Some(&cache));
+        if config.last_level == LastLevel::Redb {
+            chunks.set_database(DatabasePlace {
+                directory: cache.clone(),
+                repository: repository.id.clone(),
+                cache_bytes: config.redb_cache_bytes.0,
+                key: repository.cache_key(),
+            });
+        }
         let files = SimilarityFiles {
             directory: cache,
             repository: repository.id.clone(),

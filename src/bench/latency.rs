@@ -29,14 +29,14 @@ use super::report::{Grid, Plot, Report, Scale, Scales, pictures};
 use super::table::{flush, write_line};
 use super::workbench::{Workbench, warm};
 use crate::backup::BackupReport;
-use crate::config::{Config, IndexConfig};
+use crate::config::{Config, IndexConfig, LastLevel};
 use crate::error::{Error, Result};
 use crate::filesystem::last_names;
 use crate::format::Window;
 use crate::inspect::distance::SnapshotModels;
 use crate::metrics::Distribution;
 use crate::repo::Repository;
-use crate::repo::index::{ChunkIndex, ContainerIndexes, ContainerListing, Hits, read_container_index};
+use crate::repo::index::{ChunkIndex, ContainerIndexes, ContainerListing, DatabasePlace, Hits, read_container_index};
 use crate::repo::paths::local_cache_directory;
 use crate::repo::snapshot;
 use crate::types::Fingerprint;
@@ -86,19 +86,21 @@ const CONTAINER_INDEX_BYTES_MAX: usize = 32 << 20;
 const RUN_CHUNKS: usize = 32;
 /// Quantiles of a latency, with their names.
 const QUANTILES: [(&str, f64); 4] = [("p10", 0.1), ("p50", 0.5), ("p90", 0.9), ("p99", 0.99)];
-const TITLES: [&str; 7] = ["count", "share %", "mean", "p10", "p50", "p90", "p99"];
+const TITLES: [&str; 8] = ["asked", "count", "share %", "mean", "p10", "p50", "p90", "p99"];
 
 /// Latencies of one kind, nanoseconds.
 #[derive(Debug, Clone, Default)]
 struct Latencies {
     nanoseconds: Vec<u64>,
+    /// Look-ups that came to this level, which answered some; 0 if all count.
+    asked: u64,
 }
 
 impl Latencies {
     /// The values of a distribution of microseconds, to its precision.
     fn of(distribution: &Distribution) -> Self {
         let values = distribution.counts().flat_map(|(us, count)| std::iter::repeat_n(1000 * us, count as usize));
-        Latencies { nanoseconds: values.collect() }
+        Latencies { nanoseconds: values.collect(), asked: 0 }
     }
 
     fn add(&mut self, since: Instant) {
@@ -117,22 +119,26 @@ impl Latencies {
 }
 
 /// Levels of the chunk index, and two kinds of misses.
-const LEVELS: [&str; 6] = ["local", "temporary", "lru", "segments", "miss, filtered", "miss"];
+const LEVELS: [&str; 7] = ["local", "temporary", "lru", "database", "segments", "miss, filtered", "miss"];
 
 /// Number of the level that answered the look-up between two counts.
 fn level(before: Hits, after: Hits) -> usize {
-    let counters = |hits: Hits| [hits.local, hits.temporary, hits.lru, hits.segments, hits.absent, hits.misses];
+    let counters =
+        |hits: Hits| [hits.local, hits.temporary, hits.lru, hits.database, hits.segments, hits.absent, hits.misses];
     let changed = counters(before).into_iter().zip(counters(after)).position(|(before, after)| after > before);
     changed.unwrap_or(LEVELS.len() - 1)
 }
 
-/// The index as configured, and with each level reduced.
-fn variants(config: &IndexConfig) -> [(&'static str, IndexConfig); 4] {
+/// The index as configured, with each level reduced, and with the database as the last level.
+fn variants(config: &IndexConfig) -> [(&'static str, IndexConfig); 6] {
+    let redb = IndexConfig { last_level: LastLevel::Redb, ..config.clone() };
     [
         ("all levels", config.clone()),
         ("local: 1 container", IndexConfig { local_containers: 1, ..config.clone() }),
         ("lru: 1 fingerprint", IndexConfig { lru_entries: 1, ..config.clone() }),
         ("no filter", IndexConfig { filter_bytes: ByteSize(0), ..config.clone() }),
+        ("redb", redb.clone()),
+        ("redb, no filter", IndexConfig { filter_bytes: ByteSize(0), ..redb }),
     ]
 }
 
@@ -160,7 +166,7 @@ impl LatencyBench {
 
     /// Times the look-ups of `stored` with one variant of the index.
     fn look_up(&self, repository: &Repository, config: &IndexConfig, stored: &[Fingerprint]) -> Result<Vec<Latencies>> {
-        let mut best: Vec<Latencies> = Vec::new();
+        let (mut best, mut hits): (Vec<Latencies>, Hits) = Default::default();
         for round in 0..self.repeats {
             let listing = Arc::new(ContainerListing::take(&repository.store)?);
             let (containers, shared) = (config.local_containers, Arc::default());
@@ -168,6 +174,15 @@ impl LatencyBench {
                 ContainerIndexes::sharing(repository.store.clone(), containers, CONTAINER_INDEX_BYTES_MAX, shared);
             let cache = local_cache_directory(&self.work.join("repository"), &repository.id)?;
             let mut index = ChunkIndex::new(repository.store.clone(), listing, local, config, Some(&cache));
+            if config.last_level == LastLevel::Redb {
+                index.set_database(DatabasePlace {
+                    directory: cache,
+                    repository: repository.id.clone(),
+                    cache_bytes: config.redb_cache_bytes.0,
+                    key: repository.cache_key(),
+                });
+                index.open_database()?;
+            }
             let mut random = Random::new(round as u64);
             let mut latencies = vec![Latencies::default(); LEVELS.len()];
             let mut ask = |fingerprint: &Fingerprint| -> Result<()> {
@@ -185,10 +200,14 @@ impl LatencyBench {
             }
             let total = |all: &[Latencies]| all.iter().flat_map(|one| &one.nanoseconds).sum::<u64>();
             if best.is_empty() || total(&latencies) < total(&best) {
-                best = latencies;
+                (best, hits) = (latencies, index.hits);
             }
         }
-        best.iter_mut().for_each(|latencies| latencies.nanoseconds.sort_unstable());
+        let asked = hits.levels().map(|(_, lookups, _)| lookups).into_iter().chain([hits.misses; 2]);
+        for (latencies, asked) in best.iter_mut().zip(asked) {
+            latencies.nanoseconds.sort_unstable();
+            latencies.asked = asked;
+        }
         Ok(best)
     }
 
@@ -261,10 +280,13 @@ fn stored_chunks(repository: &Repository) -> Result<Vec<Fingerprint>> {
 
 /// A line of the result and its cells.
 fn line(set: &str, method: &str, level: &str, latencies: &Latencies, share: f64) -> (Value, Vec<String>) {
-    let mut object = json!({"set": set, "method": method, "level": level, "count": latencies.nanoseconds.len(),
+    let count = latencies.nanoseconds.len() as u64;
+    let asked = latencies.asked.max(count);
+    let mut object = json!({"set": set, "method": method, "level": level, "asked": asked, "count": count,
         "share": share, "mean_us": latencies.mean() / 1e3});
     let mut cells = vec![
-        latencies.nanoseconds.len().to_string(),
+        asked.to_string(),
+        count.to_string(),
         format!("{:.2}", 100.0 * share),
         format!("{:.2}", latencies.mean() / 1e3),
     ];
@@ -298,8 +320,8 @@ pub fn run(config: &LatencyBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -
                 vec![("chunk".into(), "from Read to durable".into(), durable, 1.0)];
             for (name, index) in variants(&config.config.index) {
                 let levels = config.look_up(&repository, &index, &stored)?;
-                let mut all =
-                    Latencies { nanoseconds: levels.iter().flat_map(|one| one.nanoseconds.clone()).collect() };
+                let mut all = Latencies::default();
+                all.nanoseconds.extend(levels.iter().flat_map(|one| &one.nanoseconds));
                 all.nanoseconds.sort_unstable();
                 let count = all.nanoseconds.len().max(1) as f64;
                 for (level, latencies) in LEVELS.iter().zip(levels).filter(|(_, one)| !one.nanoseconds.is_empty()) {
@@ -382,10 +404,15 @@ mod tests {
             let all = count(method, "all");
             assert_eq!(LEVELS.iter().map(|level| count(method, level)).sum::<u64>(), all, "{method}");
             assert!(
-                all > 0 && count(method, "local") + count(method, "lru") + count(method, "segments") == all / 2,
+                all > 0
+                    && ["local", "lru", "database", "segments"].map(|level| count(method, level)).iter().sum::<u64>()
+                        == all / 2,
                 "{method}"
             );
-            assert!(count(method, "segments") >= 1, "the first look-up of a container goes to the last level");
+            let (last, other) =
+                if method.starts_with("redb") { ("database", "segments") } else { ("segments", "database") };
+            assert!(count(method, last) >= 1, "the first look-up of a container goes to the last level");
+            assert_eq!(count(method, other), 0, "{method}");
         }
         assert_eq!(count("no filter", "miss, filtered"), 0);
         let durable = count("chunk", "from Read to durable");

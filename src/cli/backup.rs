@@ -23,6 +23,7 @@ use super::stages::write_stages;
 use crate::backup::{BackupReport, BackupRequest, BackupSource, FileChanges, backup};
 use crate::error::Result;
 use crate::metrics::Progress;
+use crate::repo::index::Hits;
 use crate::repo::paths::cache_directory;
 use crate::repo::{Rehearsal, Repository};
 use crate::store::StoreExt;
@@ -165,6 +166,20 @@ fn read_again(report: &BackupReport, recheck_seconds: u64) -> Vec<(&'static str,
     reasons.into_iter().filter(|(files, _)| *files > 0).map(|(_, reason)| ("read again", reason)).collect()
 }
 
+/// How many look-ups came to each level of the chunk index, and how many of these it answered. The database is a level
+/// only if it was asked.
+fn index_levels(hits: &Hits) -> Vec<(&'static str, String)> {
+    let titles = ["index: directories", "index: in flight", "index: recent", "index: database", "index: segments"];
+    let levels =
+        titles.into_iter().zip(hits.levels()).filter(|(_, (name, lookups, _))| *name != "database" || *lookups > 0);
+    let mut pairs: Vec<_> =
+        levels.map(|(title, (_, lookups, hits))| (title, format!("{hits} of {lookups} look-ups"))).collect();
+    pairs.push(("index: not stored", hits.misses.to_string()));
+    pairs.push(("of those: known from the filter", hits.absent.to_string()));
+    pairs.push(("of those: let through by it", hits.filter_wrong.to_string()));
+    pairs
+}
+
 fn write_summary(
     out: &mut dyn Write,
     report: &BackupReport,
@@ -203,16 +218,7 @@ fn write_summary(
         writeln!(out).map_err(failed)?;
         write_stages(out, &report.stages)?;
         writeln!(out).map_err(failed)?;
-        let levels = [
-            ("index: directories", hits.local),
-            ("index: in flight", hits.temporary),
-            ("index: recent", hits.lru),
-            ("index: segments", hits.segments),
-            ("index: not stored", hits.misses),
-            ("of those: known from the filter", hits.absent),
-            ("of those: let through by it", hits.filter_wrong),
-        ];
-        write_pairs(out, &levels.map(|(name, count)| (name, count.to_string())))?;
+        write_pairs(out, &index_levels(hits))?;
     }
     Ok(())
 }

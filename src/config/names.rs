@@ -90,6 +90,16 @@ named_values! {
 }
 
 named_values! {
+    /// What finds stored chunks that no cache has: the values of `index.last_level`.
+    LastLevel of "index.last_level" {
+        /// The sorted index segments (ours).
+        Segments = "segments",
+        /// A local key-value store of their records before them (FHRD).
+        Redb = "redb",
+    }
+}
+
+named_values! {
     /// How a chunk is recognised as floats: the values of `identify.method`.
     IdentifyRule of "identify.method" {
         /// By entropies, and by trial compression where they leave doubt (ours).

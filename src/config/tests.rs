@@ -39,6 +39,7 @@ fn an_unknown_value_is_listed_with_the_allowed_ones() {
         ("subdedup", "strategy", "none, burst, uniform, head-only, bidirectional, superfeature, anchors"),
         ("model", "codec", "floats, planes, all-planes, zipnn, bg4-lz4, bit-planes, zstd"),
         ("identify", "method", "probes, entropies"),
+        ("index", "last_level", "segments, redb"),
         ("model", "delta", "context, xor, none"),
         ("compress", "codec", "zstd, lz4"),
     ] {

@@ -12,7 +12,7 @@ use crate::codec::codec;
 use crate::error::Result;
 use crate::repo::Repository;
 use crate::repo::container::{ContainerIndex, FOOTER_BYTES, HEADER_BYTES, parse_name};
-use crate::repo::index::{FILTER_FILE, SimilarityFiles, read_container_index};
+use crate::repo::index::{DATABASE_FILE, FILTER_FILE, SimilarityFiles, read_container_index};
 use crate::repo::paths::cache_directory;
 use crate::repo::snapshot_cache::{self, SnapshotListing};
 use crate::store::{BlobKind, BlobPrefix};
@@ -50,6 +50,8 @@ pub struct LocalBytes {
     pub filter: u64,
     /// Bytes of the similarity index.
     pub similarity: u64,
+    /// Bytes of the database of chunks.
+    pub database: u64,
 }
 
 /// Statistics of a repository.
@@ -128,6 +130,7 @@ pub fn repository_stats(repository: &Repository) -> Result<RepositoryStats> {
     let directory = cache_directory(repository)?;
     let len = |path: &Path| path.metadata().map_or(0, |metadata| metadata.len());
     stats.local_bytes.filter = len(&directory.join(FILTER_FILE));
+    stats.local_bytes.database = len(&directory.join(DATABASE_FILE));
     stats.local_bytes.similarity = SimilarityFiles::paths(&directory).iter().map(|path| len(path)).sum();
     if stats.stored_bytes.total > 0 {
         stats.ratio = stats.raw_bytes as f64 / stats.stored_bytes.total as f64;

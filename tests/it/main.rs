@@ -7,6 +7,7 @@ mod away;
 mod bench;
 mod check;
 mod check_snapshots;
+mod chunk_database;
 mod claimed_links;
 mod cli;
 mod compatibility;

@@ -5,7 +5,9 @@
 //! 1. *local*: container indexes, fetched after a hit in the last level;
 //! 2. *temporary*: chunks in flight, whose container is not stored yet;
 //! 3. *lru*: a global LRU of fingerprints;
-//! 4. *segments*: the sorted index segments of the repository and of this run, the largest first.
+//! 4. *segments*: the sorted index segments of the repository and of this run, the largest first. With
+//!    `index.last_level = "redb"`, a local [database](super::database) of their records is asked before them, as in the
+//!    paper, and its answer counts if it is yes.
 //!
 //! A hit counts only if its container is in the listing or was stored by this run, and its container index has a usable
 //! entry of the chunk. Once something is known to be missing, bad or unreadable, all that the entry copies from must be
@@ -24,6 +26,7 @@ use lru::LruCache;
 
 use super::chunk_filter::{ChunkFilter, IndexedChunks};
 use super::container_indexes::ContainerIndexes;
+use super::database::{ChunkDatabase, DatabasePlace};
 use super::listing::ContainerListing;
 use super::locate::Locator;
 use super::segment::{IndexRecord, IndexSegment};
@@ -40,7 +43,7 @@ use crate::types::{ContainerId, Fingerprint};
 /// Records after which a segment is written before the end. It bounds memory.
 const SEGMENT_RECORDS_MAX: usize = 1 << 18;
 
-/// Look-ups answered by each level.
+/// Look-ups answered by each level, and how many came to the last ones.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct Hits {
     /// Container indexes.
@@ -49,6 +52,8 @@ pub struct Hits {
     pub temporary: u64,
     /// Global LRU.
     pub lru: u64,
+    /// Local database.
+    pub database: u64,
     /// Segments.
     pub segments: u64,
     /// None: the chunk is new.
@@ -57,6 +62,25 @@ pub struct Hits {
     pub absent: u64,
     /// Misses that passed the filter.
     pub filter_wrong: u64,
+    /// Look-ups in the database.
+    pub database_lookups: u64,
+    /// Look-ups in the segments.
+    pub segments_lookups: u64,
+}
+
+impl Hits {
+    /// The name of each level, the look-ups that came to it, and those that it answered.
+    pub fn levels(&self) -> [(&'static str, u64, u64); 5] {
+        let past_lru = self.database + self.segments + self.misses;
+        let (at_lru, at_temporary) = (past_lru + self.lru, past_lru + self.lru + self.temporary);
+        [
+            ("local", at_temporary + self.local, self.local),
+            ("temporary", at_temporary, self.temporary),
+            ("lru", at_lru, self.lru),
+            ("database", self.database_lookups, self.database),
+            ("segments", self.segments_lookups, self.segments),
+        ]
+    }
 }
 
 /// Called with the containers of the run before a segment names them.
@@ -87,6 +111,7 @@ pub struct ChunkIndex {
     /// Segments of this run.
     written: Vec<Arc<IndexSegment>>,
     filter: ChunkFilter,
+    database: Option<ChunkDatabase>,
     stored: HashSet<ContainerId>,
     guard: Option<SegmentGuard>,
     log_containers: Vec<ContainerId>,
@@ -120,6 +145,7 @@ impl ChunkIndex {
             recent: LruCache::new(capacity),
             written: Vec::new(),
             filter: ChunkFilter::new(cache, config.filter_bytes.0),
+            database: None,
             stored: HashSet::new(),
             guard: None,
             log_containers: Vec::new(),
@@ -135,6 +161,19 @@ impl ChunkIndex {
         if self.temporary.len() > claims_max {
             self.temporary.clear();
         }
+    }
+
+    /// Asks the database at `place` before the segments.
+    pub fn set_database(&mut self, place: DatabasePlace) {
+        self.database = Some(ChunkDatabase::new(place));
+    }
+
+    /// Opens the database, if there is one. Otherwise the first look-up that needs it does.
+    ///
+    /// # Errors
+    /// [`Interrupted`](crate::Error::Interrupted).
+    pub fn open_database(&mut self) -> Result<bool> {
+        self.database.as_mut().map_or(Ok(false), |database| database.open(&self.listing))
     }
 
     /// Calls `guard` before each segment that is written before [`Self::finish`].
@@ -167,8 +206,7 @@ impl ChunkIndex {
             return Ok(true);
         }
         let may_hold = self.filter.may_hold(fingerprint);
-        if may_hold.unwrap_or(true) && self.last_level(fingerprint)? {
-            self.hits.segments += 1;
+        if may_hold.unwrap_or(true) && (self.in_database(fingerprint)? || self.in_segments(fingerprint)?) {
             self.recent.put(*fingerprint, ());
             return Ok(true);
         }
@@ -191,8 +229,31 @@ impl ChunkIndex {
         self.temporary.remove(fingerprint);
     }
 
-    /// Whether the last level has a chunk, and a container index confirms it.
-    fn last_level(&mut self, fingerprint: &Fingerprint) -> Result<bool> {
+    /// Whether the database has a chunk, its container is listed, and its index confirms it. Otherwise the segments
+    /// decide.
+    fn in_database(&mut self, fingerprint: &Fingerprint) -> Result<bool> {
+        let Some(database) = &mut self.database else { return Ok(false) };
+        // What a doubtful entry copies from must be there, too, which only the segments are asked.
+        if self.is_doubtful || !database.open(&self.listing)? {
+            return Ok(false);
+        }
+        self.hits.database_lookups += 1;
+        let Some((container, _)) = database.find(fingerprint) else { return Ok(false) };
+        let is_stored =
+            self.listing.has(&container) && confirm(&mut self.local, &self.listing, &container, fingerprint)?;
+        self.hits.database += u64::from(is_stored);
+        Ok(is_stored)
+    }
+
+    fn in_segments(&mut self, fingerprint: &Fingerprint) -> Result<bool> {
+        self.hits.segments_lookups += 1;
+        let is_stored = self.search_segments(fingerprint)?;
+        self.hits.segments += u64::from(is_stored);
+        Ok(is_stored)
+    }
+
+    /// Whether the segments have a chunk, and a container index confirms it.
+    fn search_segments(&mut self, fingerprint: &Fingerprint) -> Result<bool> {
         for segment in &self.written {
             match segment.find(fingerprint) {
                 Ok(hits) => {
