@@ -12,7 +12,7 @@ use crate::metrics::Distribution;
 use crate::repo::Repository;
 use crate::repo::container::{ContainerRange, FramesInFlight};
 use crate::repo::index::{
-    ChunkIndex, ContainerIndexes, ContainerListing, DatabasePlace, Hits, Locator, Resolver, SegmentGuard,
+    ChunkIndex, ContainerIndexes, ContainerListing, DatabaseFile, Hits, Locator, Resolver, SegmentGuard,
     SessionContainer, SharedContainerIndexes, SimilarityFiles, SimilarityIndex,
 };
 use crate::store::Store;
@@ -51,7 +51,7 @@ impl Indexes {
         let local = ContainerIndexes::sharing(store.clone(), containers_max, CONTAINER_INDEX_BYTES_MAX, shared.clone());
         let mut chunks = ChunkIndex::new(store.clone(), listing.clone(), local, config, Some(&cache));
         if config.last_level == LastLevel::Redb {
-            chunks.set_database(DatabasePlace {
+            chunks.set_database(DatabaseFile {
                 directory: cache.clone(),
                 repository: repository.id.clone(),
                 cache_bytes: config.redb_cache_bytes.0,

@@ -36,7 +36,7 @@ use crate::format::Window;
 use crate::inspect::distance::SnapshotModels;
 use crate::metrics::Distribution;
 use crate::repo::Repository;
-use crate::repo::index::{ChunkIndex, ContainerIndexes, ContainerListing, DatabasePlace, Hits, read_container_index};
+use crate::repo::index::{ChunkIndex, ContainerIndexes, ContainerListing, DatabaseFile, Hits, read_container_index};
 use crate::repo::paths::local_cache_directory;
 use crate::repo::snapshot;
 use crate::types::Fingerprint;
@@ -175,7 +175,7 @@ impl LatencyBench {
             let cache = local_cache_directory(&self.work.join("repository"), &repository.id)?;
             let mut index = ChunkIndex::new(repository.store.clone(), listing, local, config, Some(&cache));
             if config.last_level == LastLevel::Redb {
-                index.set_database(DatabasePlace {
+                index.set_database(DatabaseFile {
                     directory: cache,
                     repository: repository.id.clone(),
                     cache_bytes: config.redb_cache_bytes.0,

@@ -26,7 +26,7 @@ use lru::LruCache;
 
 use super::chunk_filter::{ChunkFilter, IndexedChunks};
 use super::container_indexes::ContainerIndexes;
-use super::database::{ChunkDatabase, DatabasePlace};
+use super::database::{ChunkDatabase, DatabaseFile};
 use super::listing::ContainerListing;
 use super::locate::Locator;
 use super::segment::{IndexRecord, IndexSegment};
@@ -163,9 +163,9 @@ impl ChunkIndex {
         }
     }
 
-    /// Asks the database at `place` before the segments.
-    pub fn set_database(&mut self, place: DatabasePlace) {
-        self.database = Some(ChunkDatabase::new(place));
+    /// Asks the database at `location` before the segments.
+    pub fn set_database(&mut self, location: DatabaseFile) {
+        self.database = Some(ChunkDatabase::new(location));
     }
 
     /// Opens the database, if there is one. Otherwise the first look-up that needs it does.

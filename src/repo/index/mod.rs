@@ -1,7 +1,7 @@
 //! Indexes: from fingerprints and features to entries.
 //!
 //! A chunk is stored if the index of a container names it. Segments in the repository list all chunks, and only find
-//! them quickly. A backup looks up chunks in four levels (`chunk`), before the last of which a local `database` may answer.
+//! them quickly. A backup looks up chunks in four levels (`chunk`), and a local `database` may answer before the last.
 //! Readers use the locator (`locate`), and sub-block deduplication uses the similarity index.
 
 mod chunk;
@@ -32,7 +32,7 @@ pub use container_indexes::{
     ContainerIndexes, SharedContainerIndexes, cache_container_indexes, read_container_index, read_entry_count,
 };
 pub use coverage::poor_segment;
-pub use database::{DATABASE_FILE, DatabasePlace};
+pub use database::{DATABASE_FILE, DatabaseFile};
 pub use listing::ContainerListing;
 pub use locate::{LocatedEntry, Locator, Soundness};
 pub use lost::{MissingContainers, give_up_lost_containers, missing_containers};

@@ -29,7 +29,7 @@ const CHECKSUM_BYTES: usize = 16;
 /// Purpose of the key of a file.
 const CONTEXT: &str = "fhrd 2026-11 database of chunks";
 
-type Page = [u8; PAGE_BYTES];
+type PageContent = [u8; PAGE_BYTES];
 
 /// See the module.
 pub(super) struct CheckedFile {
@@ -90,7 +90,7 @@ impl CheckedFile {
     }
 
     /// Checks a slot, and returns the page in it.
-    fn page_in(&self, number: u64, mut slot: [u8; SLOT_BYTES]) -> Result<Page> {
+    fn page_in(&self, number: u64, mut slot: [u8; SLOT_BYTES]) -> Result<PageContent> {
         let wrong = || damaged(format!("page {number} is damaged"));
         let mut page = [0; PAGE_BYTES];
         let (text, trailer) = slot.split_at_mut(PAGE_BYTES);
@@ -116,7 +116,7 @@ impl CheckedFile {
         xxh3_128_with_seed(text, self.seed ^ number).to_le_bytes()
     }
 
-    fn write_page(&self, number: u64, page: &Page) -> Result<()> {
+    fn write_page(&self, number: u64, page: &PageContent) -> Result<()> {
         let mut slot = [0; SLOT_BYTES];
         let (text, trailer) = slot.split_at_mut(PAGE_BYTES);
         text.copy_from_slice(page);

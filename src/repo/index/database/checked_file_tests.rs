@@ -1,4 +1,4 @@
-//! Round trips of the checked file, and what damage it notices. Also ends a process between two writes, for other tests.
+//! Round trips of the checked file, and what damage it notices. Also refuses changes of the file, for other tests.
 
 use std::cell::Cell;
 

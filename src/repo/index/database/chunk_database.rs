@@ -3,7 +3,8 @@
 //! 1. The first look-up opens the file, and takes in the segments of the listing that the database does not know. A
 //!    segment counts as known once all its records are in. So a killed run leaves rows, and its segment is read again.
 //! 2. A row is a hint. Rows of deleted containers stay, and the caller counts a row only if its container is in the
-//!    listing, a segment names it, and its index confirms it. For all else the segments decide, also for what has no row.
+//!    listing, a segment names it, and its index confirms it. For all else the segments decide, also for a chunk that
+//!    has no row.
 //! 3. A file that is damaged, foreign, of another format, or mostly rows of chunks that are gone, is emptied and filled
 //!    again. If that fails, or the file cannot be locked or written, the run goes on without it.
 //! 4. The file is checked below redb ([`super::checked_file`]). A panic of redb counts as damage.
@@ -44,7 +45,7 @@ const STALE_ROWS_MAX: u64 = 1 << 17;
 
 /// Where the database of a repository is, and what it may use.
 #[derive(Debug, Clone)]
-pub struct DatabasePlace {
+pub struct DatabaseFile {
     /// Directory of the local caches.
     pub directory: PathBuf,
     /// Id of the repository.
@@ -63,14 +64,14 @@ enum DatabaseFailure {
     Database(String),
 }
 
-type Outcome<T> = std::result::Result<T, DatabaseFailure>;
+type DatabaseResult<T> = std::result::Result<T, DatabaseFailure>;
 
 fn failed(error: impl Into<redb::Error>) -> DatabaseFailure {
     DatabaseFailure::Database(error.into().to_string())
 }
 
 /// Does `work`, a panic of which counts as damage.
-fn guarded<T>(work: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+fn guarded<T>(work: impl FnOnce() -> DatabaseResult<T>) -> DatabaseResult<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(DatabaseFailure::Database("redb panicked".into())))
 }
 
@@ -94,13 +95,13 @@ struct OpenDatabase {
 
 /// See the module.
 pub(in crate::repo::index) struct ChunkDatabase {
-    place: DatabasePlace,
+    location: DatabaseFile,
     state: DatabaseState,
 }
 
 impl ChunkDatabase {
-    pub(in crate::repo::index) fn new(place: DatabasePlace) -> Self {
-        ChunkDatabase { place, state: DatabaseState::Unopened }
+    pub(in crate::repo::index) fn new(location: DatabaseFile) -> Self {
+        ChunkDatabase { location, state: DatabaseState::Unopened }
     }
 
     /// Opens the database for look-ups in `listing`, unless that was tried. Returns whether it answers.
@@ -110,7 +111,7 @@ impl ChunkDatabase {
     pub(in crate::repo::index) fn open(&mut self, listing: &ContainerListing) -> Result<bool> {
         if let DatabaseState::Unopened = self.state {
             self.state = DatabaseState::Off;
-            if let Some(open) = self.place.open(listing)? {
+            if let Some(open) = self.location.open(listing)? {
                 self.state = DatabaseState::Open(Box::new(open));
             }
         }
@@ -124,7 +125,7 @@ impl ChunkDatabase {
             Ok(found) => found.filter(|(container, _)| !open.orphans.contains(container)),
             Err(failure) => {
                 if let DatabaseFailure::Database(error) = failure {
-                    let path = self.place.path();
+                    let path = self.location.path();
                     tracing::warn!("the index segments answer alone: {} is unusable: {error}", path.display());
                 }
                 self.give_up();
@@ -164,7 +165,7 @@ fn empty(file: &File) -> bool {
     emptied.inspect_err(|error| tracing::debug!("the database of chunks cannot be emptied: {error}")).is_ok()
 }
 
-impl DatabasePlace {
+impl DatabaseFile {
     fn path(&self) -> PathBuf {
         self.directory.join(DATABASE_FILE)
     }
@@ -191,7 +192,7 @@ impl DatabasePlace {
         Ok(None)
     }
 
-    fn load(&self, file: &File, listing: &ContainerListing) -> Outcome<OpenDatabase> {
+    fn load(&self, file: &File, listing: &ContainerListing) -> DatabaseResult<OpenDatabase> {
         let unusable = |error: std::io::Error| DatabaseFailure::Database(error.to_string());
         let share = || file.try_clone().map_err(unusable);
         let checked = CheckedFile::open(share()?, &self.repository, self.key.as_ref()).map_err(unusable)?;
@@ -223,10 +224,10 @@ fn lock(path: &Path) -> Option<File> {
 }
 
 /// Takes in the segments that the database does not know, and forgets those that are gone.
-fn take_in(database: &Database, listing: &ContainerListing) -> Outcome<()> {
+fn take_in(database: &Database, listing: &ContainerListing) -> DatabaseResult<()> {
     let (segments, started) = (listing.segments(), Instant::now());
     let records: u64 = segments.iter().map(|segment| segment.records()).sum();
-    let (known, rows) = contents(database)?;
+    let (known, rows) = known_segments(database)?;
     if rows > 2 * records + STALE_ROWS_MAX {
         return Err(DatabaseFailure::Database(format!("it has {rows} rows for {records} chunks")));
     }
@@ -252,7 +253,7 @@ fn take_in(database: &Database, listing: &ContainerListing) -> Outcome<()> {
 }
 
 /// Names of the known segments, and the number of rows.
-fn contents(database: &Database) -> Outcome<(HashSet<String>, u64)> {
+fn known_segments(database: &Database) -> DatabaseResult<(HashSet<String>, u64)> {
     let reading = database.begin_read().map_err(failed)?;
     let names = match reading.open_table(SEGMENTS) {
         Err(TableError::TableDoesNotExist(_)) => return Ok((HashSet::new(), 0)),
@@ -266,7 +267,7 @@ fn contents(database: &Database) -> Outcome<(HashSet<String>, u64)> {
 }
 
 /// Takes in the records of a segment, and returns their number. One that cannot be read stays unknown.
-fn take_in_segment(database: &Database, segment: &IndexSegment) -> Outcome<u64> {
+fn take_in_segment(database: &Database, segment: &IndexSegment) -> DatabaseResult<u64> {
     let mut batch: Vec<(Fingerprint, Location)> = Vec::new();
     for page in segment.pages() {
         let page = match page {
@@ -291,7 +292,7 @@ fn take_in_segment(database: &Database, segment: &IndexSegment) -> Outcome<u64> 
 }
 
 /// Writes rows in one transaction, and with them that all those of a segment are in.
-fn write(database: &Database, batch: &[(Fingerprint, Location)], whole: Option<&IndexSegment>) -> Outcome<()> {
+fn write(database: &Database, batch: &[(Fingerprint, Location)], whole: Option<&IndexSegment>) -> DatabaseResult<()> {
     let transaction = database.begin_write().map_err(failed)?;
     let mut rows = transaction.open_table(ROWS).map_err(failed)?;
     for (fingerprint, location) in batch {

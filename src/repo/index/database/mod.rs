@@ -7,4 +7,4 @@ mod checked_file;
 mod chunk_database;
 
 pub(super) use chunk_database::ChunkDatabase;
-pub use chunk_database::{DATABASE_FILE, DatabasePlace};
+pub use chunk_database::{DATABASE_FILE, DatabaseFile};

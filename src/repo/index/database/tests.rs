@@ -37,13 +37,13 @@ impl Fixture {
         Fixture { store, cache, segments: 0, prints: BTreeSet::new() }
     }
 
-    fn place(&self) -> DatabasePlace {
+    fn location(&self) -> DatabaseFile {
         let directory = self.cache.path().to_path_buf();
-        DatabasePlace { directory, repository: "a".into(), cache_bytes: 1 << 20, key: None }
+        DatabaseFile { directory, repository: "a".into(), cache_bytes: 1 << 20, key: None }
     }
 
     fn file(&self) -> PathBuf {
-        self.place().path()
+        self.location().path()
     }
 
     /// Adds a segment of chunks in a new container.
@@ -63,7 +63,7 @@ impl Fixture {
     }
 
     fn open(&self) -> ChunkDatabase {
-        let mut database = ChunkDatabase::new(self.place());
+        let mut database = ChunkDatabase::new(self.location());
         database.open(&self.listing()).unwrap();
         database
     }
@@ -137,7 +137,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 impl Fixture {
-    fn take(&mut self, step: &Step, kept: &mut Vec<u8>) {
+    fn take(&mut self, step: &Step, saved: &mut Vec<u8>) {
         let file = self.file();
         let len = fs::metadata(&file).map_or(0, |metadata| metadata.len());
         match step {
@@ -167,8 +167,8 @@ impl Fixture {
             Step::Truncate(to) if len > 0 => {
                 File::options().write(true).open(&file).unwrap().set_len(to % len).unwrap()
             }
-            Step::Keep => *kept = fs::read(&file).unwrap_or_default(),
-            Step::PutBack => fs::write(&file, &kept).unwrap(),
+            Step::Keep => *saved = fs::read(&file).unwrap_or_default(),
+            Step::PutBack => fs::write(&file, &saved).unwrap(),
             Step::Damage(..) | Step::Truncate(_) | Step::Remove => drop(fs::remove_file(&file)),
         }
     }
@@ -179,9 +179,9 @@ proptest! {
 
     #[test]
     fn answers_are_those_of_the_segments_after_any_history(steps in steps()) {
-        let (mut fixture, mut kept) = (Fixture::new(), Vec::new());
+        let (mut fixture, mut saved) = (Fixture::new(), Vec::new());
         for step in &steps {
-            fixture.take(step, &mut kept);
+            fixture.take(step, &mut saved);
             let mut database = fixture.open();
             fixture.compare(&mut database);
         }
@@ -336,12 +336,12 @@ fn what_is_no_file_of_this_repository_is_done_without() {
     without(&fixture, "a link");
     assert_eq!(fs::read(&target).unwrap(), b"of somebody");
     fs::remove_file(&file).unwrap();
-    let away = DatabasePlace { directory: fixture.cache.path().join("absent"), ..fixture.place() };
+    let away = DatabaseFile { directory: fixture.cache.path().join("absent"), ..fixture.location() };
     assert!(!ChunkDatabase::new(away).open(&fixture.listing()).unwrap());
     // The file of another repository, and of one that is encrypted.
     let others = [
-        DatabasePlace { repository: "b".into(), ..fixture.place() },
-        DatabasePlace { key: Some(SecretKey::new([3; 32])), ..fixture.place() },
+        DatabaseFile { repository: "b".into(), ..fixture.location() },
+        DatabaseFile { key: Some(SecretKey::new([3; 32])), ..fixture.location() },
     ];
     for other in others {
         assert!(ChunkDatabase::new(other).open(&fixture.listing()).unwrap());
