@@ -42,7 +42,7 @@ fn sync_parents(root: &Path, names: &[BlobName]) -> Result<()> {
     let directories: HashSet<PathBuf> =
         names.iter().filter_map(|name| root.join(name).parent().map(Path::to_path_buf)).collect();
     directories.iter().try_for_each(|directory| match sync_directory(directory) {
-        Err(error) if is_absent(&error) => Ok(()),
+        Err(error) if is_absent(&error) || error.kind() == std::io::ErrorKind::NotADirectory => Ok(()),
         synced => synced.map_err(|error| Error::io("sync", directory, error)),
     })
 }
