@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use fhrd::backup::{BackupRequest, backup};
+use fhrd::backup::{BackupRequest, TreeSource, backup};
 use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
 use fhrd::repo::container::{HEADER_BYTES, Operation};
@@ -205,8 +205,8 @@ fn slices_do_not_depend_on_the_number_of_workers() {
     for (repository, workers) in [(&one, 1), (&many, 8)] {
         let mut config = TestRepository::config();
         config.pipeline.workers = workers;
-        let request =
-            BackupRequest { paths: vec![source.path().into()], host: "test".into(), bare: true, ..Default::default() };
+        let tree = TreeSource { bare: true, ..TreeSource::new(vec![source.path().into()], "test") };
+        let request = BackupRequest::new(tree);
         let opened = Repository { salts: Salts::fixed(5), ..repository.open() };
         backup(&opened, &config, &request, &Progress::default(), &Arc::default()).unwrap();
     }
