@@ -187,7 +187,9 @@ proptest! {
         }
         // Damage that the last opening did not meet is met by a look-up, which empties the file.
         fixture.compare(&mut fixture.open());
-        if fixture.listing().orphans().is_empty() {
+        // The row of a chunk in two containers names one. If that one is gone, the segments answer.
+        let may_lack_rows = steps.iter().any(|step| matches!(step, Step::DeleteContainer(_)));
+        if !may_lack_rows && fixture.listing().orphans().is_empty() {
             fixture.assert_whole("at the end");
         }
     }
