@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use fhrd::backup::{BackupReport, BackupRequest, MemorySource, SnapshotLabels, TreeSource, backup};
@@ -102,8 +103,9 @@ impl Opening {
 
     fn unlock(&self) -> Result<Option<Unlock>> {
         if let Some(path) = &self.key_file {
-            let bytes =
-                fhrd::wire::read_file(path, KEY_FILE_BYTES_MAX).map_err(|error| Error::io("read", path, error))?;
+            let file = fhrd::wire::open_without_waiting(path);
+            let read = file.and_then(|file| fhrd::wire::read_input(&file, KEY_FILE_BYTES_MAX, &AtomicBool::new(false)));
+            let bytes = read.map_err(|error| Error::io("read", path, error))?;
             return Ok(Some(Unlock::KeyFile(SecretBytes::new(bytes))));
         }
         let password =
