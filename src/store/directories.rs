@@ -42,7 +42,7 @@ fn is_at_or_below(path: &str, directory: &str) -> bool {
 /// need segments, and bundles are made of snapshots.
 pub(super) fn witnesses(directory: &str) -> Vec<&'static str> {
     let kinds: &[BlobKind] = match directory {
-        it if it == BlobKind::Container.directory() => &[BlobKind::Segment, BlobKind::Snapshot],
+        it if it == BlobKind::Container.to_string() => &[BlobKind::Segment, BlobKind::Snapshot],
         it if it == BlobKind::Segment.directory() => &[BlobKind::Snapshot],
         it if it == BlobKind::Snapshot.directory() => &[BlobKind::Bundle],
         _ => &[],
@@ -74,7 +74,7 @@ pub(super) fn no_file(name: &str) -> Error {
 /// Whether `component` in the directory `parent` is one of those of containers.
 pub(super) fn is_containers_part(parent: &str, component: &str) -> bool {
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    parent == BlobKind::Container.directory() && component.len() == 2 && component.bytes().all(is_digit)
+    parent == BlobKind::Container.to_string() && component.len() == 2 && component.bytes().all(is_digit)
 }
 
 #[cfg(test)]

@@ -256,7 +256,7 @@ impl SftpStore {
                         return Err(links::unreadable(format!("the directory {name}")).into());
                     }
                     (Some(_), LinkRole::Directory)
-                        if is_containers_part(BlobKind::Container.directory(), name.last()) =>
+                        if is_containers_part(&BlobKind::Container.to_string(), name.last()) =>
                     {
                         return Err(no_directory(&name).into());
                     }
