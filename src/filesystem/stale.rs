@@ -1,6 +1,6 @@
 //! Files that a killed restore has left in the target under temporary names.
 //!
-//! 1. A restore goes on from such a file if it restores the same content under the same name ([`new_file`]
+//! 1. A restore goes on from such a file if it restores the same content under the same name (`new_file`
 //!    (super::new_file)). All others are nobody's, and would stay for ever.
 //! 2. So a restore that leaves a directory which it did not create removes from it what is certainly left: a regular
 //!    file with such a name, of this user, without another name and without a lock. A restore that runs has locked its

@@ -1,7 +1,7 @@
 //! CPU features: the instruction set extensions that the kernels use.
 //!
 //! The kernels use all that the processor has. The environment variable `FHRD_CPU_FEATURES` can limit them, to compare
-//! the loops and to test what other processors will run. [`dispatch`](super::dispatch) chooses a loop by this set.
+//! the loops and to test what other processors will run. `dispatch` chooses a loop by this set.
 
 use std::ffi::OsString;
 use std::fmt;

@@ -6,7 +6,7 @@
 //!
 //! For another instruction set, write the loop in a file of its own with `#![cfg(target_arch = ...)]`, and add a row.
 //! Only the macro [`dispatch`] chooses by architecture. All tests of a kernel run in
-//! [`with_each_subset`](super::cpu_features::with_each_subset), so a row needs none of its own.
+//! `cpu_features::with_each_subset`, so a row needs none of its own.
 
 /// Defines a function that calls the first row of its table whose features are used.
 ///

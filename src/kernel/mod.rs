@@ -1,7 +1,7 @@
 //! Kernels: pure loops on slices that never fail.
 //!
 //! The loops never allocate: the entropy coders make their tables and buffers beforehand. Tests compare each loop with
-//! a readable scalar reference. The kernel names no other module of the crate. [`dispatch`] chooses among the loops for
+//! a readable scalar reference. The kernel names no other module of the crate. `dispatch` chooses among the loops for
 //! the CPU features of the processor.
 
 mod avx2;

@@ -2,7 +2,7 @@
 //!
 //! 1. A stored model, or the previous version of the file, may have a base of the same name or place.
 //! 2. Unless that is near enough, or what Choose found by content is the same entry, the counterparts of the block are
-//!    read and compared ([`SliceSearch`](crate::similar::SliceSearch)).
+//!    read and compared ([`SliceSearch`]).
 //! 3. Ranges that equal ranges of blocks become copies. The rest of the block gets a frame of its own.
 //! 4. Nothing is copied from a delta. If the block is like other ranges, or equals ranges of deltas, it becomes a delta
 //!    to them.
