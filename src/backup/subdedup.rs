@@ -195,7 +195,8 @@ impl SubDedupStage {
         if open == OpenFrame::Solid && is_long && encoded.literal_len() > chunk.len / 2 {
             self.new_bytes += literal_len;
         }
-        self.plain_bytes += if chunk.block.is_some_and(|block| !block.is_opaque) { literal_len } else { 0 };
+        self.plain_bytes +=
+            if chunk.class.is_some() && chunk.block.is_some_and(|block| !block.is_opaque) { literal_len } else { 0 };
         let frame_bytes = self.frame_bytes;
         let frame = self.open_frame(open);
         if frame.capacity() == 0 {
@@ -403,6 +404,7 @@ impl Stage for SubDedupStage {
             match item {
                 ChunkItem::Tree(item) => {
                     self.offset = 0;
+                    self.slices.set_last(None);
                     if let TreeItem::End { outcome, .. } = &item {
                         items.extend(self.planner.end(*outcome == Outcome::Complete).map(SaveItem::Model));
                     }

@@ -1,6 +1,6 @@
 //! `fhrd schedule`: a timer of systemd, or a line for crontab, that runs a command with a profile.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,8 @@ use super::args::{DayValue, ScheduleArguments, command};
 use super::exit::Exit;
 use super::output::{failed, print, print_json};
 use crate::error::{Error, Result};
-use crate::repo::paths::home_directory;
+use crate::repo::paths::{home_directory, profile_name};
+use crate::store::LocalFile;
 
 /// Days for which the clock is looked at: a change of it comes within a year.
 const DAYS_LOOKED_AT: i32 = 370;
@@ -35,7 +36,7 @@ struct ScheduleDocument {
 
 /// What runs, and when.
 struct Job {
-    program: PathBuf,
+    program: String,
     arguments: Vec<String>,
     verb: String,
     profile: String,
@@ -107,20 +108,19 @@ impl Job {
             let text = argument.to_str().filter(|text| !text.chars().any(char::is_control));
             text.map(str::to_string).ok_or_else(|| Error::Usage(format!("a unit cannot have `{}`", argument.display())))
         };
-        let stem = profile.file_stem().unwrap_or(OsStr::new("profile"));
+        let program = std::env::current_exe().map_err(|error| Error::io("find", "fhrd", error))?;
         Ok(Job {
-            program: std::env::current_exe().map_err(|error| Error::io("find", "fhrd", error))?,
+            program: text(&program.into_os_string())?,
             arguments: arguments.iter().map(text).collect::<Result<_>>()?,
             verb: matches.subcommand_name().unwrap_or("backup").into(),
-            profile: text(&stem.to_os_string())?,
+            profile: text(&profile_name(profile).to_os_string())?,
             is_root: rustix::process::geteuid().is_root(),
         })
     }
 
     /// The line of the command, each argument quoted by `quote`.
     fn line(&self, quote: fn(&str) -> String) -> String {
-        let program = self.program.to_string_lossy();
-        let arguments = std::iter::once(program.as_ref()).chain(self.arguments.iter().map(String::as_str));
+        let arguments = std::iter::once(self.program.as_str()).chain(self.arguments.iter().map(String::as_str));
         arguments.map(quote).collect::<Vec<_>>().join(" ")
     }
 
@@ -221,13 +221,15 @@ impl Job {
 fn write_unit(path: &Path, text: &str, force: bool) -> Result<()> {
     match fs::read_to_string(path) {
         Ok(old) if old == text => return Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) if !force => return Err(Error::io("read", path, error)),
         Ok(_) if !force => {
             let reason = "it is there and differs; --force replaces it";
             return Err(Error::io("write", path, std::io::Error::other(reason)));
         }
         _ => {}
     }
-    fs::write(path, text).map_err(|error| Error::io("write", path, error))
+    LocalFile::replace(path, text.as_bytes()).map_err(|error| Error::io("write", path, error))
 }
 
 /// The days from `now` on, for a year, on which the time of the schedule does not exist.

@@ -54,7 +54,9 @@ pub fn run(session: &Session, arguments: &VerifyArguments) -> Result<Exit> {
             let done = quarantine::record(&repository, before, &report.check);
             done.map_err(|error| note(&format!("warning: nothing is quarantined: {error}"))).ok()
         });
-        let recorded = before.is_some() && record(&repository, report);
+        // Containers that no mark names although they are bad must not count as read.
+        let is_marked = report.check.bad.is_empty() || quarantine.is_some();
+        let recorded = before.is_some() && is_marked && record(&repository, report);
         if !options.json {
             write(session, &repository, report, quarantine.as_ref(), recorded)?;
         }

@@ -143,12 +143,9 @@ pub fn status(repository: &Repository, filter: &SnapshotFilter) -> Result<Reposi
     }
     space.containers = containers.len() as u64;
     [space.added_7_days, space.added_30_days] = GROWTH_DAYS.map(|days| added(&snapshots, now_ns, days));
-    let mut ledger = ReadLedger::load(store, now_ns)?;
+    let ledger = ReadLedger::load(store, now_ns)?;
     let proof = proof(&ledger, &containers, now_ns);
-    let mut last_run = |verb: &str| {
-        let at = ledger.runs.iter().rposition(|run| run.verb == verb)?;
-        Some(ledger.runs.swap_remove(at))
-    };
+    let last_run = |verb: &str| ledger.runs.iter().rfind(|run| run.verb == verb).cloned();
     let (last_verify, last_check) = (last_run("verify"), last_run("check"));
     let marks = Marks::read(store)?;
     Ok(RepositoryStatus {

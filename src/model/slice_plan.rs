@@ -8,12 +8,13 @@
 //! 3. Otherwise the chain decides, as for other deltas, whether the ranges or what is below them are the bases.
 
 use super::chain::ChainLink;
-use super::delta_plan::{DeltaPlanner, PlannedDelta, none_if_unreadable, planned, push_below};
+use super::delta_plan::{DeltaPlan, DeltaPlanner, PlannedDelta, none_if_unreadable, planned, push_below};
 use crate::codec::delta::{Cast, Derivation, encode_tagged};
 use crate::codec::{ElementType, Scratch, floats};
 use crate::config::ModelDelta;
 use crate::error::Result;
-use crate::similar::{Bases, Cover};
+use crate::repo::container::DECODED_CACHE_BYTES_MAX;
+use crate::similar::{Bases, COVER_RANGES_MAX, Cover};
 
 /// Windows of a sample, and their bytes.
 const WINDOWS: usize = 8;
@@ -22,8 +23,6 @@ const WINDOW_BYTES: usize = 2 << 10;
 const GRID_BYTES: usize = 8;
 /// What a range costs in the container index, bytes.
 const RANGE_BYTES: u64 = 8;
-/// Ranges of bases in such a delta, at most.
-const RANGES_MAX: usize = 512;
 /// The mask of what changed takes at most one in this many bytes of a block.
 const MASK_SHARE: u64 = 1024;
 /// Bytes that are compared together, as many as a group of the mask has.
@@ -104,6 +103,14 @@ fn scaled(encoded: usize, sample: usize, block: usize) -> u64 {
     (encoded as f64 * block as f64 / sample.max(1) as f64) as u64
 }
 
+/// Whether a reader decodes each delta below this one once: ranges may alternate between bases, and all their contents
+/// fit into its memory. So it never assembles more than readers accept.
+fn is_cheap_to_read(plan: &DeltaPlan) -> bool {
+    let nested = plan.base.iter().filter(|(map, _)| map.is_delta());
+    let longest = nested.map(|(map, _)| map.len() as usize).max().unwrap_or(0);
+    plan.frames.len().saturating_mul(longest) <= DECODED_CACHE_BYTES_MAX
+}
+
 impl DeltaPlanner {
     /// Plans `block` as a delta to `cover`; `None` if that is expected to take as many bytes as `bytes_max`.
     ///
@@ -128,12 +135,12 @@ impl DeltaPlanner {
                 false => trial.delta(of, derivation, block, cover)?,
             };
         let is_nearly = expected <= len / NEARLY_SHARE;
-        if expected >= bytes_max || cover.ranges.len() > RANGES_MAX {
+        if expected >= bytes_max {
             return Ok(None);
         }
         let mut made = none_if_unreadable(self.slices(of, cover, derivation, is_nearly, expected, bases))?;
         made.iter_mut().for_each(|made| made.plan.phase = of.phase);
-        Ok(made.filter(|made| made.bytes < bytes_max))
+        Ok(made.filter(|made| made.bytes < bytes_max && is_cheap_to_read(&made.plan)))
     }
 
     fn slices(
@@ -155,14 +162,16 @@ impl DeltaPlanner {
             match self.link(range.entry, expected, bases)? {
                 ChainLink::Below(down, more) => {
                     bytes = bytes.max(more);
-                    if !push_below(*range, down, RANGES_MAX, bases, &mut ranges)? {
+                    if !push_below(*range, down, COVER_RANGES_MAX, bases, &mut ranges)? {
                         return Ok(None);
                     }
                 }
                 ChainLink::Root => return Ok(None),
             }
         }
-        planned((!ranges.is_empty()).then_some(ranges), derivation, of.element_type, bytes, bases)
+        // Should a base turn out to be damaged, elements that begin later have no codec of their own.
+        let element_type = if of.phase == 0 { of.element_type } else { ElementType::Unknown };
+        planned((!ranges.is_empty()).then_some(ranges), derivation, element_type, bytes, bases)
     }
 
     /// How a block derives from a base with elements of `width` bytes; `None` if it does not, or if the configuration

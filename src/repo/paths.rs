@@ -1,5 +1,6 @@
 //! Default locations: the embedded repository in the user's data directory, and caches in the user's cache directory.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy;
@@ -53,6 +54,14 @@ pub fn profile_file(name: &Path) -> Result<PathBuf> {
     let mut file = directories()?.config_dir().join("fhrd").join(name).into_os_string();
     file.push(".toml");
     Ok(file.into())
+}
+
+/// What a profile is called: the name that the user gives, or that of its file without the ending.
+pub fn profile_name(profile: &Path) -> &OsStr {
+    match profile.as_os_str().as_encoded_bytes().contains(&b'/') {
+        true => profile.file_stem().unwrap_or_default(),
+        false => profile.as_os_str(),
+    }
 }
 
 /// The cache directory of a user without a home directory: nothing can be created there, so nothing is cached.

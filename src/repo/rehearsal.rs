@@ -2,23 +2,22 @@
 //!
 //! A backup into it runs whole, so it says what a backup would store, to the byte. The local caches are copied, because
 //! what a rehearsal adds to them names containers that nobody else has. Blocks of a remote store that are cached stay
-//! where they are: below, they are the same.
+//! where they are: below, they are the same. What an encrypted repository would seal is sealed here, too.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use tempfile::TempDir;
-
 use super::Repository;
 use super::paths::{cache_directory, create_private};
+use super::scratch::ScratchDirectory;
 use crate::error::{Error, Result};
-use crate::store::{self, OverlayStore};
+use crate::store::{self, OverlayStore, SealedStore, Store};
 
 /// See the module.
 pub struct Rehearsal {
     /// The repository to write into.
     pub repository: Repository,
-    _directory: TempDir,
+    _directory: ScratchDirectory,
 }
 
 impl Rehearsal {
@@ -30,11 +29,15 @@ impl Rehearsal {
         let cache = cache_directory(repository)?;
         create_private(&cache)?;
         let failed = |error| Error::io("create a directory in", &cache, error);
-        let directory = tempfile::Builder::new().prefix("rehearsal-").tempdir_in(&cache).map_err(failed)?;
+        let directory = ScratchDirectory::create(&cache, "rehearsal-").map_err(failed)?;
         let own_cache = directory.path().join("cache");
         create_private(&own_cache)?;
         copy_files(&cache, &own_cache).map_err(failed)?;
         let own = store::create(directory.path().join("store"))?;
+        let own: Arc<dyn Store> = match &repository.encryption {
+            Some(it) => Arc::new(SealedStore::new(own, it.suite, it.keyring.clone())),
+            None => own,
+        };
         let store = Arc::new(OverlayStore::new(repository.store.clone(), own));
         let repository = Repository { store, cache_directory: Some(own_cache.into()), ..repository.clone() };
         Ok(Rehearsal { repository, _directory: directory })

@@ -14,7 +14,7 @@
 mod cover;
 pub(super) mod peaks;
 
-pub use cover::Cover;
+pub use cover::{COVER_RANGES_MAX, Cover};
 pub use peaks::{Elements, PeakFeatures, PeakFinder};
 
 use std::collections::HashMap;
@@ -36,7 +36,7 @@ use crate::kernel::compare::{common_prefix_len, common_suffix_len};
 use crate::kernel::sieve::Anchor;
 use crate::repo::container::EntryNumber;
 
-/// Memory for bases, bytes.
+/// Memory for bases that may be needed again, and as much for those that are read for one block, bytes.
 pub const SLICE_BASES_MAX: usize = 12 << 20;
 /// Approximate memory of the peaks of a base for one of its bytes.
 const PEAKS_SHARE: usize = 16;
@@ -120,6 +120,8 @@ pub struct SliceSearch {
     scratch: Scratch,
     /// The base of the end of the last block that was made of slices.
     last: Option<Arc<SliceBase>>,
+    /// Memory of the bases that were read for this block.
+    read_bytes: usize,
 }
 
 impl SliceSearch {
@@ -131,6 +133,7 @@ impl SliceSearch {
             budget: ReadBudget::new(reads_per_mib),
             scratch: Scratch::default(),
             last: None,
+            read_bytes: 0,
         }
     }
 
@@ -150,6 +153,7 @@ impl SliceSearch {
     /// Only errors that fail the run. A base that cannot be read is skipped.
     pub fn find(&mut self, block: WeightBlock<'_>, bases: &mut Bases) -> Result<FoundSlices> {
         self.budget.grant(block.bytes.len() as u64);
+        self.read_bytes = 0;
         let peaks = self.finder.peaks(block.bytes, block.layout);
         let anchors: Vec<Anchor> = peaks.iter().map(Peak::anchor).collect();
         let mut found = FoundSlices { peaks, ..FoundSlices::default() };
@@ -213,7 +217,8 @@ impl SliceSearch {
         if let Some(found) = self.bases.get(&entry) {
             return Ok(Some(found));
         }
-        if !self.budget.take() {
+        // The bases of one block are in memory together.
+        if self.read_bytes >= SLICE_BASES_MAX || !self.budget.take() {
             return Ok(None);
         }
         let Some(bytes) = bases.content(entry, &mut self.scratch)? else { return Ok(None) };
@@ -223,6 +228,7 @@ impl SliceSearch {
         let table = AnchorTable::new(&anchors);
         let memory = bytes.len() + bytes.len() / PEAKS_SHARE;
         let base = Arc::new(SliceBase { entry, bytes: bytes.into(), layout, peaks, table });
+        self.read_bytes += memory;
         self.bases.put(entry, base.clone(), memory);
         Ok(Some(base))
     }

@@ -53,8 +53,11 @@ impl LocalStore {
 
     /// Whether a lasting directory that is missing was there.
     fn is_expected(&self, directory: &str) -> bool {
-        let has_entries =
-            |directory: &&str| fs::read_dir(self.root().join(directory)).is_ok_and(|mut it| it.next().is_some());
+        // One that cannot be read may have some.
+        let has_entries = |directory: &&str| {
+            let path = self.root().join(directory);
+            !is_missing(&path) && fs::read_dir(&path).map_or(true, |mut entries| entries.next().is_some())
+        };
         self.has_seen(directory) || !is_missing(&self.root().join(NOTE)) || witnesses(directory).iter().any(has_entries)
     }
 

@@ -4,7 +4,9 @@
 //! 2. It is made durable, and renamed over the name. The name is made durable, too.
 //! 3. What a writer that was killed left is removed after a day.
 
+use std::fs::Permissions;
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -35,6 +37,15 @@ impl LocalFile {
         remove_abandoned(directory, &prefix);
         let temporary = tempfile::Builder::new().prefix(&prefix).suffix(SUFFIX).tempfile_in(directory)?;
         Ok(LocalFile { temporary, path: path.to_path_buf() })
+    }
+
+    /// The same file with these permissions.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn with_mode(self, mode: u32) -> io::Result<LocalFile> {
+        self.temporary.as_file().set_permissions(Permissions::from_mode(mode))?;
+        Ok(self)
     }
 
     /// Replaces `path` by a file with this content.

@@ -133,10 +133,6 @@ fn what_is_no_file_in_the_cache_is_built_again_and_nobody_waits_for_it() {
             let path = home.path("cache").join(name);
             remove(&path);
             plant(&path, kind);
-            // A file that is being written.
-            let new = path.with_extension("new");
-            remove(&new);
-            plant(&new, kind);
         }
         for verb in verbs {
             remove(&home.path("back"));

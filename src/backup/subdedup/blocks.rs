@@ -110,10 +110,12 @@ impl SubDedupStage {
         let none = Counterparts::default();
         let counterparts = chunk.slices.as_ref().map_or(&none, |slices| &slices.counterparts);
         let is_near = |planned: &PlannedDelta| planned.bytes > 0 && planned.bytes * NEAR_SHARE <= u64::from(chunk.len);
-        let is_known = planned.as_ref().is_some_and(is_near)
-            || counterparts.iter().any(|entry| self.planner.has_considered(entry));
+        // A base that was considered and gave no delta is none.
+        let is_known = planned.as_ref().is_some_and(|planned| is_near(planned))
+            || planned.is_some() && counterparts.iter().any(|entry| self.planner.has_considered(entry));
         let otherwise = planned.map_or(BlockEncoding::Alone, BlockEncoding::Delta);
         if is_known || (counterparts.is_empty() && !self.slices.has_last()) {
+            self.slices.set_last(None);
             return Ok(otherwise);
         }
         let block = WeightBlock { bytes: &chunk.bytes, layout, counterparts };

@@ -6,9 +6,7 @@
 //! 3. The time of the last success outlives failures: it is taken from the old file.
 
 use std::borrow::Cow;
-use std::fs::Permissions;
-use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
@@ -19,6 +17,7 @@ use prometheus_client::registry::Registry;
 use super::facts::RunFact;
 use super::watch::RunEnd;
 use crate::error::{Error, Result};
+use crate::store::LocalFile;
 use crate::wire::read_regular;
 
 /// Start of each line with the time of the last success.
@@ -35,21 +34,25 @@ const MODE: u32 = 0o644;
 pub(super) fn write(path: &Path, end: &RunEnd<'_>) -> Result<()> {
     let failed = |error| Error::io("write", path, error);
     let now = jiff::Timestamp::now().as_second() as f64;
-    let last_success = if end.is_success { Some(now) } else { old_success(path) };
+    let last_success = if end.is_success { Some(now) } else { old_success(path).map_err(failed)? };
     let text = text(end, now, last_success)?;
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new().prefix(".fhrd-metrics-").tempfile_in(directory).map_err(failed)?;
-    file.write_all(text.as_bytes()).map_err(failed)?;
-    file.as_file().set_permissions(Permissions::from_mode(MODE)).map_err(failed)?;
-    file.as_file().sync_all().map_err(failed)?;
-    file.persist(path).map_err(|error| failed(error.error)).map(drop)
+    let write = || {
+        let mut file = LocalFile::create(path)?.with_mode(MODE)?;
+        file.write_all(text.as_bytes())?;
+        file.publish()
+    };
+    write().map_err(failed)
 }
 
-/// The time of the last success that the file has.
-fn old_success(path: &Path) -> Option<f64> {
-    let text = String::from_utf8(read_regular(path, OLD_BYTES_MAX).ok()?).ok()?;
-    let line = text.lines().find(|line| line.starts_with(LAST_SUCCESS))?;
-    line.rsplit(' ').next()?.parse().ok()
+/// The time of the last success that the file has. A file that cannot be read may have one, and is left as it is.
+fn old_success(path: &Path) -> io::Result<Option<f64>> {
+    let old = match read_regular(path, OLD_BYTES_MAX) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        read => read?,
+    };
+    let text = String::from_utf8_lossy(&old);
+    let line = text.lines().find(|line| line.starts_with(LAST_SUCCESS));
+    Ok(line.and_then(|line| line.rsplit(' ').next()?.parse().ok()))
 }
 
 fn text(end: &RunEnd<'_>, now: f64, last_success: Option<f64>) -> Result<String> {

@@ -13,6 +13,7 @@ use crate::cli::args::Verb;
 use crate::cli::exit::Exit;
 use crate::config::NotifyProfile;
 use crate::error::Result;
+use crate::repo::paths::profile_name;
 
 /// The longest time that the notices of a start, or of an end that the user asked for, take.
 const SHORT: Duration = Duration::from_secs(10);
@@ -94,7 +95,7 @@ fn ended<'a>(session: &'a Session, verb: &'static str, result: &Result<Exit>, ti
         Exit::Incomplete => !session.profile.notify.incomplete_fails,
         _ => false,
     };
-    let profile = session.options.profile.as_deref().and_then(Path::file_stem).unwrap_or_default();
+    let profile = session.options.profile.as_deref().map(profile_name).unwrap_or_default();
     let profile = profile.to_string_lossy().into_owned();
     let host = hostname::get().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let outcome = match &error {

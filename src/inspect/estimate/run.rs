@@ -6,7 +6,6 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use bytesize::ByteSize;
-use tempfile::TempDir;
 
 use super::sample::FileSample;
 use super::{BackupEstimate, EstimatedBytes};
@@ -16,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::filesystem::{EntryChoice, suggests_model};
 use crate::inspect::stats::repository_stats;
 use crate::metrics::Progress;
-use crate::repo::Repository;
+use crate::repo::{Repository, ScratchDirectory};
 use crate::store;
 
 /// Sources up to this size are read whole, in one backup, if the time allows.
@@ -49,13 +48,13 @@ pub(super) struct GroupSizes {
 struct Trial {
     repository: Repository,
     config: Config,
-    _directory: TempDir,
+    _directory: ScratchDirectory,
 }
 
 impl Trial {
     fn new(config: Config, limits: &EstimateLimits) -> Result<Trial> {
         let failed = |error| Error::io("create a directory in", &limits.directory, error);
-        let directory = tempfile::Builder::new().prefix("estimate-").tempdir_in(&limits.directory).map_err(failed)?;
+        let directory = ScratchDirectory::create(&limits.directory, "estimate-").map_err(failed)?;
         let store = store::create(directory.path().join("store"))?;
         let mut repository = Repository::init(store, &config.repository)?;
         repository.cache_directory = Some(directory.path().join("cache").into());

@@ -94,8 +94,6 @@ struct DecodedFile {
     error: Option<Error>,
     /// Containers that its unreadable chunks need.
     doubted: HashSet<ContainerId>,
-    /// Containers that were used so far by the thread.
-    used: Vec<ContainerId>,
 }
 
 impl Weigh for DecodedFile {
@@ -132,18 +130,14 @@ pub(super) fn decode(
         files: &mut files.files,
     };
     let link = line.source(walk);
-    let make = || SampleWorker { reader: reader.sharing(INDEX_BYTES_MAX), stop, reported: 0 };
+    let make = || SampleWorker { reader: reader.sharing(INDEX_BYTES_MAX), stop };
     let link = line.parallel(link, workers, make);
-    let sink = CollectStage {
-        repository,
-        files: SampledFiles::default(),
-        doubted: HashSet::new(),
-        used: HashSet::new(),
-        progress,
-    };
+    let sink = CollectStage { repository, files: SampledFiles::default(), doubted: HashSet::new(), progress };
     let (collected, _) = line.run(link, sink)?;
     let (found, doubted) = collected;
-    Ok((SampledFiles { files: files.files, ..found }, doubted))
+    // All readers of the run share the numbers of containers.
+    let containers_used = reader.resolver.containers().len() as u64;
+    Ok((SampledFiles { files: files.files, containers_used, ..found }, doubted))
 }
 
 /// The first stage: walks the trees.
@@ -255,8 +249,6 @@ fn fingerprint_of(content: &ContentReference) -> Option<Fingerprint> {
 struct SampleWorker<'a> {
     reader: ChunkReader,
     stop: &'a AtomicBool,
-    /// Containers that were reported as used.
-    reported: usize,
 }
 
 impl Map for SampleWorker<'_> {
@@ -293,10 +285,7 @@ impl Map for SampleWorker<'_> {
                 }
             }
         }
-        let used = self.reader.resolver.containers();
-        let used = if used.len() == self.reported { Vec::new() } else { used };
-        self.reported = self.reported.max(used.len());
-        Ok(DecodedFile { file, bytes, error, doubted, used })
+        Ok(DecodedFile { file, bytes, error, doubted })
     }
 }
 
@@ -321,7 +310,6 @@ struct CollectStage<'a> {
     repository: &'a Repository,
     files: SampledFiles,
     doubted: HashSet<ContainerId>,
-    used: HashSet<ContainerId>,
     progress: &'a Progress,
 }
 
@@ -334,8 +322,7 @@ impl Sink for CollectStage<'_> {
     }
 
     fn process(&mut self, decoded: DecodedFile) -> Result<()> {
-        let DecodedFile { file, bytes, error, doubted, used } = decoded;
-        self.used.extend(used);
+        let DecodedFile { file, bytes, error, doubted } = decoded;
         self.progress.files_done.add(1);
         self.progress.bytes_read.add(bytes);
         let Some(error) = error else {
@@ -362,7 +349,6 @@ impl Sink for CollectStage<'_> {
     }
 
     fn finish(self) -> Result<Self::Output> {
-        let containers_used = self.used.len() as u64;
-        Ok((SampledFiles { containers_used, ..self.files }, self.doubted))
+        Ok((self.files, self.doubted))
     }
 }

@@ -24,7 +24,7 @@ const DELTA_COST: u64 = 4096;
 /// What a range of a base takes from that limit besides its bytes.
 const RANGE_COST: u64 = 64;
 /// Memory for the content of nested deltas while one delta is decoded, bytes.
-const DECODED_CACHE_BYTES_MAX: usize = 32 << 20;
+pub const DECODED_CACHE_BYTES_MAX: usize = 32 << 20;
 
 /// Number of literal bytes of a session entry that is a delta: all bytes of its frame, which is not encoded yet.
 pub const TO_THE_END: u32 = u32::MAX;

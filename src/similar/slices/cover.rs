@@ -21,7 +21,7 @@ const EXACT_BYTES_MIN: u32 = 2 << 10;
 /// Peaks that must agree on a distance.
 const VOTES_MIN: u32 = 2;
 /// Ranges of a cover, at most.
-const RANGES_MAX: usize = 512;
+pub const COVER_RANGES_MAX: usize = 512;
 /// Share of a block that must be alike: one in this many bytes.
 const ALIKE_SHARE: usize = 3;
 
@@ -88,7 +88,7 @@ impl SliceSearch {
         let elements = elements(block.bytes.len(), block.layout.phase, own);
         self.gap(&mut cover, at..elements, before, None, bases)?;
         cover.push_rest(block.bytes.len());
-        Ok((cover.ranges.len() <= RANGES_MAX).then_some(cover))
+        Ok((cover.ranges.len() <= COVER_RANGES_MAX).then_some(cover))
     }
 
     /// Fills `gap`, of elements, between two extents.

@@ -9,7 +9,7 @@ use super::failure::SftpFailure;
 use super::files::{self, RemoteFile};
 use super::packet::{Attributes, OPEN_READ, Request, SftpRequestKind, StatusCode};
 use super::session::{SftpSession, WaitKind};
-use super::store::{SftpStore, lock};
+use super::store::SftpStore;
 use super::transfer;
 use crate::error::Error;
 use crate::store::BlobName;
@@ -85,7 +85,7 @@ impl SftpStore {
         offset: u64,
         len: usize,
     ) -> Result<Option<Vec<u8>>, SftpFailure> {
-        let cached = lock(&self.open_files).get(name).cloned();
+        let cached = self.open_files.lock().get(name).cloned();
         let Some(blob) = cached.filter(|blob| Arc::ptr_eq(&blob.file.session, session)) else { return Ok(None) };
         let now = session.send(Request::new(SftpRequestKind::Stat).text(&self.path(name)))?;
         let bytes = read_range(&blob, name, offset, len);
@@ -93,7 +93,7 @@ impl SftpStore {
         if now == Some(blob.attributes) && bytes.is_ok() {
             return bytes.map(Some);
         }
-        lock(&self.open_files).pop(name);
+        self.open_files.lock().pop(name);
         Ok(None)
     }
 }

@@ -7,7 +7,7 @@ use super::failure::SftpFailure;
 use super::files;
 use super::packet::{Attributes, Request, SftpRequestKind};
 use super::session::{SftpSession, WaitKind};
-use super::store::{SftpStore, lock};
+use super::store::SftpStore;
 use crate::error::Result;
 use crate::store::BlobKind;
 use crate::store::directories::{NOTE, away, is_with_others, needed_for, no_directory, witnesses};
@@ -34,12 +34,12 @@ impl SftpStore {
                 Err(failure) => return Err(failure),
             }
         }
-        lock(&self.seen_directories).extend(present.keys());
+        self.seen_directories.lock().extend(present.keys());
         Ok(present)
     }
 
     fn has_seen(&self, directory: &str) -> bool {
-        lock(&self.seen_directories).contains(directory)
+        self.seen_directories.lock().contains(directory)
     }
 
     /// Notes the directories that are there: they must stay.
@@ -77,7 +77,9 @@ impl SftpStore {
         for witness in witnesses(directory) {
             let opened = files::open_directory(session, &self.path(witness));
             let has_entries = match opened {
-                Err(SftpFailure::Status(..)) => false,
+                Err(failure) if failure.is_missing() => false,
+                // One that cannot be read may have some.
+                Err(SftpFailure::Status(..)) => true,
                 opened => files::has_entries(&opened?)?,
             };
             if has_entries {

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
 use lru::LruCache;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::address::SftpAddress;
 use super::blob::{OpenBlob, read_range};
@@ -55,10 +55,6 @@ pub struct SftpStore {
     made: Mutex<HashSet<String>>,
     /// Directories of kinds of blobs, and the note that there are all, that were there once.
     pub(super) seen_directories: Mutex<HashSet<&'static str>>,
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
 }
 
 impl SftpStore {
@@ -142,15 +138,15 @@ impl SftpStore {
     }
 
     pub(super) fn is_made(&self, directory: &str) -> bool {
-        lock(&self.made).contains(directory)
+        self.made.lock().contains(directory)
     }
 
     pub(super) fn remember_made(&self, directory: &str) {
-        lock(&self.made).insert(directory.into());
+        self.made.lock().insert(directory.into());
     }
 
     pub(super) fn forget_directories(&self) {
-        lock(&self.made).clear();
+        self.made.lock().clear();
     }
 
     /// Does `work`, which reads the blob `name`.
@@ -318,10 +314,10 @@ impl Store for SftpStore {
     }
 
     fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
-        lock(&self.open_files).pop(name);
+        self.open_files.lock().pop(name);
         let len = parts.iter().map(|part| part.len() as u64).sum();
         let replaced = self.put_over(name, len, &mut BlobParts { parts, at: 0 });
-        lock(&self.open_files).pop(name);
+        self.open_files.lock().pop(name);
         replaced
     }
 
@@ -341,7 +337,7 @@ impl Store for SftpStore {
                 return Ok(bytes);
             }
             let (blob, bytes) = self.read_opened(session, name, |blob| read_range(blob, name, offset, len))?;
-            lock(&self.open_files).put(name.clone(), Arc::new(blob));
+            self.open_files.lock().put(name.clone(), Arc::new(blob));
             Ok(bytes)
         })
     }
@@ -379,7 +375,7 @@ impl Store for SftpStore {
     }
 
     fn delete(&self, name: &BlobName, durable: Durable) -> Result<()> {
-        lock(&self.open_files).pop(name);
+        self.open_files.lock().pop(name);
         let removed = self.connection.retry(WaitKind::ToTheEnd, |session, _| {
             let was_there = files::remove(session, &self.path(name))?;
             if was_there { Ok(()) } else { self.check_way(session, name, LinkRole::Blob) }
