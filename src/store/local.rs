@@ -24,7 +24,7 @@ use rustix::fs::OFlags;
 use rustix::io::{pread, retry_on_intr};
 
 use super::directories::{NO_DIRECTORY, no_file};
-use super::disk::{create_directory, remove_file, sync_directory};
+use super::disk::{remove_file, sync_directory};
 use super::local_listing::{is_absent, is_behind_link, is_lost_data, list_directory};
 use super::name::{TEMPORARY_PREFIX, check_len, check_range, is_slot_id, missing};
 use super::temporary::{Temporary, clean, is_temporary_name};
@@ -55,7 +55,7 @@ type FillFile<'a> = &'a mut dyn FnMut(&Temporary) -> std::io::Result<()>;
 pub struct LocalStore {
     root: PathBuf,
     open_files: Mutex<LruCache<BlobName, Arc<File>>>,
-    durable_directories: Mutex<HashSet<PathBuf>>,
+    pub(super) durable_directories: Mutex<HashSet<PathBuf>>,
     /// Those of kinds of blobs that were there once.
     pub(super) seen_directories: Mutex<HashSet<&'static str>>,
 }
@@ -142,19 +142,6 @@ impl LocalStore {
         }
         sync_directory(directory).map_err(|error| Error::io("sync", directory, error))?;
         Ok(new)
-    }
-
-    /// Creates the directories from the root down to `directory` and syncs the parent of each, once per process.
-    fn make_durable(&self, directory: &Path) -> Result<()> {
-        if directory == self.root || self.durable_directories.lock().contains(directory) {
-            return Ok(());
-        }
-        let parent = directory.parent().unwrap_or(&self.root);
-        self.make_durable(parent)?;
-        create_directory(directory).map_err(|error| Error::io("create", directory, error))?;
-        sync_directory(parent).map_err(|error| Error::io("sync", parent, error))?;
-        self.durable_directories.lock().insert(directory.into());
-        Ok(())
     }
 
     /// The error of a failed read of blob `name` at byte `offset`: damage if the device lost the data.
@@ -445,6 +432,21 @@ mod tests {
         fs::remove_dir(store.root.join("tmp")).expect("removes");
         assert!(store.put_if_absent(&named("a/b/c"), &[b"y"]).expect("puts again"));
         assert_eq!(store.get(&named("a/b/c"), 10).expect("reads"), b"y");
+    }
+
+    /// Between the first look and the rename, as when a share goes away while a container is written.
+    #[test]
+    fn a_lasting_directory_that_goes_away_during_a_put_is_not_created_again() {
+        let (_directory, store) = fresh();
+        store.make_directories(false).expect("makes");
+        let (name, path) = (named("containers/aa/b"), store.root.join("containers"));
+        for is_first in [true, false] {
+            let mut fill = |_: &Temporary| fs::rename(&path, store.root.join("away"));
+            let text = store.put_file(&name, &mut fill).expect_err("away").to_string();
+            assert!(text.contains("containers") && !path.exists(), "{is_first}: {text}");
+            fs::rename(store.root.join("away"), &path).expect("comes back");
+            store.put_if_absent(&named("containers/aa/other"), &[b"x"]).expect("puts");
+        }
     }
 
     #[test]

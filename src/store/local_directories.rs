@@ -61,6 +61,25 @@ impl LocalStore {
         self.has_seen(directory) || !is_missing(&self.root().join(NOTE)) || witnesses(directory).iter().any(has_entries)
     }
 
+    /// Creates the directories from the root down to `directory` and syncs the parent of each, once per process.
+    pub(super) fn make_durable(&self, directory: &Path) -> Result<()> {
+        if directory == self.root() || self.durable_directories.lock().contains(directory) {
+            return Ok(());
+        }
+        let parent = directory.parent().unwrap_or(self.root());
+        self.make_durable(parent)?;
+        let lasting = lasting_directories(true).find(|lasting| self.root().join(lasting) == directory);
+        match lasting.filter(|lasting| self.is_expected(lasting)) {
+            Some(lasting) if is_missing(directory) => return Err(away(lasting)),
+            // It may go away at any moment, and is then not created again.
+            Some(_) => {}
+            None => create_directory(directory).map_err(|error| Error::io("create", directory, error))?,
+        }
+        sync_directory(parent).map_err(|error| Error::io("sync", parent, error))?;
+        self.durable_directories.lock().insert(directory.into());
+        Ok(())
+    }
+
     /// Makes the lasting directories and the note, unless this is a `dry_run`. Fails if one is away.
     pub(super) fn make_lasting_directories(&self, dry_run: bool) -> Result<()> {
         self.check_directories("")?;
