@@ -79,6 +79,7 @@ impl Descent {
             return Ok(None);
         }
         let directory = self.directory()?;
+        directory.name_entry(name);
         if directory.is_new {
             return Ok(None);
         }
@@ -86,6 +87,15 @@ impl Descent {
             Ok(existing) => Ok(Some(existing)),
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Notes that not all entries of the directory on top are known: files with temporary names stay in it.
+    pub fn keep_temporary(&self) {
+        if self.absent == 0
+            && let Ok(directory) = self.directory()
+        {
+            directory.keep_temporary();
         }
     }
 
@@ -308,7 +318,11 @@ impl Descent {
                     Some(open) => open,
                     None => {
                         let options = &self.target.options;
-                        TargetDirectory::new(clone()?, path.clone(), level.is_new, level.was_locked, options)
+                        let open =
+                            TargetDirectory::new(clone()?, path.clone(), level.is_new, level.was_locked, options);
+                        // What was named before it was closed is forgotten.
+                        open.keep_temporary();
+                        open
                     }
                 };
                 level.last = Arc::downgrade(&open);

@@ -4,7 +4,8 @@
 //!    (super::new_file)). All others are nobody's, and would stay for ever.
 //! 2. So a restore that leaves a directory which it did not create removes from it what is certainly left: a regular
 //!    file with such a name, of this user, without another name and without a lock. A restore that runs has locked its
-//!    own. What this restore itself has left, for another one to go on from, stays.
+//!    own. What this restore itself has left, for another one to go on from, stays. So does what the snapshot has under
+//!    such a name.
 
 use std::ffi::OsStr;
 use std::os::fd::BorrowedFd;
@@ -17,8 +18,8 @@ use super::new_file::open_left;
 use super::target_directory::is_temporary;
 use crate::repo::tree::FileIdentity;
 
-/// Removes what killed restores have left in a directory, except for what this restore has left (`is_own`).
-pub(super) fn remove_stale(directory: BorrowedFd<'_>, path: &Path, is_own: impl Fn(FileIdentity) -> bool) {
+/// Removes what killed restores have left in a directory, except for what `stays` says of by name and identity.
+pub(super) fn remove_stale(directory: BorrowedFd<'_>, path: &Path, stays: impl Fn(&OsStr, FileIdentity) -> bool) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(listing) = openat(directory, ".", flags, Mode::empty()).and_then(Dir::new) else { return };
     for entry in listing.flatten() {
@@ -28,7 +29,7 @@ pub(super) fn remove_stale(directory: BorrowedFd<'_>, path: &Path, is_own: impl 
         }
         // The lock is held until the name is gone.
         let Some((_locked, identity)) = open_left(directory, name) else { continue };
-        if !is_own(identity) {
+        if !stays(name, identity) {
             match unlinkat(directory, name, AtFlags::empty()) {
                 Ok(()) => tracing::info!("{}: removed what a killed restore has left", path.join(name).display()),
                 Err(error) => tracing::debug!("{}: {error}", path.join(name).display()),

@@ -42,6 +42,8 @@ pub struct TargetOptions {
     pub dry_run: bool,
     /// Files and directories are on disk when they are complete.
     pub sync: bool,
+    /// Files with temporary names stay, whoever left them: not all entries of a directory are looked at.
+    pub keep_temporary: bool,
     /// Directories that are never written into: those of the repository.
     pub protected: Vec<FileIdentity>,
     /// What is noted on the way.

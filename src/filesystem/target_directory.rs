@@ -6,6 +6,7 @@
 //!    the last reference: the descent that leaves it, or the last file or link that is created in it.
 //! 3. All calls are relative to the open directory. None follows a path.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
@@ -37,6 +38,8 @@ const TEMPORARY_DIGITS: usize = 24;
 const NAME_BYTES_MAX: usize = 255;
 /// Names that are tried for a damaged file before it is given up.
 const DAMAGED_NAMES_MAX: u32 = 1000;
+/// Entries with names of temporary files that are remembered. In a directory with more nothing is stale.
+const NAMED_MAX: usize = 1000;
 
 /// An open directory that is being filled.
 #[derive(Debug)]
@@ -53,6 +56,8 @@ pub struct TargetDirectory {
     pub(super) was_locked: bool,
     /// Metadata to apply when everything in it is complete.
     metadata: Mutex<Option<Node>>,
+    /// Names of temporary files that entries of the snapshot have. `None`: they are not all known.
+    named: Mutex<Option<BTreeSet<OsString>>>,
 }
 
 impl TargetDirectory {
@@ -64,7 +69,9 @@ impl TargetDirectory {
         options: &TargetOptions,
     ) -> Arc<Self> {
         let (sync, notes) = (options.sync, options.notes.clone());
-        Arc::new(TargetDirectory { descriptor, path, is_new, sync, notes, was_locked, metadata: Mutex::new(None) })
+        let named = Mutex::new((!options.keep_temporary).then(BTreeSet::new));
+        let metadata = Mutex::default();
+        Arc::new(TargetDirectory { descriptor, path, is_new, sync, notes, was_locked, metadata, named })
     }
 
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
@@ -86,11 +93,34 @@ impl TargetDirectory {
         directory.write_back(problems);
     }
 
-    /// Removes what killed restores have left in it. Nothing is written into it any more.
+    /// Removes what killed restores have left in it, if it is known what the snapshot has. Nothing is written into it
+    /// any more.
     pub(super) fn remove_stale(&self) {
-        if !self.is_new {
-            stale::remove_stale(self.as_fd(), &self.path, |file| self.notes.has_left(file));
+        let named = self.named.lock();
+        if !self.is_new
+            && let Some(named) = named.as_ref()
+        {
+            let stays = |name: &OsStr, file| named.contains(name) || self.notes.has_left(file);
+            stale::remove_stale(self.as_fd(), &self.path, stays);
         }
+    }
+
+    /// Notes that the snapshot has an entry of this name: it stays, even if it is called as a temporary file.
+    pub(super) fn name_entry(&self, name: &OsStr) {
+        let mut named = self.named.lock();
+        if is_temporary(name)
+            && let Some(names) = named.as_mut()
+        {
+            names.insert(name.into());
+            if names.len() > NAMED_MAX {
+                *named = None;
+            }
+        }
+    }
+
+    /// Notes that not all entries of the snapshot are known: files with temporary names stay.
+    pub(super) fn keep_temporary(&self) {
+        *self.named.lock() = None;
     }
 
     /// Notes a file in it that is left for another restore to go on from.

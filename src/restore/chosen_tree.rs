@@ -57,7 +57,12 @@ impl SelectionScope {
 impl Selection {
     /// Whether it leaves nothing out.
     pub fn is_everything(&self) -> bool {
-        self.paths.is_empty() && self.include.is_empty() && self.exclude.is_empty()
+        self.paths.is_empty() && !self.has_patterns()
+    }
+
+    /// Whether patterns may leave entries out of a directory that is chosen.
+    pub fn has_patterns(&self) -> bool {
+        !self.include.is_empty() || !self.exclude.is_empty()
     }
 
     /// The scope of the root.
@@ -75,7 +80,7 @@ impl Selection {
     fn choice(&self, parent: SelectionScope, path: &Path, is_directory: bool) -> (TreeChoice, SelectionScope) {
         let mut scope = parent;
         scope.is_named |= self.paths.iter().any(|chosen| path.starts_with(chosen));
-        if !self.include.is_empty() || !self.exclude.is_empty() {
+        if self.has_patterns() {
             // Patterns see the snapshot as a file system of its own.
             let absolute = Path::new("/").join(path);
             if self.exclude.names(&absolute, is_directory) == Some(true) {

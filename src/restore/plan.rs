@@ -88,6 +88,7 @@ impl<'a> PlanStage<'a> {
                 TreeStep::Entry(node) => self.entry(node, emit)?,
                 TreeStep::Leave(left) => self.leave(&left),
                 TreeStep::Unreadable(error) => {
+                    self.descent.keep_temporary();
                     self.counts.unreadable(&error, &self.descent.path().display().to_string());
                 }
             }

@@ -117,9 +117,7 @@ pub fn restore(
     let (started, mut request) = (Instant::now(), request.into());
     let repository = &repository.stopped_by(stop);
     check_deletion(&request)?;
-    let mut options = TargetOptions { dry_run: request.dry_run, sync: request.sync, ..TargetOptions::default() };
-    repository.store.local_path().into_iter().for_each(|path| options.protect(&path));
-    cache_directory(repository).iter().for_each(|path| options.protect(path));
+    let options = target_options(repository, &request);
     let listing = Arc::new(ContainerListing::take(&repository.store)?);
     let reader = || ChunkReader::with_cache(repository, listing.clone(), METADATA_CACHE_BYTES);
     let base = RestoreRoot::find(&snapshot.snapshot, request.base.as_deref(), &mut reader());
@@ -175,6 +173,15 @@ pub fn restore(
         return Err(forgotten(&snapshot.id));
     }
     Ok(report(snapshot, &request, &counts, deleted, root.warnings(), started, stages))
+}
+
+fn target_options(repository: &Repository, request: &RestoreRequest) -> TargetOptions {
+    let keep_temporary = request.selection.has_patterns();
+    let (dry_run, sync) = (request.dry_run, request.sync);
+    let mut options = TargetOptions { dry_run, sync, keep_temporary, ..TargetOptions::default() };
+    repository.store.local_path().into_iter().for_each(|path| options.protect(&path));
+    cache_directory(repository).iter().for_each(|path| options.protect(path));
+    options
 }
 
 /// Sets the flags that end all changes of an entry. After a failure, too: what was unlocked is locked again.

@@ -335,3 +335,38 @@ fn what_a_killed_restore_has_left_goes_with_the_next_one() {
         (vec![".fhrd-mine".into(), "file".into()], b"other".to_vec())
     );
 }
+
+/// A file of the snapshot may have the name of a temporary one, at any depth, and among entries that are left out.
+#[test]
+fn files_that_are_called_as_temporary_ones_stay() {
+    let home = Home::new();
+    // Deeper than the directories that a restore has open.
+    let deep = format!("source{}", "/d".repeat(100));
+    home.write("source/e/file", b"beside what is left");
+    let named: Vec<String> = ["source", "source/d", &deep]
+        .iter()
+        .flat_map(|directory| [1, 2].map(|digit| format!("{directory}/.fhrd-{}", digit.to_string().repeat(24))))
+        .collect();
+    named.iter().for_each(|name| home.write(name, name.as_bytes()));
+    home.backup(&["source"]);
+    let stay = |times: &str| {
+        for name in &named {
+            assert_eq!(home.read(&format!("back/{name}")), name.as_bytes(), "{times}");
+        }
+    };
+    for (times, options) in [
+        ("into a new directory", &[][..]),
+        ("into what is the same", &[]),
+        ("replacing", &["--overwrite", "always"]),
+        ("without some", &["--overwrite", "always", "--exclude", ".fhrd-1*"]),
+        ("only others", &["--overwrite", "always", "--path", "source/d"]),
+    ] {
+        let (exit, report) = restore(&home, options);
+        assert_eq!(exit, 0, "{times}: {report}");
+        stay(times);
+    }
+    home.write("back/source/e/.fhrd-333333333333333333333333", b"what a killed restore left");
+    assert_eq!(restore(&home, &[]).0, 0);
+    stay("beside what is left");
+    assert_eq!(home.names("back/source/e"), ["file"]);
+}
