@@ -87,7 +87,8 @@ pub fn run(session: &Session, arguments: &StatusArguments) -> Result<Exit> {
 
 fn is_damaged(status: &RepositoryStatus) -> bool {
     let DamageStatus { containers, marks_unreadable, .. } = status.damage;
-    containers + marks_unreadable + status.proof.containers_damaged > 0
+    let runs = [&status.last_check, &status.last_verify].into_iter().flatten();
+    containers + marks_unreadable + status.proof.containers_damaged + runs.map(|run| run.damaged).sum::<u64>() > 0
 }
 
 /// Whether the last snapshot is older than expected. One from the future says nothing, so it is late, too.

@@ -34,8 +34,15 @@ struct VerifyDocument<'a> {
     defect_count: u64,
     defects: &'a [String],
     /// What was quarantined. Absent if nothing may be written.
-    quarantine: Option<QuarantineReport>,
+    quarantine: Option<&'a QuarantineReport>,
     /// Whether the repository has a record of what was read.
+    recorded: bool,
+}
+
+/// A report, and what followed from it.
+struct HandledReport {
+    report: VerifyReport,
+    quarantine: Option<QuarantineReport>,
     recorded: bool,
 }
 
@@ -44,29 +51,19 @@ struct VerifyDocument<'a> {
 /// # Errors
 /// Those of the repository and of reading it.
 pub fn run(session: &Session, arguments: &VerifyArguments) -> Result<Exit> {
-    let options = &session.options;
     let repository = location::open_fresh(session)?;
     let before = if arguments.report_only { None } else { Some(Marks::read(repository.store.as_ref())?) };
-    let reports = verify(session, &repository, arguments)?;
-    let (mut documents, mut exit) = (Vec::new(), Exit::Fine);
-    for report in &reports {
-        let quarantine = before.as_ref().filter(|_| !report.check.bad.is_empty()).and_then(|before| {
-            let done = quarantine::record(&repository, before, &report.check);
-            done.map_err(|error| note(&format!("warning: nothing is quarantined: {error}"))).ok()
-        });
-        // Containers that no mark names although they are bad must not count as read.
-        let is_marked = report.check.bad.is_empty() || quarantine.is_some();
-        let recorded = before.is_some() && is_marked && record(&repository, report);
-        if !options.json {
-            write(session, &repository, report, quarantine.as_ref(), recorded)?;
-        }
-        let facts = [
-            (RunFact::Files, report.files.files_read),
-            (RunFact::ContentBytes, report.files.content_bytes),
-            (RunFact::ReadBytes, report.check.bytes_read),
-            (RunFact::Defects, report.files.damaged + report.check.defect_count),
-        ];
-        facts.into_iter().for_each(|(fact, value)| session.facts.add(fact, value));
+    let mut handled = Vec::new();
+    // What one step has found is recorded and shown, even if the next one fails.
+    let verified = verify(session, &repository, arguments, &mut |report| {
+        handled.push(handle(session, &repository, before.as_ref(), report)?);
+        Ok(())
+    });
+    if session.options.json && !(verified.is_err() && handled.is_empty()) {
+        print_json(&handled.iter().map(|handled| document(&repository, handled)).collect::<Vec<_>>())?;
+    }
+    let mut exit = verified?;
+    for HandledReport { report, .. } in &handled {
         let is_damaged = report.files.damaged + report.check.defect_count > 0;
         exit = match exit {
             Exit::Damaged => exit,
@@ -74,25 +71,18 @@ pub fn run(session: &Session, arguments: &VerifyArguments) -> Result<Exit> {
             _ if report.files.newer + report.check.newer_count > 0 => Exit::Failed,
             _ => exit,
         };
-        documents.push(VerifyDocument {
-            report: WithRequests::new(report, &repository),
-            containers_read: report.check.containers_read,
-            bytes_read: report.check.bytes_read,
-            containers_damaged: damaged(report),
-            defect_count: report.check.defect_count,
-            defects: &report.check.defects,
-            quarantine,
-            recorded,
-        });
-    }
-    if options.json {
-        print_json(&documents)?;
     }
     Ok(exit)
 }
 
-/// The sample, then the containers whose turn it is, as far as they are asked for.
-fn verify(session: &Session, repository: &Repository, arguments: &VerifyArguments) -> Result<Vec<VerifyReport>> {
+/// Verifies the sample, then the containers whose turn it is, as far as they are asked for, and calls `each` with each
+/// report at once. Returns the exit code that snapshots which cannot be read cause. The others are verified.
+fn verify(
+    session: &Session,
+    repository: &Repository,
+    arguments: &VerifyArguments,
+    each: &mut dyn FnMut(VerifyReport) -> Result<()>,
+) -> Result<Exit> {
     let (options, stop) = (&session.options, &session.stop);
     let config = location::config(options)?;
     let by_default = || DEFAULT_SAMPLE.parse::<SampleShare>().map_err(Error::Usage);
@@ -100,33 +90,74 @@ fn verify(session: &Session, repository: &Repository, arguments: &VerifyArgument
         (None, None) => Some(by_default()?),
         (sample, _) => sample,
     };
-    let mut reports = Vec::new();
+    let within_ns = arguments.within.map(|within| i64::try_from(within.as_nanos()).unwrap_or(i64::MAX));
+    if within_ns == Some(0) {
+        return Err(Error::Usage("--within is no time at all".into()));
+    }
+    let mut found = Exit::Fine;
     if let Some(share) = sample {
         let (snapshots, exit) = choice::snapshots(repository, &arguments.filter)?;
-        if exit != Exit::Fine {
-            return Err(Error::Usage("some snapshots cannot be read: run `fhrd check`".into()));
-        }
+        found = exit;
         let progress = Progress::default();
-        reports.push(shown(options, &progress, None, || {
+        each(shown(options, &progress, None, || {
             verify_sample(repository, &config, snapshots, share, &progress, stop)
-        })?);
+        })?)?;
     }
-    if let Some(within) = arguments.within {
-        let within_ns = i64::try_from(within.as_nanos()).unwrap_or(i64::MAX);
-        if within_ns == 0 {
-            return Err(Error::Usage("--within is no time at all".into()));
-        }
+    if let Some(within_ns) = within_ns {
         let progress = Progress::default();
-        reports.push(shown(options, &progress, None, || verify_turn(repository, &config, within_ns, &progress, stop))?);
+        each(shown(options, &progress, None, || verify_turn(repository, &config, within_ns, &progress, stop))?)?;
     }
-    Ok(reports)
+    Ok(found)
+}
+
+/// Quarantines what is bad, records what was read, and shows the report.
+fn handle(
+    session: &Session,
+    repository: &Repository,
+    before: Option<&Marks>,
+    report: VerifyReport,
+) -> Result<HandledReport> {
+    let quarantine = before.filter(|_| !report.check.bad.is_empty()).and_then(|before| {
+        let done = quarantine::record(repository, before, &report.check);
+        done.map_err(|error| note(&format!("warning: nothing is quarantined: {error}"))).ok()
+    });
+    // Containers that no mark names although they are bad must not count as read.
+    let is_marked = report.check.bad.is_empty() || quarantine.is_some();
+    let recorded = before.is_some() && is_marked && record(repository, &report);
+    let handled = HandledReport { report, quarantine, recorded };
+    if !session.options.json {
+        write(session, repository, &handled)?;
+    }
+    let report = &handled.report;
+    let facts = [
+        (RunFact::Files, report.files.files_read),
+        (RunFact::ContentBytes, report.files.content_bytes),
+        (RunFact::ReadBytes, report.check.bytes_read),
+        (RunFact::Defects, report.files.damaged + report.check.defect_count),
+    ];
+    facts.into_iter().for_each(|(fact, value)| session.facts.add(fact, value));
+    Ok(handled)
+}
+
+fn document<'a>(repository: &Repository, handled: &'a HandledReport) -> VerifyDocument<'a> {
+    let HandledReport { report, quarantine, recorded } = handled;
+    VerifyDocument {
+        report: WithRequests::new(report, repository),
+        containers_read: report.check.containers_read,
+        bytes_read: report.check.bytes_read,
+        containers_damaged: damaged(report),
+        defect_count: report.check.defect_count,
+        defects: &report.check.defects,
+        quarantine: quarantine.as_ref(),
+        recorded: *recorded,
+    }
 }
 
 fn record(repository: &Repository, report: &VerifyReport) -> bool {
     let run = ReadRun {
         files: report.files.files_read,
         content_bytes: report.files.content_bytes,
-        damaged: report.files.damaged,
+        damaged: report.files.damaged + report.check.missing_containers,
         bytes_of_all: report.bytes_of_all,
         ..ReadRun::default()
     };
@@ -138,13 +169,8 @@ fn damaged(report: &VerifyReport) -> u64 {
     report.check.read.iter().filter(|(_, is_sound)| !is_sound).count() as u64
 }
 
-fn write(
-    session: &Session,
-    repository: &Repository,
-    report: &VerifyReport,
-    quarantine: Option<&QuarantineReport>,
-    recorded: bool,
-) -> Result<()> {
+fn write(session: &Session, repository: &Repository, handled: &HandledReport) -> Result<()> {
+    let HandledReport { report, quarantine, recorded } = handled;
     let (files, check) = (&report.files, &report.check);
     files.damaged_files.iter().for_each(|text| note(&format!("error: {text}")));
     check.newer.iter().for_each(|text| note(&format!("newer: {text}")));
@@ -167,11 +193,11 @@ fn write(
         let marked = report.containers_marked;
         pairs.push(("not read", format!("{marked} containers that are known to be damaged: run `fhrd check`")));
     }
-    if let Some(done) = quarantine.filter(|done| done.marks_written > 0) {
+    if let Some(done) = quarantine.as_ref().filter(|done| done.marks_written > 0) {
         let text = format!("damage in {} containers; back up the same files again to heal it", done.containers);
         pairs.push(("quarantined", text));
     }
-    if !recorded {
+    if !*recorded {
         pairs.push(("recorded", "nothing: `status` and later runs do not know what was read".into()));
     }
     pairs.extend(requests::summary(repository));

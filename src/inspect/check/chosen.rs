@@ -15,7 +15,8 @@ use crate::config::Config;
 use crate::error::Result;
 use crate::metrics::Progress;
 use crate::repo::Repository;
-use crate::repo::index::ContainerListing;
+use crate::repo::container::blob_name;
+use crate::repo::index::{ContainerListing, missing_containers};
 use crate::repo::marks::Quarantine;
 use crate::types::ContainerId;
 
@@ -48,13 +49,20 @@ pub fn check_containers(
         stop,
     };
     let (known, mut damaged) = (run.listing.quarantine(), DamagedContainers::default());
+    // What is not there cannot be read: it is the worst damage.
+    let missing = missing_containers(&run.listing)?;
     if !chosen.is_empty() {
         containers::check(&run, Some(chosen), &mut report, &mut damaged)?;
     }
     take_note(&run, &known, &damaged, &mut report);
     let mut log = DefectLog::default();
+    missing.lost.iter().for_each(|id| log.add(format!("{} is missing: a segment refers to it", blob_name(id))));
+    for id in &missing.unlisted {
+        log.add(format!("{} cannot be looked at: its directory cannot be listed", blob_name(id)));
+    }
     log.merge(damaged.finish(&Quarantine::default(), &LostChunks::default(), &HashSet::new(), &mut report));
     (report.newer_count, report.newer) = (log.newer_count(), log.take_newer());
+    report.missing_containers = (missing.lost.len() + missing.unlisted.len()) as u64;
     report.defect_count = log.count();
     report.defects = log.into_texts();
     Ok(report)

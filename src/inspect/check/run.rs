@@ -75,6 +75,9 @@ pub struct CheckReport {
     pub bad_chunks: u64,
     /// Containers that are missing or have no readable index.
     pub bad_containers: u64,
+    /// Of chosen containers: how many others are missing, or cannot be looked at, although segments refer to them.
+    #[serde(skip)]
+    pub missing_containers: u64,
     /// What is bad. Unless all data was read, it includes what marks list.
     #[serde(skip)]
     pub bad: Quarantine,

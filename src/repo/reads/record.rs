@@ -128,7 +128,10 @@ impl ReadRecord {
         let (_, payload) = Envelope::open(MAGIC, name, &blob)?;
         let payload: RecordPayload =
             minicbor::decode(payload).map_err(|error| Error::corrupt(name, 0, "a read record", error.to_string()))?;
-        let len = payload.rows.len();
+        let (len, runs) = (payload.rows.len(), payload.runs.len());
+        if runs > RUNS_MAX {
+            return Err(Error::corrupt(name, 0, format!("at most {RUNS_MAX} runs"), format!("{runs}")));
+        }
         if !len.is_multiple_of(ROW_BYTES) {
             return Err(Error::corrupt(name, 0, format!("rows of {ROW_BYTES} bytes"), format!("{len} bytes")));
         }

@@ -105,6 +105,24 @@ fn turns_read_what_was_not_read_for_longest_and_find_damage() {
 }
 
 #[test]
+fn a_lost_container_is_the_worst_damage() {
+    let home = home_of_files();
+    let lost = containers(&home)[7].clone();
+    let away = lost.with_extension("away");
+    std::fs::rename(&lost, &away).unwrap();
+    // Marks know nothing of it.
+    assert_eq!(code(&home.run(&["status"])), 0);
+    for arguments in [&["--within", "90d"][..], &["--sample", "0.0001%"]] {
+        let (exit, report) = verified(&home, arguments);
+        let text = report["defects"].to_string();
+        assert!(exit == 20 && text.contains("is missing"), "{arguments:?}: {exit} {report}");
+        assert_eq!(code(&home.run(&["status"])), 20, "{arguments:?}");
+    }
+    std::fs::rename(&away, &lost).unwrap();
+    assert_eq!((verified(&home, &["--within", "90d"]).0, code(&home.run(&["status"]))), (0, 0));
+}
+
+#[test]
 fn what_may_not_be_recorded_is_said() {
     let home = home_of_files();
     let output = home.run(&["verify", "--sample", "10%", "--report-only"]);
