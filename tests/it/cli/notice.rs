@@ -192,6 +192,30 @@ fn metrics_are_written_at_success_and_failure_and_replaced_at_once() {
     promtool(&home);
 }
 
+#[test]
+fn metrics_never_replace_a_device_a_pipe_or_a_link() {
+    use std::os::unix::fs::{FileTypeExt, symlink};
+    let home = home("");
+    let pipe = home.path("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
+    symlink("file", home.path("link")).unwrap();
+    symlink("/dev/null", home.path("null")).unwrap();
+    home.write("file", b"fhrd_last_success_timestamp_seconds{verb=\"backup\",profile=\"nightly\"} NaN\n");
+    let backup = |file: &str| home.run(&["backup", "--profile", "nightly", "--metrics-file", file]);
+    for refused in ["pipe", "null", "/dev/null", "dangling"] {
+        let _ = symlink("nowhere", home.path("dangling"));
+        let output = backup(refused);
+        assert!(code(&output) == 0 && stderr(&output).contains("metrics"), "{refused}: {}", stderr(&output));
+    }
+    assert!(std::fs::metadata(&pipe).unwrap().file_type().is_fifo());
+    assert!(std::fs::metadata("/dev/null").unwrap().file_type().is_char_device());
+    std::fs::rename(home.path("docs"), home.path("gone")).unwrap();
+    assert_ne!(code(&backup("link")), 0);
+    let text = String::from_utf8(home.read("file")).unwrap();
+    assert!(!text.contains("NaN") && text.contains("last_run_success"), "{text}");
+    assert!(home.path("link").is_symlink() && !home.path("nowhere").exists());
+}
+
 /// promtool finds nothing to complain about, where it is installed.
 fn promtool(home: &Home) {
     let Some(program) = std::env::var_os("FHRD_TEST_PROMTOOL") else {
