@@ -111,7 +111,7 @@ impl SubDedupStage {
         let counterparts = chunk.slices.as_ref().map_or(&none, |slices| &slices.counterparts);
         let is_near = |planned: &PlannedDelta| planned.bytes > 0 && planned.bytes * NEAR_SHARE <= u64::from(chunk.len);
         // A base that was considered and gave no delta is none.
-        let is_known = planned.as_ref().is_some_and(|planned| is_near(planned))
+        let is_known = planned.as_ref().is_some_and(is_near)
             || planned.is_some() && counterparts.iter().any(|entry| self.planner.has_considered(entry));
         let otherwise = planned.map_or(BlockEncoding::Alone, BlockEncoding::Delta);
         if is_known || (counterparts.is_empty() && !self.slices.has_last()) {
