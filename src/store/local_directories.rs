@@ -68,7 +68,7 @@ impl LocalStore {
         }
         let parent = directory.parent().unwrap_or(self.root());
         self.make_durable(parent)?;
-        let lasting = lasting_directories(true).find(|lasting| self.root().join(lasting) == directory);
+        let lasting = lasting_directories(self.is_encrypted()).find(|lasting| self.root().join(lasting) == directory);
         match lasting.filter(|lasting| self.is_expected(lasting)) {
             Some(lasting) if is_missing(directory) => return Err(away(lasting)),
             // It may go away at any moment, and is then not created again.
