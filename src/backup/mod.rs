@@ -61,6 +61,6 @@ pub use report::{BackupReport, FileChanges};
 pub use request::BackupRequest;
 pub use run::backup;
 pub use source::{
-    BackupSource, BorrowedPart, CopyPurpose, MemoryContent, MemoryFile, MemorySource, ParentChoice, SnapshotLabels,
-    SnapshotSource, StreamInput, StreamSource, TreeSource,
+    BackupSource, BorrowedPart, CopyPurpose, MemoryContent, MemoryFile, MemorySource, NamedStream, ParentChoice,
+    SnapshotLabels, SnapshotSource, StreamInput, StreamSource, TreeSource,
 };

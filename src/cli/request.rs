@@ -10,7 +10,7 @@ use jiff::tz::TimeZone;
 
 use super::args::{BackupArguments, CheckpointArguments, ChoiceArguments, InputArguments};
 use super::process::stop;
-use crate::backup::{BackupRequest, ParentChoice, SnapshotLabels, StreamInput, StreamSource, TreeSource};
+use crate::backup::{BackupRequest, NamedStream, ParentChoice, SnapshotLabels, StreamInput, StreamSource, TreeSource};
 use crate::config::BackupProfile;
 use crate::error::{Error, Result};
 use crate::filesystem::{EntryChoice, PATTERN_BYTES_MAX, Patterns, PatternsBuilder, TagFile};
@@ -36,17 +36,18 @@ pub fn request(arguments: &BackupArguments, profile: &BackupProfile) -> Result<B
         checkpoint: checkpoint(&arguments.checkpoint)?,
     };
     // A pattern that is wrong is an error beside a stream, too.
-    let choice = choice(&chosen)?;
-    let request = match stream(arguments) {
-        Some(input) => BackupRequest::new(StreamSource { name: arguments.input.stdin_filename.clone(), input, labels }),
-        None => BackupRequest::new(TreeSource {
-            paths: paths(&arguments.paths, &arguments.input, profile)?,
-            bare: false,
-            choice,
-            excludes: excludes(&chosen),
-            parents: ParentChoice::new(arguments.force, arguments.parent.clone()),
-            labels,
-        }),
+    let mut choice = choice(&chosen)?;
+    let request = match streams(arguments, profile)? {
+        Some(streams) => BackupRequest::new(StreamSource { streams, labels }),
+        None => {
+            let (paths, as_path) = paths(&arguments.paths, &arguments.input, profile)?;
+            if let (Some(stored), [path]) = (&as_path, paths.as_slice()) {
+                choice.rename(path, stored);
+            }
+            let parents = ParentChoice::new(arguments.force, arguments.parent.clone());
+            let excludes = excludes(&chosen);
+            BackupRequest::new(TreeSource { paths, bare: false, as_path, choice, excludes, parents, labels })
+        }
     };
     Ok(BackupRequest { dry_run: arguments.dry_run, ..request })
 }
@@ -66,14 +67,47 @@ pub fn host_name() -> String {
     hostname::get().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Where the bytes of a stream come from; `None` if paths are to be stored.
-fn stream(arguments: &BackupArguments) -> Option<StreamInput> {
-    let input = &arguments.input;
+/// The streams to store; `None` if paths are to be stored.
+fn streams(arguments: &BackupArguments, profile: &BackupProfile) -> Result<Option<Vec<NamedStream>>> {
+    let BackupArguments { input, paths, .. } = arguments;
+    let one = |input: StreamInput| vec![NamedStream { name: arguments.input.stdin_filename.clone(), input }];
     if input.stdin {
-        return Some(StreamInput::StandardInput);
+        return Ok(Some(one(StreamInput::StandardInput)));
     }
-    let command = || arguments.paths.iter().map(|argument| argument.clone().into_os_string()).collect();
-    input.stdin_from_command.then(|| StreamInput::Command(command()))
+    let is_given = !paths.is_empty() || !input.files_from.is_empty() || !input.files_from0.is_empty();
+    let commands = match (input.stdin_from_command.as_slice(), is_given) {
+        ([], false) => profile.stdin_from_command.iter().map(OsString::from).collect(),
+        ([], true) => return Ok(None),
+        ([first], _) if !first.as_encoded_bytes().contains(&b'=') => {
+            let first = Some(first.clone()).filter(|first| !first.is_empty());
+            let command = first.into_iter().chain(paths.iter().map(|path| path.clone().into_os_string()));
+            return Ok(Some(one(StreamInput::Command(command.collect()))));
+        }
+        (commands, false) => commands.to_vec(),
+        (_, true) => return Err(Error::Usage("--stdin-from-command NAME=COMMAND takes no paths".into())),
+    };
+    if commands.is_empty() {
+        return Ok(None);
+    }
+    if input.stdin_from_command.is_empty() && !(profile.paths.is_empty() && profile.files_from.is_empty()) {
+        return Err(Error::Usage("the profile has both paths and commands: a snapshot has either".into()));
+    }
+    let named = |command: &OsString| {
+        let (name, command) = split_at_equals(command)?;
+        Ok(NamedStream { name, input: StreamInput::Shell(command) })
+    };
+    commands.iter().map(named).collect::<Result<_>>().map(Some)
+}
+
+/// The parts of `NAME=COMMAND`.
+fn split_at_equals(text: &OsString) -> Result<(OsString, OsString)> {
+    let mut parts = text.as_encoded_bytes().splitn(2, |byte| *byte == b'=');
+    match (parts.next(), parts.next()) {
+        (Some(name), Some(command)) if !command.is_empty() => {
+            Ok((OsString::from_vec(name.to_vec()), OsString::from_vec(command.to_vec())))
+        }
+        _ => Err(Error::Usage(format!("expected NAME=COMMAND, found `{}`", text.display()))),
+    }
 }
 
 /// The choice of the profile with that of the command line.
@@ -205,8 +239,13 @@ fn excludes(chosen: &ChoiceArguments) -> Vec<String> {
     lines
 }
 
-/// The paths of the command line and of its lists; those of the profile if it has none of them.
-fn paths(given: &[PathBuf], input: &InputArguments, profile: &BackupProfile) -> Result<Vec<PathBuf>> {
+/// The paths of the command line and of its lists; those of the profile if it has none of them. And the path that the
+/// one path is stored as.
+fn paths(
+    given: &[PathBuf],
+    input: &InputArguments,
+    profile: &BackupProfile,
+) -> Result<(Vec<PathBuf>, Option<PathBuf>)> {
     let is_given = !given.is_empty() || !input.files_from.is_empty() || !input.files_from0.is_empty();
     let (given, lines, ended) = match is_given {
         true => (given, &input.files_from, &input.files_from0),
@@ -235,7 +274,8 @@ fn paths(given: &[PathBuf], input: &InputArguments, profile: &BackupProfile) -> 
     if paths.is_empty() {
         return Err(Error::Usage("nothing to back up: the lists of paths are empty".into()));
     }
-    Ok(paths)
+    let of_profile = profile.as_path.as_ref().filter(|_| !is_given);
+    Ok((paths, input.as_path.as_ref().or(of_profile).cloned()))
 }
 
 /// Reads a file, or standard input if it is `-`.

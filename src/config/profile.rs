@@ -47,6 +47,10 @@ pub struct BackupProfile {
     pub files_from: Vec<PathBuf>,
     /// `--files-from0`.
     pub files_from0: Vec<PathBuf>,
+    /// `--stdin-from-command`, with names.
+    pub stdin_from_command: Vec<String>,
+    /// `--as-path`.
+    pub as_path: Option<PathBuf>,
     /// `--tag`.
     pub tag: Vec<String>,
     /// `--host`.
@@ -210,7 +214,8 @@ impl UserProfile {
         ];
         let notify = &mut profile.notify;
         let files = notify.ping_file.iter_mut().chain(&mut notify.webhook_file);
-        let paths = lists.into_iter().flatten().chain(&mut profile.config).chain(files);
+        let single = backup.as_path.iter_mut().chain(&mut profile.config);
+        let paths = lists.into_iter().flatten().chain(single).chain(files);
         paths.for_each(|path| *path = in_home(home, path));
         if let Some(repo) = &mut profile.repo
             && !repo.to_string_lossy().contains("://")

@@ -5,10 +5,11 @@
 //! 2. A path that does not exist is recorded as missing and omitted.
 //! 3. The parents of a path become directories of the plan. A path below another path is part of that path.
 //! 4. A bare plan stores each path under its last name, without its parents.
-//! 5. Two different paths on disk must not have the same path in the snapshot.
+//! 5. One path may be stored as if it were another one: a snapshot of a file system as the live one.
+//! 6. Two different paths on disk must not have the same path in the snapshot.
 
 use crate::error::{Error, Result};
-use rustix::fs::lstat;
+use rustix::fs::{FileType, lstat};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -32,6 +33,8 @@ pub(super) struct PlannedEntry {
     pub(super) is_whole: bool,
     /// Planned entries below this one, by name.
     pub(super) children: BTreeMap<Vec<u8>, PlannedEntry>,
+    /// The directory whose metadata this parent has if there is none at `source`.
+    pub(super) stand_in: Option<PathBuf>,
 }
 
 impl WalkPlan {
@@ -55,10 +58,47 @@ impl WalkPlan {
         let mut plan = WalkPlan::default();
         for (path, name) in paths.iter().zip(names) {
             lstat(path).map_err(|error| Error::io("read", path, std::io::Error::from(error)))?;
-            let entry = PlannedEntry { source: path.clone(), is_whole: true, children: BTreeMap::new() };
+            let entry = PlannedEntry { source: path.clone(), is_whole: true, ..PlannedEntry::default() };
             plan.root.children.insert(name.as_bytes().to_vec(), entry);
             plan.found += 1;
         }
+        Ok(plan)
+    }
+
+    /// Plans `source` to be stored as if its path were `stored`. Parents that do not exist there have the metadata of
+    /// the directory of `source`.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if a path is empty, or `stored` has `..`. [`Error::Io`] if there is no current directory.
+    pub fn stored_as(source: &Path, stored: &Path) -> Result<WalkPlan> {
+        let mut plan = WalkPlan::default();
+        if source.as_os_str().is_empty() || stored.as_os_str().is_empty() {
+            return Err(Error::Usage("cannot store an empty path".into()));
+        }
+        if stored.components().any(|component| component == Component::ParentDir) {
+            return Err(Error::Usage(format!("a path to store something as has no `..`: {}", stored.display())));
+        }
+        let current = std::env::current_dir().map_err(|error| Error::io("find", "the current directory", error))?;
+        let source = clean(&current, source);
+        let found = match lstat(current.join(&source)) {
+            Ok(found) => found,
+            Err(error) => {
+                plan.missing.push((stored_path(stored), Error::io("read", source, std::io::Error::from(error))));
+                return Ok(plan);
+            }
+        };
+        plan.found = 1;
+        let is_directory = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
+        let directory = if is_directory { Some(source.as_path()) } else { source.parent() };
+        let mut path = if stored.is_absolute() { PathBuf::from("/") } else { PathBuf::new() };
+        let mut entry = &mut plan.root;
+        for name in names(stored) {
+            path.push(name);
+            let stand_in = directory.map(Path::to_path_buf);
+            let parent = PlannedEntry { source: path.clone(), stand_in, ..PlannedEntry::default() };
+            entry = entry.children.entry(name.as_bytes().to_vec()).or_insert(parent);
+        }
+        *entry = PlannedEntry { source, is_whole: true, ..PlannedEntry::default() };
         Ok(plan)
     }
 
@@ -133,7 +173,7 @@ impl PlannedEntry {
                 return Err(conflict(&current.join(&child.source), &below));
             }
         }
-        *entry = PlannedEntry { source: path, is_whole: true, children: BTreeMap::new() };
+        *entry = PlannedEntry { source: path, is_whole: true, ..PlannedEntry::default() };
         Ok(())
     }
 }
@@ -165,7 +205,7 @@ fn stored_path(source: &Path) -> PathBuf {
 }
 
 /// Removes `.` and repeated slashes. Makes a path with `..` absolute, as the file system resolves it.
-fn clean(current: &Path, path: &Path) -> PathBuf {
+pub(super) fn clean(current: &Path, path: &Path) -> PathBuf {
     let components: Vec<Component<'_>> = path.components().filter(|part| *part != Component::CurDir).collect();
     let Some(last_up) = components.iter().rposition(|part| *part == Component::ParentDir) else {
         return components.iter().collect();
@@ -246,6 +286,20 @@ mod tests {
         let full = |path: &PathBuf| (path.display().to_string(), path.clone());
         assert_eq!(whole(&WalkPlan::bare(&paths).unwrap()), paths.iter().map(full).collect::<Vec<_>>());
         assert!(WalkPlan::bare(&[directory.path().join("none")]).is_err());
+    }
+
+    #[test]
+    fn a_path_is_stored_as_another_one() {
+        let (_directory, root) = directory();
+        let plan = |source: &str, stored: &str| WalkPlan::stored_as(&root.join(source), Path::new(stored));
+        let planned = plan("a/b", "/srv/data").unwrap();
+        assert_eq!(whole(&planned), [("/srv/data".into(), root.join("a/b"))]);
+        let parent = &planned.root.children[&b"srv"[..]];
+        assert_eq!((&parent.source, parent.stand_in.as_ref()), (&"/srv".into(), Some(&root.join("a/b"))));
+        assert_eq!(whole(&plan("a/../d", "/").unwrap()), [(String::new(), root.join("d"))]);
+        assert_eq!(whole(&plan("d", "./x//y/").unwrap()), [("/x/y".into(), root.join("d"))]);
+        assert_eq!((plan("none", "/x").unwrap().missing(), plan("none", "/x").unwrap().found()), (1, 0));
+        assert!(plan("d", "/x/../y").is_err() && plan("d", "").is_err());
     }
 
     #[test]

@@ -180,9 +180,17 @@ impl Walker {
         self.source = entry.source;
         self.stored.push(OsStr::from_bytes(name));
         let mut warnings = Vec::new();
-        let captured = self.capturer.capture_path(&self.source, !entry.is_whole, &mut warnings);
+        let mut captured = self.capturer.capture_path(&self.source, !entry.is_whole, &mut warnings);
+        if let Some(stand_in) = &entry.stand_in
+            && !captured.as_ref().is_ok_and(|node| node.kind == NodeKind::Directory)
+        {
+            warnings.clear();
+            captured = self.capturer.capture_path(stand_in, true, &mut warnings);
+        }
+        // The plan says under which name an entry is stored.
+        let named = |node: Node| Node { name: name.to_vec(), ..node };
         if entry.is_whole {
-            let captured = captured.map(|node| self.replaced(node, &mut warnings));
+            let captured = captured.map(|node| named(self.replaced(node, &mut warnings)));
             let path = self.target.as_ref().map_or(&self.source, |target| &target.path).clone();
             if self.admit(EntryLocation::given(path.as_os_str()), captured, warnings) {
                 return;
@@ -191,7 +199,7 @@ impl Walker {
             return;
         }
         self.report(warnings);
-        match captured {
+        match captured.map(named) {
             Err(error) => self.pending.push_back(Event::Problem { path: self.stored.clone(), error }),
             Ok(mut node) if node.kind == NodeKind::Directory => {
                 node.partial = true;

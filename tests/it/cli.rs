@@ -28,12 +28,14 @@ mod private;
 mod profile;
 mod progress;
 mod prune;
+mod recipes;
 mod remote;
 mod restore;
 mod restore_choice;
 mod runs;
 #[cfg(feature = "bench")]
 mod simulate;
+mod sources;
 mod status;
 mod tasks;
 mod tensor;

@@ -393,7 +393,7 @@ fn stream(scene: &Scene) -> BackupRequest {
     let path = scene.source.path().join("text/first.txt");
     let input = StreamInput::Command(vec!["cat".into(), path.into()]);
     let labels = SnapshotLabels::of_host("test");
-    BackupRequest::new(StreamSource { name: "stream".into(), input, labels })
+    BackupRequest::new(StreamSource::new("stream", input, labels))
 }
 
 fn memory(scene: &Scene) -> BackupRequest {

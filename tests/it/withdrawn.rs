@@ -88,7 +88,7 @@ fn a_stream_waits_for_a_prune_that_leaves_what_it_needs() {
     let path = source.path().join("file").into_os_string();
     let back_up_stream = |repository: &Repository| {
         let input = StreamInput::Command(vec!["cat".into(), path.clone()]);
-        let stream = StreamSource { name: "stream".into(), input, labels: SnapshotLabels::default() };
+        let stream = StreamSource::new("stream", input, SnapshotLabels::default());
         let request = BackupRequest { without_pauses: true, ..BackupRequest::new(stream) };
         backup(repository, &TestRepository::config(), &request, &Progress::default(), &Arc::default())
     };

@@ -35,7 +35,7 @@ pub use memory_file::{BorrowedPart, MemoryContent, MemoryFile};
 pub use open::{FirstStages, OpenSource, SourceKind, SourceRun};
 pub use parents::{FoundParents, ParentChoice};
 pub use snapshot::{CopyPurpose, SnapshotSource};
-pub use stream::{StreamInput, StreamSource};
+pub use stream::{NamedStream, StreamInput, StreamSource};
 pub use tree::TreeSource;
 
 /// What a backup reads.

@@ -27,6 +27,8 @@ pub struct TreeSource {
     pub paths: Vec<PathBuf>,
     /// Store the paths under their last names, as [`WalkPlan::bare`] does.
     pub bare: bool,
+    /// Store the one path as if it were this one. The choice is to know it, too: [`EntryChoice::rename`].
+    pub as_path: Option<PathBuf>,
     /// What to store of the paths.
     pub choice: EntryChoice,
     /// The choice as the snapshot records it, an option and its value each.
@@ -50,6 +52,10 @@ impl TreeSource {
             let path = std::path::absolute(path).map_err(|error| Error::io("find", path, error))?;
             Ok(path.into_os_string().into_encoded_bytes())
         };
+        if let Some(stored) = &self.as_path {
+            // Components without `.` and repeated slashes.
+            return Ok(vec![absolute(&stored.components().collect())?]);
+        }
         let found = self.paths.iter().filter(|path| path.symlink_metadata().is_ok());
         let mut paths = found.map(absolute).collect::<Result<Vec<_>>>()?;
         paths.sort();
@@ -58,7 +64,15 @@ impl TreeSource {
     }
 
     fn walk_plan(&self) -> Result<WalkPlan> {
-        let plan = if self.bare { WalkPlan::bare(&self.paths)? } else { WalkPlan::new(&self.paths)? };
+        let plan = match (&self.as_path, self.paths.as_slice()) {
+            (Some(stored), [path]) => WalkPlan::stored_as(path, stored)?,
+            (Some(stored), paths) => {
+                let (stored, count) = (stored.display(), paths.len());
+                return Err(Error::Usage(format!("one path can be stored as {stored}, not {count}")));
+            }
+            (None, paths) if self.bare => WalkPlan::bare(paths)?,
+            (None, paths) => WalkPlan::new(paths)?,
+        };
         if plan.found() == 0 {
             if let Some(error) = plan.failure() {
                 return Err(error.duplicate());

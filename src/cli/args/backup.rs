@@ -24,7 +24,7 @@ so nothing below it can be kept. docs/CHOOSING.md has the details.";
 pub struct BackupArguments {
     /// Files and directories to store; with --stdin-from-command, the command and its arguments
     #[arg(
-        required_unless_present_any = ["files_from", "files_from0", "stdin", "profile"],
+        required_unless_present_any = ["files_from", "files_from0", "stdin", "stdin_from_command", "profile"],
         conflicts_with = "stdin",
         value_name = "PATH"
     )]
@@ -120,13 +120,17 @@ pub struct InputArguments {
     /// Like --files-from, but each path ends with a NUL byte, as `find -print0` prints them
     #[arg(long, value_name = "FILE", conflicts_with_all = ["stdin", "stdin_from_command"])]
     pub files_from0: Vec<PathBuf>,
+    /// Store the only path given as if it were at PATH: a snapshot of a file system as the live one. Parents are found
+    /// and patterns match as if it were there
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["stdin", "stdin_from_command"])]
+    pub as_path: Option<PathBuf>,
     /// Store standard input as one file
     #[arg(long, conflicts_with = "stdin_from_command")]
     pub stdin: bool,
-    /// Store the standard output of a command as one file: `--stdin-from-command -- COMMAND ARGUMENT...`. If the
-    /// command fails, no snapshot is stored
-    #[arg(long, requires = "paths")]
-    pub stdin_from_command: bool,
+    /// Store the standard output of a command as one file: `--stdin-from-command -- COMMAND ARGUMENT...`, or of several
+    /// commands of the shell as files with these names. If a command fails, no snapshot is stored
+    #[arg(long, value_name = "NAME=COMMAND", num_args = 0..=1, default_missing_value = "")]
+    pub stdin_from_command: Vec<OsString>,
     /// Name of this file in the snapshot
     #[arg(long, value_name = "NAME", default_value = "stdin")]
     pub stdin_filename: OsString,

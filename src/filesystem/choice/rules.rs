@@ -12,6 +12,7 @@ use super::ignore_files::IgnoreRules;
 use super::patterns::Patterns;
 use super::tags::TagFile;
 use crate::error::{Error, Result};
+use crate::filesystem::plan::clean;
 use crate::filesystem::source::open_quietly;
 
 /// What of a source is stored. The default is everything.
@@ -37,6 +38,8 @@ pub struct EntryChoice {
     pub read_holes: bool,
     /// The current directory, to which relative paths belong.
     pub current: PathBuf,
+    /// A path on disk, and the one that patterns see in its stead. Both are absolute.
+    pub renamed: Option<(PathBuf, PathBuf)>,
 }
 
 /// Why an entry is left out.
@@ -95,6 +98,24 @@ impl EntryChoice {
         Ok(EntryChoice { current, ..EntryChoice::default() })
     }
 
+    /// What is at `source` is stored as if it were at `stored`: patterns see that path.
+    pub fn rename(&mut self, source: &Path, stored: &Path) {
+        let stored = self.current.join(stored).components().collect();
+        self.renamed = Some((self.current.join(clean(&self.current, source)), stored));
+    }
+
+    /// The path that patterns see of an entry at `path` on disk.
+    fn seen(&self, path: &Path) -> PathBuf {
+        let absolute = self.current.join(path);
+        let Some((source, stored)) = &self.renamed else { return absolute };
+        // A join of nothing adds a slash.
+        match absolute.strip_prefix(source) {
+            Ok(below) if below.as_os_str().is_empty() => stored.clone(),
+            Ok(below) => stored.join(below),
+            Err(_) => absolute,
+        }
+    }
+
     /// Why the entry at `path` on disk is left out of a directory with this scope; `None` if it is stored.
     pub fn exclusion(&self, scope: &Scope, path: &Path, facts: EntryFacts) -> Option<Exclusion> {
         if let Some(only) = &scope.only
@@ -104,7 +125,7 @@ impl EntryChoice {
         }
         let (has_patterns, ignore) = (!self.patterns.is_empty(), scope.ignore.as_deref());
         if has_patterns || ignore.is_some() {
-            let absolute = self.current.join(path);
+            let absolute = self.seen(path);
             match self.patterns.names(&absolute, facts.is_directory) {
                 Some(true) => return Some(Exclusion::Pattern),
                 Some(false) => {}
@@ -132,7 +153,7 @@ impl EntryChoice {
         }
         let mut ignore = parent.ignore.clone();
         for name in &self.ignore_files {
-            if let Some(rules) = IgnoreRules::read(directory, name, &self.current.join(path), &ignore, warnings) {
+            if let Some(rules) = IgnoreRules::read(directory, name, &self.seen(path), &ignore, warnings) {
                 ignore = Some(Arc::new(rules));
             }
         }
