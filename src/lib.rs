@@ -24,6 +24,7 @@ pub mod repo;
 pub mod similar;
 
 pub mod backup;
+pub mod import;
 pub mod inspect;
 pub mod keep;
 pub mod mount;

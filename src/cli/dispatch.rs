@@ -8,8 +8,9 @@ use super::exit::Exit;
 #[cfg(target_os = "linux")]
 use super::mount;
 use super::{
-    backup, cat, check, copy, diff, distance, dump, estimate, find, forget, init, key, lineage, ls, manual, models,
-    process, prune, repair, restore, rewrite, runs, schedule, snapshots, stats, status, tag, trace, upgrade, verify,
+    backup, cat, check, copy, diff, distance, dump, estimate, find, forget, import, init, key, lineage, ls, manual,
+    models, process, prune, repair, restore, rewrite, runs, schedule, snapshots, stats, status, tag, trace, upgrade,
+    verify,
 };
 use crate::error::Result;
 
@@ -24,6 +25,7 @@ pub fn run(session: &Session, verb: &Verb) -> Result<Exit> {
         Verb::Key(verb) => key::run(session, verb),
         Verb::Backup(arguments) => backup::run(session, arguments),
         Verb::Estimate(arguments) => estimate::run(session, arguments),
+        Verb::Import(arguments) => import::run(session, arguments),
         Verb::Restore(arguments) => restore::run(session, arguments),
         Verb::Snapshots(arguments) => snapshots::run(session, arguments),
         Verb::Ls(arguments) => ls::run(session, arguments),

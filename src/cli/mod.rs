@@ -18,6 +18,7 @@ mod exit;
 mod find;
 mod forget;
 mod hooks;
+mod import;
 mod init;
 mod key;
 mod lineage;

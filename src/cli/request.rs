@@ -34,6 +34,7 @@ pub fn request(arguments: &BackupArguments, profile: &BackupProfile) -> Result<B
         host: arguments.host.clone().or_else(|| profile.host.clone()).unwrap_or_else(host_name),
         time_ns: arguments.time.as_deref().map(time_ns).transpose()?,
         checkpoint: checkpoint(&arguments.checkpoint)?,
+        imported_from: None,
     };
     // A pattern that is wrong is an error beside a stream, too.
     let mut choice = choice(&chosen)?;
@@ -46,7 +47,15 @@ pub fn request(arguments: &BackupArguments, profile: &BackupProfile) -> Result<B
             }
             let parents = ParentChoice::new(arguments.force, arguments.parent.clone());
             let excludes = excludes(&chosen);
-            BackupRequest::new(TreeSource { paths, bare: false, as_path, choice, excludes, parents, labels })
+            BackupRequest::new(TreeSource {
+                paths,
+                as_path,
+                choice,
+                excludes,
+                parents,
+                labels,
+                ..TreeSource::default()
+            })
         }
     };
     Ok(BackupRequest { dry_run: arguments.dry_run, ..request })

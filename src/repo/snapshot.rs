@@ -26,6 +26,9 @@ pub const EXCLUDES_KEY: &str = "excludes";
 pub const COPIED_FROM_KEY: &str = "copied-from";
 /// Key of [`Snapshot::extra`]: id of the snapshot that this one replaces without some entries, 32 bytes.
 pub const REWRITTEN_FROM_KEY: &str = "rewritten-from";
+/// Key of [`Snapshot::extra`]: the program and its snapshot that this one was imported from, such as `restic:` and an
+/// id.
+pub const IMPORTED_FROM_KEY: &str = "imported-from";
 /// Key of [`Snapshot::extra`]: an entry without file flags had none. Without this key they were not read. Empty.
 pub const FLAGS_RECORDED_KEY: &str = "file-flags";
 /// Name in [`Snapshot::statistics`]: entries that could not be read, or changed while they were read.
@@ -114,6 +117,11 @@ impl Snapshot {
     /// What the user left out, an option and its value each; empty if nothing, or if it cannot be read.
     pub fn excludes(&self) -> Vec<String> {
         self.extra.get(EXCLUDES_KEY).and_then(|bytes| minicbor::decode(bytes).ok()).unwrap_or_default()
+    }
+
+    /// The program and snapshot that it was imported from.
+    pub fn imported_from(&self) -> Option<String> {
+        self.extra.get(IMPORTED_FROM_KEY).map(|origin| String::from_utf8_lossy(origin).into_owned())
     }
 
     /// Whether a node without file flags says that the entry had none.

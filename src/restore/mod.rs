@@ -51,3 +51,4 @@ pub use existing::Overwrite;
 pub use lost::DamagedFile;
 pub use request::RestoreRequest;
 pub use run::{RestoreReport, restore};
+pub use verify::compare_with;

@@ -15,8 +15,11 @@ use super::comparison::FileComparison;
 use super::existing::differences;
 use super::message::RestoreCounts;
 use crate::error::{Error, Result};
-use crate::filesystem::{Descent, Target};
+use crate::filesystem::{Descent, Target, TargetOptions};
+use crate::repo::Repository;
+use crate::repo::index::ContainerListing;
 use crate::repo::read::ChunkReader;
+use crate::repo::snapshot::NamedSnapshot;
 use crate::repo::tree::{Node, NodeKind};
 use crate::types::RepositoryKey;
 
@@ -32,6 +35,27 @@ pub struct Verification {
     pub counts: Arc<RestoreCounts>,
     /// Set when the user wants to stop.
     pub stop: Arc<AtomicBool>,
+}
+
+/// Compares a whole snapshot with the directory `target`, without reading the content of the repository. Returns how
+/// many entries differ or are missing; each is logged.
+///
+/// # Errors
+/// [`Error::Interrupted`], those of reading the repository, and of a target that is no directory.
+pub fn compare_with(
+    repository: &Repository,
+    snapshot: &NamedSnapshot,
+    target: &Path,
+    stop: &Arc<AtomicBool>,
+) -> Result<u64> {
+    let listing = Arc::new(ContainerListing::take(&repository.store)?);
+    let mut reader = ChunkReader::new(repository, listing);
+    let root = RestoreRoot::find(&snapshot.snapshot, None, &mut reader)?;
+    let options = TargetOptions { dry_run: true, ..TargetOptions::default() };
+    let (target, counts) = (Arc::new(Target::create(target, options)?), Arc::new(RestoreCounts::default()));
+    let (key, stop) = (repository.key, stop.clone());
+    Verification { reader, target, key, counts: counts.clone(), stop }.run(&root, Selection::default())?;
+    Ok(counts.problems.get() + counts.damaged.get())
 }
 
 impl Verification {

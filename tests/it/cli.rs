@@ -12,6 +12,7 @@ mod estimate;
 pub mod fixture;
 mod forget;
 mod heal;
+mod import;
 mod inspect;
 mod keys;
 mod links;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
 use crate::repo::checkpoint::Checkpoint;
-use crate::repo::snapshot::{STARTED_KEY, Snapshot};
+use crate::repo::snapshot::{IMPORTED_FROM_KEY, STARTED_KEY, Snapshot};
 
 /// Labels of a new snapshot.
 #[derive(Debug, Clone, Default)]
@@ -17,6 +17,8 @@ pub struct SnapshotLabels {
     pub time_ns: Option<i64>,
     /// The step of a training run that the snapshot is, if it is one.
     pub checkpoint: Option<Checkpoint>,
+    /// The program and snapshot that it was imported from, if it was.
+    pub imported_from: Option<String>,
 }
 
 impl SnapshotLabels {
@@ -38,6 +40,9 @@ impl SnapshotLabels {
         let mut extra = BTreeMap::new();
         if self.time_ns.is_some() {
             extra.insert(STARTED_KEY.into(), started_ns.to_le_bytes().to_vec().into());
+        }
+        if let Some(origin) = &self.imported_from {
+            extra.insert(IMPORTED_FROM_KEY.into(), origin.clone().into_bytes().into());
         }
         self.checkpoint.as_ref().map_or(Ok(()), |checkpoint| checkpoint.attach(&mut extra))?;
         Ok(Snapshot {

@@ -29,6 +29,10 @@ pub struct TreeSource {
     pub bare: bool,
     /// Store the one path as if it were this one. The choice is to know it, too: [`EntryChoice::rename`].
     pub as_path: Option<PathBuf>,
+    /// Absolute paths that the snapshot records, if they are not those that are read.
+    pub recorded: Option<Vec<Vec<u8>>>,
+    /// Store nothing if there are as many problems as this, or more.
+    pub problems_limit: Option<u64>,
     /// What to store of the paths.
     pub choice: EntryChoice,
     /// The choice as the snapshot records it, an option and its value each.
@@ -48,6 +52,11 @@ impl TreeSource {
     /// The absolute paths that exist, sorted, without duplicates. A missing path is not recorded: the next backup of it
     /// shall look for a parent that has it.
     fn recorded_paths(&self) -> Result<Vec<Vec<u8>>> {
+        if let Some(mut recorded) = self.recorded.clone() {
+            recorded.sort();
+            recorded.dedup();
+            return Ok(recorded);
+        }
         let absolute = |path: &PathBuf| {
             let path = std::path::absolute(path).map_err(|error| Error::io("find", path, error))?;
             Ok(path.into_os_string().into_encoded_bytes())
@@ -144,6 +153,10 @@ impl SourceKind for TreeSource {
     }
 
     fn decide(&self, problems: u64) -> Result<u64> {
+        if self.problems_limit.is_some_and(|limit| problems >= limit) {
+            let names: Vec<String> = self.paths.iter().take(1).map(|path| path.display().to_string()).collect();
+            return Err(Error::Incomplete { snapshot: names.concat(), problems });
+        }
         Ok(problems)
     }
 }

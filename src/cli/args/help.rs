@@ -8,7 +8,7 @@ use super::Arguments;
 
 /// The verbs by what they are for, in the order of the help.
 const GROUPS: [(&str, &[&str]); 7] = [
-    ("Back up", &["init", "backup", "estimate"]),
+    ("Back up", &["init", "backup", "estimate", "import"]),
     ("Look", &["status", "snapshots", "ls", "find", "diff", "stats"]),
     ("Get back", &["restore", "cat", "dump", "mount"]),
     ("Keep", &["forget", "prune", "tag", "rewrite", "copy"]),
@@ -18,7 +18,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
 ];
 
 /// Command lines of each verb, and what they do.
-const EXAMPLES: [(&str, &[(&str, &str)]); 34] = [
+const EXAMPLES: [(&str, &[(&str, &str)]); 35] = [
     (
         "init",
         &[
@@ -47,6 +47,13 @@ const EXAMPLES: [(&str, &[(&str, &str)]); 34] = [
         &[
             ("fhrd estimate ~/models /var/lib/images", "what a first backup would store, in a minute"),
             ("fhrd estimate ~ --exclude *.iso --time 10min", "a closer look"),
+        ],
+    ),
+    (
+        "import",
+        &[
+            ("fhrd import --from restic /backup/restic", "every snapshot; run it again to go on"),
+            ("fhrd import --from restic s3:s3.amazonaws.com/bucket --dry-run", "what there is"),
         ],
     ),
     (

@@ -6,6 +6,7 @@ mod environment;
 mod estimate;
 mod help;
 mod hints;
+mod import;
 mod keep;
 mod key;
 mod look;
@@ -28,6 +29,7 @@ use clap::Parser;
 
 pub use backup::{BackupArguments, ChoiceArguments, InputArguments};
 pub use estimate::EstimateArguments;
+pub use import::ImportArguments;
 pub use keep::{CopyArguments, ForgetArguments, InitArguments, PruneArguments, RewriteArguments, TagArguments};
 pub use key::{EncryptionArguments, KeyVerb, NewSecretArguments};
 pub use look::{

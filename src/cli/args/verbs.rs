@@ -8,10 +8,10 @@ use super::BenchArguments;
 use super::MountArguments;
 use super::{
     BackupArguments, BestArguments, CatArguments, CheckArguments, CompletionsArguments, CopyArguments, DiffArguments,
-    DistanceArguments, DumpArguments, EstimateArguments, FindArguments, ForgetArguments, InitArguments, KeyVerb,
-    LineageArguments, LsArguments, ManArguments, ModelsArguments, PruneArguments, RepairVerb, RestoreArguments,
-    RewriteArguments, ScheduleArguments, SnapshotsArguments, StatsArguments, StatusArguments, StepsArguments,
-    TagArguments, TraceArguments, UpgradeArguments, VerifyArguments,
+    DistanceArguments, DumpArguments, EstimateArguments, FindArguments, ForgetArguments, ImportArguments,
+    InitArguments, KeyVerb, LineageArguments, LsArguments, ManArguments, ModelsArguments, PruneArguments, RepairVerb,
+    RestoreArguments, RewriteArguments, ScheduleArguments, SnapshotsArguments, StatsArguments, StatusArguments,
+    StepsArguments, TagArguments, TraceArguments, UpgradeArguments, VerifyArguments,
 };
 
 /// The verbs.
@@ -26,6 +26,8 @@ pub enum Verb {
     Backup(Box<BackupArguments>),
     /// Estimate what a first backup of paths would store
     Estimate(EstimateArguments),
+    /// Import the snapshots of another backup program
+    Import(ImportArguments),
     /// Write a snapshot, or a part of it, to disk
     Restore(RestoreArguments),
     /// List the snapshots, oldest first

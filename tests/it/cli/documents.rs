@@ -29,6 +29,7 @@ fn samples() -> BTreeMap<&'static str, Vec<Vec<&'static str>>> {
         ),
         ("backup", of(&["backup src", "backup src --dry-run", "backup src --force --exclude x"])),
         ("estimate", of(&["estimate src"])),
+        ("import", of(&["import --from restic other --program ./restic --dry-run"])),
         (
             "restore",
             of(&[
@@ -88,6 +89,7 @@ fn prepared() -> Home {
     let home = Home::new();
     home.write("src/a", b"letter");
     home.write("p.toml", b"");
+    super::import::write_restic(&home, "");
     home.write("src/m.safetensors", &model(0));
     home.write("src/n.safetensors", &model(1));
     home.write("corpus/set/a", b"letter");

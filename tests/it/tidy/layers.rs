@@ -32,6 +32,7 @@ const LAYERS: &[&[&str]] = &[
     &["model"],
     // Flows
     &["backup", "restore", "inspect", "keep", "mount"],
+    &["import"],
     &["repair"],
     // Faces
     &["bench"],

@@ -1,0 +1,133 @@
+//! `fhrd import`.
+
+use std::io::Write;
+
+use serde::Serialize;
+
+use super::Session;
+use super::args::ImportArguments;
+use super::exit::Exit;
+use super::location;
+use super::output::{failed, print, print_json, printable, size, split_ns, time_utc};
+use super::progress::shown;
+use crate::error::{Error, Result};
+use crate::import::{ForeignSnapshot, Importer, Restic, default_directory};
+use crate::metrics::Progress;
+use crate::repo::paths::create_private;
+
+/// A snapshot as JSON.
+#[derive(Debug, Serialize)]
+struct ImportedDocument {
+    /// Id that the other program gave it.
+    original: String,
+    /// The snapshot of this repository; null if there is none.
+    snapshot: Option<String>,
+    /// Whether it was there before. Then nothing of it is counted below.
+    existed: bool,
+    time: String,
+    host: String,
+    files: u64,
+    bytes: u64,
+    bytes_new: u64,
+    bytes_stored: u64,
+    /// Why it was not imported.
+    error: Option<String>,
+}
+
+/// The result as JSON.
+#[derive(Serialize)]
+struct ImportDocument {
+    dry_run: bool,
+    snapshots: Vec<ImportedDocument>,
+}
+
+/// Imports the snapshots of another program.
+///
+/// # Errors
+/// Those of the repository and of the other program. What concerns one snapshot is logged, and the others follow.
+pub fn run(session: &Session, arguments: &ImportArguments) -> Result<Exit> {
+    let (options, stop) = (&session.options, &session.stop);
+    let config = location::config(options)?;
+    let repository = location::open(session)?;
+    let restic = Restic::new(arguments.program.clone(), arguments.repository.clone(), stop)?;
+    let directory = arguments.directory.clone().map_or_else(default_directory, Ok)?;
+    create_private(&directory)?;
+    let importer = Importer::new(&restic, &repository, &config, &directory)?;
+    if !rustix::process::geteuid().is_root() {
+        tracing::warn!("only root can restore owners and devices: they will be those of this user");
+    }
+    let (mut document, mut exit) = (Vec::new(), Exit::Fine);
+    for foreign in restic.snapshots(stop)? {
+        let mut imported = ImportedDocument::new(&foreign);
+        imported.snapshot = importer.existing(&foreign).map(|id| id.to_string());
+        imported.existed = imported.snapshot.is_some();
+        if !imported.existed && !arguments.dry_run {
+            let progress = Progress::default();
+            match shown(options, &progress, None, || importer.import(&foreign, &progress, stop)) {
+                Ok(done) => imported.add(&done),
+                Err(error) if is_of_one(&error) => {
+                    tracing::error!("snapshot {} is not imported: {error}", foreign.short_id());
+                    (imported.error, exit) = (Some(error.to_string()), Exit::Incomplete);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if !options.json && !options.quiet {
+            print(|out| write_line(out, &imported))?;
+        }
+        document.push(imported);
+    }
+    if options.json {
+        print_json(&ImportDocument { dry_run: arguments.dry_run, snapshots: document })?;
+    }
+    Ok(exit)
+}
+
+/// Whether an error concerns one snapshot only.
+fn is_of_one(error: &Error) -> bool {
+    matches!(error, Error::Incomplete { .. } | Error::Usage(_) | Error::Malformed { .. })
+        || matches!(error, Error::Io { path, .. } if path.to_string_lossy().starts_with("restic "))
+}
+
+impl ImportedDocument {
+    fn new(foreign: &ForeignSnapshot) -> Self {
+        ImportedDocument {
+            original: foreign.id.clone(),
+            snapshot: None,
+            existed: false,
+            time: {
+                let (seconds, nanoseconds) = split_ns(foreign.time_ns);
+                time_utc(seconds, nanoseconds)
+            },
+            host: foreign.hostname.clone(),
+            files: 0,
+            bytes: 0,
+            bytes_new: 0,
+            bytes_stored: 0,
+            error: None,
+        }
+    }
+
+    fn add(&mut self, done: &crate::import::ImportedSnapshot) {
+        self.snapshot = Some(done.id.to_string());
+        if let Some(report) = &done.report {
+            (self.files, self.bytes) = (report.files, report.bytes);
+            (self.bytes_new, self.bytes_stored) = (report.bytes_new, report.bytes_stored);
+        }
+    }
+}
+
+fn write_line(out: &mut dyn Write, imported: &ImportedDocument) -> Result<()> {
+    let original = imported.original.get(..8).unwrap_or_default();
+    let (time, host) = (&imported.time, printable(&imported.host));
+    let outcome = match (&imported.snapshot, imported.existed) {
+        (Some(id), true) => format!("is there as {}", id.get(..8).unwrap_or_default()),
+        (Some(id), false) => {
+            let (id, stored) = (id.get(..8).unwrap_or_default(), size(imported.bytes_stored));
+            format!("imported as {id}: {} files, {}, stored {stored}", imported.files, size(imported.bytes))
+        }
+        (None, _) if imported.error.is_some() => "not imported".into(),
+        (None, _) => "to import".into(),
+    };
+    writeln!(out, "{original} of {time}, {host}: {outcome}").map_err(failed)
+}
