@@ -13,10 +13,11 @@ use crate::backup::message::{Chunk, ChunkBatch, ChunkItem, CopySearch, SliceCand
 use crate::chunk::classify::{ChunkClass, ChunkClassifier};
 use crate::chunk::floats_like::may_be_floats;
 use crate::chunk::plain::PlainTrial;
+use crate::codec::ElementType;
 use crate::error::Result;
 use crate::kernel::sieve::Sieve;
 use crate::pipeline::Map;
-use crate::similar::{Candidates, Elements, PeakFinder, SharedBases, features};
+use crate::similar::{Candidates, Counterparts, Elements, PeakFinder, SharedBases, features};
 
 /// A worker of Identify.
 pub struct IdentifyWorker {
@@ -36,7 +37,7 @@ impl IdentifyWorker {
     fn identify(&mut self, chunk: &mut Chunk) {
         if let Some(block) = chunk.block.filter(|block| !block.is_opaque) {
             if !self.plain.is_plain(block.element_type, &chunk.bytes) {
-                self.find_peaks(chunk, Elements::of(block.element_type));
+                self.find_peaks(chunk, Elements { width: block.width, phase: 0 });
                 return;
             }
             chunk.class = Some(ChunkClass::Ordinary);
@@ -66,8 +67,13 @@ impl IdentifyWorker {
 
     fn find_peaks(&mut self, chunk: &mut Chunk, layout: Elements) {
         if let Some(peaks) = self.peaks.as_mut().filter(|_| SharedBases::may_hold(chunk.len)) {
-            let features = peaks.features(&chunk.bytes, layout);
-            chunk.slices = Some(Box::new(SliceCandidates { features, ..SliceCandidates::default() }));
+            let (mut layout, mut features) = (layout, peaks.features(&chunk.bytes, layout));
+            // The highest bytes of small integers say nothing. All their bytes may.
+            let is_integer = chunk.block.is_some_and(|block| block.element_type == ElementType::Unknown);
+            if features.sought.is_empty() && is_integer {
+                (layout, features) = (Elements::BYTES, peaks.features(&chunk.bytes, Elements::BYTES));
+            }
+            chunk.slices = Some(Box::new(SliceCandidates { layout, features, counterparts: Counterparts::default() }));
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::pipeline::Weigh;
 use crate::repo::container::{EntryNumber, SessionFrameNumber, SessionOperations, StoredFrame};
 use crate::repo::recipe::ContentReference;
 use crate::repo::tree::{HoleMap, Node};
-use crate::similar::{BaseChunk, Counterparts, PeakFeatures, StrategyOutput};
+use crate::similar::{BaseChunk, Counterparts, Elements, PeakFeatures, StrategyOutput};
 use crate::types::Fingerprint;
 
 /// Items of a batch, at most.
@@ -130,8 +130,10 @@ pub struct Chunk {
 }
 
 /// The search of a new block of weights, or of another float chunk, for ranges of blocks that it equals or is like.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct SliceCandidates {
+    /// The elements whose peaks it has.
+    pub layout: Elements,
     /// The features by which it finds other blocks, and later blocks find it.
     pub features: PeakFeatures,
     /// Set by Choose: stored entries that share them.

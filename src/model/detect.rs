@@ -46,6 +46,8 @@ pub struct TensorBlock {
     pub offset: u64,
     /// Its elements, as the codecs see them.
     pub element_type: ElementType,
+    /// Bytes of an element, also of integers; 1 if elements have no width.
+    pub width: usize,
     /// The element type is unknown.
     pub is_opaque: bool,
 }

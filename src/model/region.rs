@@ -21,11 +21,13 @@ impl ModelRecord {
             Some(tensor) => {
                 let start = (offset - tensor.offset) / self.block_bytes * self.block_bytes;
                 let end = (start + self.block_bytes).min(tensor.len) + tensor.offset;
+                let dtype = tensor.dtype();
                 let block = TensorBlock {
                     tensor: at,
                     offset: start,
-                    element_type: tensor.dtype().element_type(),
-                    is_opaque: tensor.dtype() == Dtype::Other,
+                    element_type: dtype.element_type(),
+                    width: dtype.width().unwrap_or(1),
+                    is_opaque: dtype == Dtype::Other,
                 };
                 ModelRegion { end, block: Some(block) }
             }

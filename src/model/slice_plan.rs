@@ -14,7 +14,7 @@ use crate::codec::{ElementType, Scratch, floats};
 use crate::config::ModelDelta;
 use crate::error::Result;
 use crate::repo::container::DECODED_CACHE_BYTES_MAX;
-use crate::similar::{Bases, COVER_RANGES_MAX, Cover};
+use crate::similar::{Bases, COVER_RANGES_MAX, Cover, Elements};
 
 /// Windows of a sample, and their bytes.
 const WINDOWS: usize = 8;
@@ -32,13 +32,13 @@ const NEARLY_SHARE: u64 = 16;
 /// The chain of a delta that nearly equals its base may be longer than others by this.
 const NEARLY_DEPTH: u8 = 4;
 
-/// A block of weights as its element type and phase.
+/// A block of weights as its element type, and what its elements look like. Those of an unknown type may be wide.
 #[derive(Debug, Clone, Copy)]
 pub struct WeightType {
     /// Type of the elements.
     pub element_type: ElementType,
-    /// Bytes before the first element.
-    pub phase: usize,
+    /// Width and phase of the elements.
+    pub layout: Elements,
 }
 
 /// Estimates lengths from samples of a block.
@@ -74,14 +74,14 @@ impl SliceTrial {
     fn sample(&mut self, of: WeightType, block: &[u8], base: &[u8], base_width: usize) {
         self.sample.clear();
         self.base.clear();
-        let bytes = block.get(of.phase..).unwrap_or_default();
+        let bytes = block.get(of.layout.phase..).unwrap_or_default();
         let part = bytes.len() / WINDOWS / GRID_BYTES * GRID_BYTES;
-        let width = of.element_type.width();
+        let width = of.layout.width;
         for number in 0..WINDOWS {
             let from = part * number;
             let to = (from + part.min(WINDOW_BYTES)).min(bytes.len());
             self.sample.extend_from_slice(bytes.get(from..to).unwrap_or_default());
-            let base_bytes = base.get(of.phase..).unwrap_or_default();
+            let base_bytes = base.get(of.layout.phase..).unwrap_or_default();
             let (from, to) = (from / width * base_width, to / width * base_width);
             self.base.extend_from_slice(base_bytes.get(from..to.min(base_bytes.len())).unwrap_or_default());
         }
@@ -130,7 +130,7 @@ impl DeltaPlanner {
         let named = cover.ranges.len() as u64 * RANGE_BYTES + len / MASK_SHARE;
         let changed = changed_bytes(block, &cover.content);
         let expected = named
-            + match cover.width == of.element_type.width() && changed <= len / NEARLY_SHARE {
+            + match cover.width == of.layout.width && changed <= len / NEARLY_SHARE {
                 true => changed,
                 false => trial.delta(of, derivation, block, cover)?,
             };
@@ -139,7 +139,7 @@ impl DeltaPlanner {
             return Ok(None);
         }
         let mut made = none_if_unreadable(self.slices(of, cover, derivation, is_nearly, expected, bases))?;
-        made.iter_mut().for_each(|made| made.plan.phase = of.phase);
+        made.iter_mut().for_each(|made| made.plan.phase = of.layout.phase);
         Ok(made.filter(|made| made.bytes < bytes_max && is_cheap_to_read(&made.plan)))
     }
 
@@ -170,7 +170,7 @@ impl DeltaPlanner {
             }
         }
         // Should a base turn out to be damaged, elements that begin later have no codec of their own.
-        let element_type = if of.phase == 0 { of.element_type } else { ElementType::Unknown };
+        let element_type = if of.layout.phase == 0 { of.element_type } else { ElementType::Unknown };
         planned((!ranges.is_empty()).then_some(ranges), derivation, element_type, bytes, bases)
     }
 
@@ -181,10 +181,10 @@ impl DeltaPlanner {
             return None;
         }
         match of.element_type {
-            ElementType::Byte | ElementType::Unknown => (width == 1).then_some(Derivation::Bytes),
-            element_type if element_type.width() == width => Some(Derivation::Context(element_type)),
-            ElementType::Bf16 if width == 4 && of.phase == 0 => Some(Derivation::Cast(Cast::Fp32ToBf16)),
-            ElementType::Fp32 if width == 2 && of.phase == 0 => Some(Derivation::Cast(Cast::Bf16ToFp32)),
+            ElementType::Byte | ElementType::Unknown => (width == of.layout.width).then_some(Derivation::Bytes),
+            element_type if of.layout.width == width => Some(Derivation::Context(element_type)),
+            ElementType::Bf16 if width == 4 && of.layout.phase == 0 => Some(Derivation::Cast(Cast::Fp32ToBf16)),
+            ElementType::Fp32 if width == 2 && of.layout.phase == 0 => Some(Derivation::Cast(Cast::Bf16ToFp32)),
             _ => None,
         }
     }

@@ -25,7 +25,7 @@ const ROW: usize = 512;
 type Rows = (String, Vec<f32>);
 
 /// Backs up `source`, restores and checks it. Bytes that the containers have grown by.
-fn stored(place: &Place, source: &Path) -> u64 {
+pub fn stored(place: &Place, source: &Path) -> u64 {
     let containers = place.repository().join("containers");
     let bytes = || -> u64 {
         let names = if containers.exists() { files(&containers) } else { Vec::new() };
@@ -46,7 +46,7 @@ fn assert_restores(place: &Place, source: &Path) {
     assert_same(&describe(source), &describe(&target.join(source.strip_prefix("/").unwrap())), "restored");
 }
 
-fn new_place() -> Place {
+pub fn new_place() -> Place {
     let place = Place::new();
     place.run(&["init"]);
     place

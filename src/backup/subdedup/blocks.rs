@@ -49,10 +49,12 @@ impl SubDedupStage {
             let is_plain = copied.is_some();
             self.planner.plan(block, chunk.len, is_plain, &mut self.bases)?
         };
-        let of = WeightType { element_type: block.element_type, phase: 0 };
+        let known = chunk.slices.as_ref().map(|slices| slices.layout);
+        let layout = known.unwrap_or(Elements { width: block.width, phase: 0 });
+        let of = WeightType { element_type: block.element_type, layout };
         let encoding = match copied.is_some() {
             true => planned.map_or(BlockEncoding::Alone, BlockEncoding::Delta),
-            false => self.weights(&chunk, of, Elements::of(block.element_type), planned)?,
+            false => self.weights(&chunk, of, planned)?,
         };
         // Weights alone take about three quarters.
         let mut bytes = u64::from(chunk.len) * 3 / 4;
@@ -87,9 +89,9 @@ impl SubDedupStage {
     ) -> Result<()> {
         let range = self.offset..self.offset + u64::from(chunk.len);
         let planned = self.planner.plan_previous_version(range, layout, &mut self.bases)?;
-        let of = WeightType { element_type: element_type_of(layout), phase: layout.phase() };
         let elements = Elements { width: layout.width(), phase: layout.phase() };
-        match self.weights(&chunk, of, elements, planned)? {
+        let of = WeightType { element_type: element_type_of(layout), layout: elements };
+        match self.weights(&chunk, of, planned)? {
             BlockEncoding::Delta(planned) => self.delta(chunk, planned, features, emit)?,
             BlockEncoding::Copies(encoded, _) => {
                 self.copies(chunk, FrameKind::Float(layout), of, features, encoded, emit)?
@@ -100,13 +102,7 @@ impl SubDedupStage {
     }
 
     /// Chooses how a block is stored; `planned` is its delta to a base of the same name or place.
-    fn weights(
-        &mut self,
-        chunk: &Chunk,
-        of: WeightType,
-        layout: Elements,
-        planned: Option<PlannedDelta>,
-    ) -> Result<BlockEncoding> {
+    fn weights(&mut self, chunk: &Chunk, of: WeightType, planned: Option<PlannedDelta>) -> Result<BlockEncoding> {
         let none = Counterparts::default();
         let counterparts = chunk.slices.as_ref().map_or(&none, |slices| &slices.counterparts);
         let is_near = |planned: &PlannedDelta| planned.bytes > 0 && planned.bytes * NEAR_SHARE <= u64::from(chunk.len);
@@ -118,7 +114,7 @@ impl SubDedupStage {
             self.slices.set_last(None);
             return Ok(otherwise);
         }
-        let block = WeightBlock { bytes: &chunk.bytes, layout, counterparts };
+        let block = WeightBlock { bytes: &chunk.bytes, layout: of.layout, counterparts };
         let (chosen, last) = self.slices_or(block, chunk, of, otherwise)?;
         self.slices.set_last(last);
         Ok(chosen)
@@ -166,8 +162,7 @@ impl SubDedupStage {
     /// The block with copies of the ranges that equal ranges of blocks which are no deltas. Literal ranges consist of
     /// whole elements.
     fn slice_copies(&mut self, chunk: &Chunk, of: WeightType, found: &FoundSlices) -> Result<EncodedChunk> {
-        let width = of.element_type.width() as u32;
-        let phase = of.phase as u32;
+        let (width, phase) = (of.layout.width as u32, of.layout.phase as u32);
         let whole = |found: &Match| {
             let end = found.position + found.len;
             let start = phase + found.position.saturating_sub(phase).next_multiple_of(width);

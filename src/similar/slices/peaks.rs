@@ -13,7 +13,6 @@
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::codec::ElementType;
 use crate::kernel::peaks::{elements, peaks, segments};
 use crate::kernel::sieve::Anchor;
 use crate::similar::HASH_MASK;
@@ -50,10 +49,8 @@ pub struct Elements {
 }
 
 impl Elements {
-    /// The elements of a block of a tensor.
-    pub const fn of(element_type: ElementType) -> Self {
-        Elements { width: element_type.width(), phase: 0 }
-    }
+    /// Single bytes.
+    pub const BYTES: Elements = Elements { width: 1, phase: 0 };
 }
 
 /// The features of a block.

@@ -1,0 +1,57 @@
+//! Slices of every type of element, and between types.
+
+use crate::input::write;
+use crate::program::Place;
+use crate::slices::{new_place, stored};
+use crate::trees::Random;
+use crate::weights::*;
+
+/// Values of a row.
+const ROW: usize = 512;
+
+/// Writes a model of these tensors and backs it up. Bytes that it takes, and of its file.
+fn model(place: &Place, name: &str, dtype: &'static str, tensors: &[(&str, Vec<u8>)]) -> (u64, u64) {
+    let of =
+        |(name, bytes): &(&str, Vec<u8>)| Tensor::new(name, dtype, &[bytes.len() as u64 / width(dtype)], bytes.clone());
+    opaque(place, &format!("{name}/model.safetensors"), &safetensors(&tensors.iter().map(of).collect::<Vec<_>>()))
+}
+
+/// The same for a file of its own directory.
+fn opaque(place: &Place, file: &str, bytes: &[u8]) -> (u64, u64) {
+    let path = place.path(file);
+    write(path.clone(), bytes);
+    (stored(place, path.parent().unwrap()), bytes.len() as u64)
+}
+
+fn width(dtype: &str) -> u64 {
+    match dtype {
+        "F64" | "I64" => 8,
+        "F32" | "I32" => 4,
+        _ => 2,
+    }
+}
+
+#[test]
+fn words_called_integers_are_slices_of_weights() {
+    let (embed, layer) = (weights(1, 1100 * ROW), weights(2, 700 * ROW));
+    let flat = [embed[300 * ROW..].to_vec(), layer.clone()].concat();
+    type Encode = fn(&[f32]) -> Vec<u8>;
+    let types: [(&str, &str, Encode); 4] =
+        [("BF16", "U16", bfloat16), ("BF16", "I16", bfloat16), ("U16", "BF16", bfloat16), ("F32", "I32", float32)];
+    for (of, called, encode) in types {
+        let place = new_place();
+        model(&place, "base", of, &[("embed", encode(&embed)), ("layer", encode(&layer))]);
+        let (taken, bytes) = model(&place, "flat", called, &[("flat_param", encode(&flat))]);
+        assert!(taken * 50 <= bytes, "{called} of {of}: {taken} of {bytes}");
+    }
+}
+
+#[test]
+fn integers_with_small_values_are_still_slices() {
+    let mut random = Random(5);
+    let rows: Vec<u8> = (0..300 * ROW).flat_map(|_| (random.next() >> 38).to_le_bytes()).collect();
+    let place = new_place();
+    let whole = model(&place, "base", "I64", &[("rows", rows.clone())]).0;
+    let (taken, bytes) = model(&place, "part", "I64", &[("part", rows[8 * 777..].to_vec())]);
+    assert!(whole * 3 > bytes && taken * 50 <= bytes, "{taken} of {bytes}, {whole}");
+}
