@@ -65,6 +65,20 @@ pub struct PlannedDelta {
     pub depth: u8,
     /// Expected length of the payload.
     pub bytes: u64,
+    /// The tensor of its base has another number of elements. So rows may have moved, and `bytes` says little.
+    pub may_have_moved: bool,
+}
+
+impl PlannedDelta {
+    /// The ranges of bases.
+    pub fn ranges(&self) -> impl Iterator<Item = BaseRange> {
+        let entries = self.plan.base.iter().zip(&self.operations);
+        entries.filter_map(|((_, range), operation)| {
+            let Operation::Delta { base, .. } = operation else { return None };
+            let entry = *self.entries.get(*base as usize)?;
+            Some(BaseRange { entry, offset: range.start, len: range.end - range.start })
+        })
+    }
 }
 
 /// A model whose chunks are still arriving.
@@ -200,10 +214,13 @@ impl DeltaPlanner {
         let width = |dtype: Dtype| dtype.width().unwrap_or(1) as u64;
         let scaled = |offset: u64| offset / width(tensor.dtype()) * width(base.dtype());
         let range = scaled(block.offset)..scaled(block.offset + u64::from(len)).min(base.len);
+        let may_have_moved = tensor.len / width(tensor.dtype()) != base.len / width(base.dtype());
         let (model, at, element_type) = (chosen.model.clone(), chosen.tensor, tensor.dtype().element_type());
         let mut expected = (chosen.delta_bits * f64::from(len) / 8.0 / width(tensor.dtype()) as f64) as u64;
         let ranges = self.ranges(&model, at, range, &mut expected, bases);
-        none_if_unreadable(ranges.and_then(|ranges| planned(ranges, derivation, element_type, expected, bases)))
+        let made = ranges.and_then(|ranges| planned(ranges, derivation, element_type, expected, bases));
+        let made = none_if_unreadable(made)?;
+        Ok(made.map(|made| PlannedDelta { may_have_moved, ..made }))
     }
 
     /// Begins a file that is not a model and has a previous version.
@@ -395,8 +412,15 @@ pub(super) fn planned(
 ) -> Result<Option<PlannedDelta>> {
     let Some(ranges) = ranges else { return Ok(None) };
     let plan = DeltaPlan { derivation, phase: 0, element_type, base: Vec::new(), frames: Vec::new() };
-    let mut planned =
-        PlannedDelta { plan, operations: Vec::new(), bases: Vec::new(), entries: Vec::new(), depth: 0, bytes };
+    let mut planned = PlannedDelta {
+        plan,
+        operations: Vec::new(),
+        bases: Vec::new(),
+        entries: Vec::new(),
+        depth: 0,
+        bytes,
+        may_have_moved: false,
+    };
     for range in ranges {
         let extent_map = bases.entries.extent_map(range.entry)?;
         for number in extent_map.frames() {

@@ -63,8 +63,15 @@ impl SliceTrial {
     }
 
     /// Bytes that `block` takes as a delta to `base`, estimated.
-    fn delta(&mut self, of: WeightType, derivation: Derivation, block: &[u8], cover: &Cover) -> Result<u64> {
-        self.sample(of, block, &cover.content, cover.width);
+    ///
+    /// # Errors
+    /// Those of zstd.
+    pub fn delta(&mut self, of: WeightType, derivation: Derivation, block: &[u8], base: &[u8]) -> Result<u64> {
+        let base_width = match derivation {
+            Derivation::Cast(cast) => cast.from().width(),
+            _ => of.layout.width,
+        };
+        self.sample(of, block, base, base_width);
         self.out.clear();
         encode_tagged(derivation, 0, &self.sample, &self.base, &mut self.scratch, &mut self.out)?;
         Ok(scaled(self.out.len(), self.sample.len(), block.len()))
@@ -132,7 +139,7 @@ impl DeltaPlanner {
         let expected = named
             + match cover.width == of.layout.width && changed <= len / NEARLY_SHARE {
                 true => changed,
-                false => trial.delta(of, derivation, block, cover)?,
+                false => trial.delta(of, derivation, block, &cover.content)?,
             };
         let is_nearly = expected <= len / NEARLY_SHARE;
         if expected >= bytes_max {

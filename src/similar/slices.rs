@@ -24,6 +24,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use self::peaks::{Peak, elements_of};
+use super::BaseRange;
 use super::Match;
 use super::anchor_matches::{CachedBase, anchor_matches};
 use super::anchor_table::AnchorTable;
@@ -231,6 +232,25 @@ impl SliceSearch {
         self.read_bytes += memory;
         self.bases.put(entry, base.clone(), memory);
         Ok(Some(base))
+    }
+
+    /// The content of these ranges; `None` if one of them cannot be read, or not within the budget.
+    ///
+    /// # Errors
+    /// As of [`SliceSearch::find`].
+    pub fn content_of(
+        &mut self,
+        ranges: impl Iterator<Item = BaseRange>,
+        layout: Elements,
+        bases: &mut Bases,
+    ) -> Result<Option<Vec<u8>>> {
+        let mut content = Vec::new();
+        for range in ranges {
+            let Some(base) = self.base(range.entry, layout, bases)? else { return Ok(None) };
+            let (start, len) = (range.offset as usize, range.len as usize);
+            content.extend_from_slice(base.bytes.get(start..start + len).unwrap_or_default());
+        }
+        Ok(Some(content))
     }
 
     /// Fills the gaps between `matches` with what follows and precedes them: in the neighbours of bases that they reach

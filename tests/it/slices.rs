@@ -101,7 +101,18 @@ fn slices(model: &[Rows]) -> Vec<(&'static str, Vec<u8>)> {
         ("fused QKV", file(&[("qkv".into(), joined(&["0.q", "0.k", "0.v"]))])),
         ("rows removed", file(&[("embed".into(), kept)])),
         ("rows in front", file(&[("embed".into(), [weights(90, 4 * ROW), embed.to_vec()].concat())])),
+        ("rows in the middle", rows_inserted(embed, 550)),
+        ("rows near the end", rows_inserted(embed, 1040)),
+        (
+            "a row moved",
+            file(&[("embed".into(), [rows(embed, 0..200), rows(embed, 201..1100), rows(embed, 200..201)].concat())]),
+        ),
     ]
+}
+
+/// An embedding with 4 new rows before row `at`.
+fn rows_inserted(embed: &[f32], at: usize) -> Vec<u8> {
+    file(&[("embed".into(), [rows(embed, 0..at), weights(91, 4 * ROW), rows(embed, at..1100)].concat())])
 }
 
 /// The kinds of operations of all entries: copies, and deltas.

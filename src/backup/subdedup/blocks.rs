@@ -2,7 +2,8 @@
 //!
 //! 1. A stored model, or the previous version of the file, may have a base of the same name or place.
 //! 2. Unless that is near enough, or what Choose found by content is the same entry, the counterparts of the block are
-//!    read and compared ([`SliceSearch`]).
+//!    read and compared ([`SliceSearch`]). They are in any case if the tensor has grown or shrunk, because its rows
+//!    may have moved. Then the first delta is tried on samples as well.
 //! 3. Ranges that equal ranges of blocks become copies. The rest of the block gets a frame of its own.
 //! 4. Nothing is copied from a delta. If the block is like other ranges, or equals ranges of deltas, it becomes a delta
 //!    to them.
@@ -105,10 +106,7 @@ impl SubDedupStage {
     fn weights(&mut self, chunk: &Chunk, of: WeightType, planned: Option<PlannedDelta>) -> Result<BlockEncoding> {
         let none = Counterparts::default();
         let counterparts = chunk.slices.as_ref().map_or(&none, |slices| &slices.counterparts);
-        let is_near = |planned: &PlannedDelta| planned.bytes > 0 && planned.bytes * NEAR_SHARE <= u64::from(chunk.len);
-        // A base that was considered and gave no delta is none.
-        let is_known = planned.as_ref().is_some_and(is_near)
-            || planned.is_some() && counterparts.iter().any(|entry| self.planner.has_considered(entry));
+        let is_known = planned.as_ref().is_some_and(|planned| self.is_settled(planned, counterparts, chunk.len));
         let otherwise = planned.map_or(BlockEncoding::Alone, BlockEncoding::Delta);
         if is_known || (counterparts.is_empty() && !self.slices.has_last()) {
             self.slices.set_last(None);
@@ -118,6 +116,39 @@ impl SubDedupStage {
         let (chosen, last) = self.slices_or(block, chunk, of, otherwise)?;
         self.slices.set_last(last);
         Ok(chosen)
+    }
+
+    /// Whether no other base than that of `planned` is sought: it is near enough, or the counterparts have it, too.
+    fn is_settled(&self, planned: &PlannedDelta, counterparts: &Counterparts, len: u32) -> bool {
+        if planned.may_have_moved {
+            return false;
+        }
+        let is_known = planned.bytes > 0;
+        if is_known && planned.bytes * NEAR_SHARE <= u64::from(len) {
+            return true;
+        }
+        // A base with equal ranges and a long delta has these ranges elsewhere.
+        let exact = if is_known { &[] } else { counterparts.exact.as_slice() };
+        counterparts.near.iter().chain(exact).any(|entry| self.planner.has_considered(*entry))
+    }
+
+    /// The delta that was planned, if a trial says that it pays.
+    fn tried(
+        &mut self,
+        mut planned: PlannedDelta,
+        block: WeightBlock<'_>,
+        of: WeightType,
+        alone: u64,
+    ) -> Result<BlockEncoding> {
+        if planned.may_have_moved
+            && let Some(base) = self.slices.content_of(planned.ranges(), block.layout, &mut self.bases)?
+        {
+            planned.bytes = self.trial.delta(of, planned.plan.derivation, block.bytes, &base)?.max(1);
+            if planned.bytes * 100 >= alone * WORTH_ALONE {
+                return Ok(BlockEncoding::Alone);
+            }
+        }
+        Ok(BlockEncoding::Delta(planned))
     }
 
     /// Slices of stored blocks, if they are expected to take less than what `otherwise` does, and the last one's entry.
@@ -140,6 +171,10 @@ impl SubDedupStage {
             return Ok((BlockEncoding::Copies(copies, bytes), last));
         }
         let alone = self.trial.alone(of, &chunk.bytes)?;
+        let otherwise = match otherwise {
+            BlockEncoding::Delta(planned) => self.tried(planned, block, of, alone)?,
+            otherwise => otherwise,
+        };
         let mut bytes_max = match &otherwise {
             BlockEncoding::Delta(planned) if planned.bytes > 0 => planned.bytes * WORTH_PLANNED / 100,
             BlockEncoding::Delta(_) => u64::from(chunk.len / FEW_SHARE),
