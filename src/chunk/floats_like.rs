@@ -1,7 +1,8 @@
 //! A quick look whether a chunk of unknown format may hold floats, before it is classified.
 //!
 //! In floats of two, four or eight bytes, the byte with the exponent has few values and a byte of the mantissa many.
-//! In text every byte has few values, in programs and compressed data none.
+//! In text every byte has few values, in programs and compressed data none. Groups of four bytes hold whole floats of
+//! two and four bytes, those of eight bytes need groups of eight.
 
 /// Positions that are looked at.
 const SAMPLES: usize = 64;
@@ -12,11 +13,14 @@ const MANY: u32 = 44;
 
 /// Whether `chunk` may hold floats. Depends on its bytes alone.
 pub fn may_be_floats(chunk: &[u8]) -> bool {
-    let groups = chunk.as_chunks::<4>().0;
+    are_like_floats(chunk.as_chunks::<4>().0) || are_like_floats(chunk.as_chunks::<8>().0)
+}
+
+fn are_like_floats<const WIDTH: usize>(groups: &[[u8; WIDTH]]) -> bool {
     if groups.len() < SAMPLES {
         return false;
     }
-    let mut seen = [[0u64; 4]; 4];
+    let mut seen = [[0u64; 4]; WIDTH];
     for number in 0..SAMPLES {
         let Some(group) = groups.get(groups.len() * number / SAMPLES) else { continue };
         for (seen, byte) in seen.iter_mut().zip(group) {
@@ -46,8 +50,11 @@ mod tests {
             (0..20_000).map(|_| (0..4).map(|_| (noise.next().unwrap() as f32 / 4e9 - 0.5) * 0.04).sum()).collect();
         let wide: Vec<u8> = weights.iter().flat_map(|value| value.to_le_bytes()).collect();
         let narrow: Vec<u8> = wide.as_chunks::<4>().0.iter().flat_map(|value| [value[2], value[3]]).collect();
-        for phase in 0..4 {
+        let low = |value: &f32| f64::from(*value).to_bits() | u64::from(value.to_bits().wrapping_mul(0x9e37_79b9) >> 3);
+        let double: Vec<u8> = weights.iter().flat_map(|value| low(value).to_le_bytes()).collect();
+        for phase in 0..8 {
             assert!(may_be_floats(&wide[phase..]) && may_be_floats(&narrow[phase..]), "{phase}");
+            assert!(may_be_floats(&double[phase..]), "{phase}");
         }
         let bytes: Vec<u8> = (0..20_000).map(|_| noise.next().unwrap() as u8).collect();
         let text: Vec<u8> = bytes.iter().map(|byte| b"etaoin shrdlu.\n,ETA"[*byte as usize % 19]).collect();

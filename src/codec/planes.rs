@@ -54,11 +54,15 @@ impl ByteGroupLayout {
         self.width as usize
     }
     /// Bytes before the first whole element, if the elements are floats. The last byte of a float has the exponent, so
-    /// its group is low and the group before it is not. 0 if no phase fits.
+    /// its group is low and the group before it is not. The exponent of a double reaches into the byte before, whose
+    /// group is low as well. 0 if no phase fits.
     pub fn phase(self) -> usize {
         let (width, mask) = (self.width(), usize::from(self.mask));
         let is_low = |group: usize| mask >> (group % width) & 1 == 1;
-        (0..width).find(|phase| is_low(phase + width - 1) && !is_low(phase + 2 * width - 2)).unwrap_or(0)
+        let ends = |phase: &usize| is_low(phase + width - 1) && !is_low(phase + 2 * width - 2);
+        let ends_double = |phase: &usize| is_low(phase + 7) && is_low(phase + 6) && !is_low(phase + 5);
+        let double = if width == 8 { (0..width).find(ends_double) } else { None };
+        double.or_else(|| (0..width).find(ends)).unwrap_or(0)
     }
     /// The compressed groups: bit `g` for byte `g` of an element.
     pub const fn mask(self) -> u8 {
@@ -315,7 +319,8 @@ mod tests {
         let phase = |width, mask| ByteGroupLayout::new(width, mask).unwrap().phase();
         assert_eq!([phase(4, 0b1000), phase(4, 0b0001), phase(4, 0b0010), phase(4, 0b0100)], [0, 1, 2, 3]);
         assert_eq!([phase(2, 0b10), phase(2, 0b01), phase(2, 0b11), phase(2, 0)], [0, 1, 0, 0]);
-        assert_eq!([phase(8, 0b1000_0000), phase(8, 0b1_1000), phase(1, 1)], [0, 4, 0]);
+        assert_eq!([phase(8, 0b1000_0000), phase(8, 0b1000_1000), phase(1, 1)], [0, 0, 0]);
+        assert_eq!([phase(8, 0b1100_0000), phase(8, 0b1_1000), phase(8, 0b1000_0001)], [0, 5, 1]);
     }
 
     #[test]

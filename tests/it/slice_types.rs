@@ -31,6 +31,12 @@ fn width(dtype: &str) -> u64 {
     }
 }
 
+/// FP64 values near these, each with low bits of its own.
+fn float64(weights: &[f32]) -> Vec<u8> {
+    let low = |bits: u32| Random(u64::from(bits)).next() >> 35;
+    weights.iter().flat_map(|weight| (f64::from(*weight).to_bits() | low(weight.to_bits())).to_le_bytes()).collect()
+}
+
 #[test]
 fn words_called_integers_are_slices_of_weights() {
     let (embed, layer) = (weights(1, 1100 * ROW), weights(2, 700 * ROW));
@@ -54,4 +60,22 @@ fn integers_with_small_values_are_still_slices() {
     let whole = model(&place, "base", "I64", &[("rows", rows.clone())]).0;
     let (taken, bytes) = model(&place, "part", "I64", &[("part", rows[8 * 777..].to_vec())]);
     assert!(whole * 3 > bytes && taken * 50 <= bytes, "{taken} of {bytes}, {whole}");
+}
+
+#[test]
+fn double_weights_in_an_opaque_file_are_slices_of_a_tensor() {
+    let values = float64(&weights(1, 1000 * ROW));
+    for is_opaque_first in [false, true] {
+        let place = new_place();
+        let mut taken = [0; 2];
+        for number in 0..2 {
+            taken[number] = match (number == 0) == is_opaque_first {
+                true => {
+                    opaque(&place, "opaque/weights.bin", &[b"an opaque header".to_vec(), values.clone()].concat()).0
+                }
+                false => model(&place, "model", "F64", &[("w", values.clone())]).0,
+            };
+        }
+        assert!(taken[1] * 20 <= taken[0], "{taken:?}, opaque first: {is_opaque_first}");
+    }
 }

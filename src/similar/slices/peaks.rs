@@ -4,7 +4,8 @@
 //! 1. *Anchors*: the peaks of a block ([`crate::kernel::peaks`]) are the same in every slice of the block, and nearly
 //!    the same in a fine-tune of it.
 //! 2. *Near hash*: the hash of the highest bytes of the elements around a peak: sign and most of the exponent. It is
-//!    the same in most fine-tunes, and of FP32 and BF16.
+//!    the same in most fine-tunes, and of FP32 and BF16. FP64 has a longer exponent, and that byte is made of its sign
+//!    and of the bits that differ between weights.
 //! 3. *Exact hash*: the hash of all bytes of these elements.
 //! 4. *Features*: the exact and the near hashes of the 8 anchors whose near hashes come first in a pseudo-random order.
 //!    More are sought: what comes first in a short block need not in a longer one that has it.
@@ -104,7 +105,7 @@ impl PeakFinder {
                 1 => return found(at, start, window),
                 2 => take_last::<2>(window, &mut highest),
                 4 => take_last::<4>(window, &mut highest),
-                _ => take_last::<8>(window, &mut highest),
+                _ => take_doubles(window, &mut highest),
             }
             found(at * width, start, &highest);
         });
@@ -147,7 +148,15 @@ impl PeakFinder {
             if taken == SOUGHT {
                 break;
             }
-            if !are_different(window.iter().skip(width - 1).step_by(width)) {
+            let is_anchor = match width {
+                8 => {
+                    let mut highest = [0; ELEMENTS];
+                    take_doubles(window, &mut highest);
+                    are_different(highest.iter())
+                }
+                _ => are_different(window.iter().skip(width - 1).step_by(width)),
+            };
+            if !is_anchor {
                 continue;
             }
             features.sought.push(feature(exact_hash(window, width, seed), code | EXACT));
@@ -166,6 +175,14 @@ impl PeakFinder {
 fn take_last<const WIDTH: usize>(window: &[u8], out: &mut [u8; ELEMENTS]) {
     for (out, element) in out.iter_mut().zip(window.as_chunks::<WIDTH>().0) {
         *out = element.last().copied().unwrap_or_default();
+    }
+}
+
+/// The sign of each FP64 element and bits 1 to 7 of its exponent. Bits 8 to 10 are the same in all weights.
+fn take_doubles(window: &[u8], out: &mut [u8; ELEMENTS]) {
+    for (out, element) in out.iter_mut().zip(window.as_chunks::<8>().0) {
+        let bits = u64::from_le_bytes(*element);
+        *out = (bits >> 56 & 0x80 | bits >> 53 & 0x7f) as u8;
     }
 }
 
@@ -235,6 +252,16 @@ mod tests {
         // FP32 with these values shares them, too.
         let wide: Vec<u8> = block.as_chunks::<2>().0.iter().flat_map(|value| [0, 0, value[0], value[1]]).collect();
         assert!(shared(&features[PEAKS..], &stored(&wide, Elements { width: 4, phase: 0 })[PEAKS..]) >= 4);
+        // FP64 has peaks, too, and finds its like by them.
+        let doubles = |low: u64| -> Vec<u8> {
+            let value = |value: &[u8; 4]| f64::from(f32::from_le_bytes(*value)).to_bits() | low;
+            wide.as_chunks::<4>().0.iter().flat_map(|wide| value(wide).to_le_bytes()).collect()
+        };
+        let (one, other) = (doubles(77), doubles(78));
+        let layout = Elements { width: 8, phase: 0 };
+        let (one, other) = (finder.features(&one, layout).stored, finder.features(&other, layout).stored);
+        assert_eq!(one.len(), 2 * PEAKS);
+        assert!(shared(&one[PEAKS..], &other[PEAKS..]) == PEAKS && shared(&one[..PEAKS], &other[..PEAKS]) == 0);
     }
 
     #[test]
