@@ -181,6 +181,13 @@ impl DeltaPlanner {
         planned((!ranges.is_empty()).then_some(ranges), derivation, element_type, bytes, bases)
     }
 
+    /// Bytes of an element of the bases that blocks of this type derive from, those of its own first.
+    pub fn base_widths(&self, of: WeightType) -> Vec<usize> {
+        let own = of.layout.width;
+        let casts = [2, 4].into_iter().filter(|width| *width != own);
+        std::iter::once(own).chain(casts).filter(|width| self.derivation_of_widths(of, *width).is_some()).collect()
+    }
+
     /// How a block derives from a base with elements of `width` bytes; `None` if it does not, or if the configuration
     /// has no such deltas.
     fn derivation_of_widths(&self, of: WeightType, width: usize) -> Option<Derivation> {

@@ -79,3 +79,21 @@ fn double_weights_in_an_opaque_file_are_slices_of_a_tensor() {
         assert!(taken[1] * 20 <= taken[0], "{taken:?}, opaque first: {is_opaque_first}");
     }
 }
+
+#[test]
+fn a_base_of_a_type_without_a_derivation_hides_none_that_has_one() {
+    let (place, alone) = (new_place(), new_place());
+    let values = weights(1, 1024 * ROW);
+    model(&place, "single", "F32", &[("master", float32(&values))]);
+    // Words near most of each block: one of 12 differs in its last bit.
+    let near = |number: usize| {
+        let mut words = bfloat16(&values[number * 512 * ROW..][..480 * ROW]);
+        words.iter_mut().step_by(24).for_each(|byte| *byte ^= 1);
+        words
+    };
+    model(&place, "near", "U16", &[("a", near(0)), ("b", near(1))]);
+    let words = bfloat16(&values);
+    let (taken, _) = model(&place, "words", "U16", &[("w", words.clone())]);
+    let (whole, _) = model(&alone, "words", "U16", &[("w", words)]);
+    assert!(taken * 10 <= whole * 6, "{taken} of {whole}");
+}

@@ -185,7 +185,8 @@ impl SubDedupStage {
         if copied < bytes_max {
             (best, bytes_max) = ((BlockEncoding::Copies(copies, copied), last), copied);
         }
-        if let Some(cover) = self.slices.cover(block, &found, &mut self.bases)? {
+        let widths = self.planner.base_widths(of);
+        if let Some(cover) = self.slices.cover(block, &widths, &found, &mut self.bases)? {
             let planned =
                 self.planner.plan_slices(of, &chunk.bytes, &cover, bytes_max, &mut self.trial, &mut self.bases)?;
             let last = cover.ranges.last().map(|last| last.entry);

@@ -59,16 +59,28 @@ struct CoveredElements {
 }
 
 impl SliceSearch {
-    /// A cover of `block` by ranges of the bases found; `None` if they are like too little of it.
+    /// A cover of `block` by ranges of the bases found; `None` if they are like too little of it. All its bases have
+    /// elements of one of `widths`: the one with which most is alike, and the first of equals.
     ///
     /// # Errors
     /// Only errors that fail the run.
-    pub fn cover(&mut self, block: WeightBlock<'_>, found: &FoundSlices, bases: &mut Bases) -> Result<Option<Cover>> {
+    pub fn cover(
+        &mut self,
+        block: WeightBlock<'_>,
+        widths: &[usize],
+        found: &FoundSlices,
+        bases: &mut Bases,
+    ) -> Result<Option<Cover>> {
         let own = block.layout.width;
-        let (same, other) = (segments(block, found, own), segments(block, found, 6 - own.min(5)));
-        let alike = |segments: &[Segment]| segments.iter().map(|one| one.last - one.first + 1).sum::<i64>();
-        let is_same = alike(&same) >= alike(&other) || !matches!(own, 2 | 4);
-        let (chosen, width) = if is_same { (same, own) } else { (other, 6 - own) };
+        let mut best: Option<(i64, usize, Vec<Segment>)> = None;
+        for width in widths {
+            let segments = segments(block, found, *width);
+            let alike = segments.iter().map(|one| one.last - one.first + 1).sum();
+            if best.as_ref().is_none_or(|best| alike > best.0) {
+                best = Some((alike, *width, segments));
+            }
+        }
+        let Some((_, width, chosen)) = best else { return Ok(None) };
         let extents = extents(block, found, &chosen);
         let covered: i64 = extents.iter().map(|one| one.end - one.start).sum();
         if covered as usize * own * ALIKE_SHARE < block.bytes.len() {
