@@ -50,6 +50,9 @@ const MATCH_BYTES_MIN: usize = 64;
 /// Equal jumps between neighbouring matches from which on others are expected.
 const JUMPS_MIN: u32 = 2;
 
+/// Rows from one match to the next, at most.
+const ROWS_MAX: u32 = 64;
+
 /// Stored entries that share features of peaks with a block, the best first.
 #[derive(Debug, Default)]
 pub struct Counterparts {
@@ -362,12 +365,18 @@ impl SliceSearch {
 }
 
 /// The most common distance in a base from the end of a match to the match that follows it in the block without a gap:
-/// columns of a matrix are parts of its rows.
+/// columns of a matrix are parts of its rows. Peaks are further apart than the rows of narrow columns, so matches of
+/// one length may have rows of that length between them.
 fn jump(matches: &[Match]) -> Option<i64> {
     let mut jumps: HashMap<i64, u32> = HashMap::new();
     for (one, next) in std::iter::zip(matches, matches.iter().skip(1)) {
-        if one.base == next.base && one.position + one.len == next.position {
-            *jumps.entry(i64::from(next.offset) - i64::from(one.offset + one.len)).or_default() += 1;
+        let (moved, rows) = (next.position - one.position, (next.position - one.position) / one.len.max(1));
+        let is_after_rows = rows == 1 || one.len == next.len && rows <= ROWS_MAX;
+        if one.base == next.base && is_after_rows && rows * one.len == moved {
+            let skipped = i64::from(next.offset) - i64::from(one.offset) - i64::from(moved);
+            if skipped != 0 && skipped % i64::from(rows) == 0 {
+                *jumps.entry(skipped / i64::from(rows)).or_default() += 1;
+            }
         }
     }
     let most = jumps.into_iter().max_by_key(|(jump, count)| (*count, std::cmp::Reverse(*jump)));

@@ -97,3 +97,15 @@ fn a_base_of_a_type_without_a_derivation_hides_none_that_has_one() {
     let (whole, _) = model(&alone, "words", "U16", &[("w", words)]);
     assert!(taken * 10 <= whole * 6, "{taken} of {whole}");
 }
+
+#[test]
+fn narrow_columns_of_a_matrix_are_copied() {
+    let values = weights(1, 2048 * ROW);
+    let place = new_place();
+    model(&place, "base", "BF16", &[("matrix", bfloat16(&values))]);
+    for (columns, percent) in [(256, 6), (128, 10), (64, 20)] {
+        let shard: Vec<f32> = values.chunks(ROW).flat_map(|row| row[ROW / 2..][..columns].to_vec()).collect();
+        let (taken, bytes) = model(&place, &format!("columns-{columns}"), "BF16", &[("shard", bfloat16(&shard))]);
+        assert!(taken * 100 <= bytes * percent, "{columns} columns: {taken} of {bytes}");
+    }
+}
