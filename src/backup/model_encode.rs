@@ -8,7 +8,6 @@
 //! With `model.verify` every encoded frame is decoded again before it is stored. So a defect of a codec or of the
 //! machine costs compression ratio, not data.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -20,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::model::DeltaPlan;
 use crate::pipeline::Map;
 use crate::repo::container::{
-    ExtentMap, FrameLocation, FrameNumber, FrameReference, FramesInFlight, StoredFrame, blob_name, decode_frame,
+    FrameLocation, FrameReference, FramesInFlight, StoredFrame, assemble_ranges, blob_name, decode_frame,
 };
 use crate::repo::index::ContainerIndexes;
 use crate::similar::base_problem;
@@ -73,53 +72,23 @@ impl BaseReader {
 
     /// The bytes of a delta's base.
     fn read(&mut self, plan: &DeltaPlan, scratch: &mut Scratch) -> Result<Bytes> {
-        let mut frames = Vec::with_capacity(plan.frames.len());
+        let (mut numbers, mut frames) = (Vec::with_capacity(plan.frames.len()), Vec::with_capacity(plan.frames.len()));
         for (number, source) in &plan.frames {
-            frames.push((*number, self.frame(*source, scratch)?));
+            numbers.push(*number);
+            frames.push(self.frame(*source, scratch)?);
         }
-        let (mut base, mut last) = (Vec::new(), None::<(&Arc<ExtentMap>, Bytes)>);
-        for (extent_map, range) in &plan.base {
-            // Neighbouring ranges are often of one chunk.
-            let whole = match last.take() {
-                Some((known, whole)) if Arc::ptr_eq(known, extent_map) => whole,
-                _ => base_chunk(extent_map, &frames, scratch)?,
-            };
-            let bytes = part(&whole, range)?;
-            if plan.base.len() == 1 {
-                return Ok(bytes);
-            }
-            base.extend_from_slice(&bytes);
-            last = Some((extent_map, whole));
+        // The usual case: a block in a frame of its own.
+        if let ([(extent_map, range)], [frame]) = (plan.base.as_slice(), frames.as_slice())
+            && extent_map.only_extent().is_some_and(|only| only.offset == 0 && only.len as usize == frame.len())
+            && range.start <= range.end
+            && range.end as usize <= frame.len()
+        {
+            return Ok(frame.slice(range.start as usize..range.end as usize));
         }
+        let mut base = Vec::new();
+        assemble_ranges(&plan.base, &numbers, &frames, scratch, &mut base)?;
         Ok(Bytes::from(base))
     }
-}
-
-/// A base chunk, assembled from its frames.
-fn base_chunk(extent_map: &ExtentMap, frames: &[(FrameNumber, Bytes)], scratch: &mut Scratch) -> Result<Bytes> {
-    let own = |number: &FrameNumber| {
-        let found = frames.iter().find(|frame| frame.0 == *number).map(|frame| frame.1.clone());
-        found.ok_or_else(|| Error::internal("a base's frame was not read"))
-    };
-    let own: Vec<Bytes> = extent_map.frames().iter().map(own).collect::<Result<_>>()?;
-    match (extent_map.only_extent(), own.as_slice()) {
-        // The usual case: a block in a frame of its own.
-        (Some(extent), [frame]) if extent.offset == 0 && extent.len as usize == frame.len() => Ok(frame.clone()),
-        _ => {
-            let mut whole = Vec::new();
-            extent_map.assemble(&own, scratch, &mut whole)?;
-            Ok(Bytes::from(whole))
-        }
-    }
-}
-
-/// A range of a base chunk.
-fn part(whole: &Bytes, range: &Range<u32>) -> Result<Bytes> {
-    let (start, end) = (range.start as usize, range.end as usize);
-    if end > whole.len() || start > end {
-        return Err(Error::corrupt("chunk operations", start as u64, format!("{end} bytes"), whole.len().to_string()));
-    }
-    Ok(whole.slice(start..end))
 }
 
 impl ModelEncodeWorker {

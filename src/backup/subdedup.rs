@@ -90,6 +90,20 @@ pub struct SubDedupStage {
     group_operations: usize,
 }
 
+/// Where the literal bytes of an entry are.
+struct Literals {
+    frame: FrameNumber,
+    offset: u32,
+    len: u32,
+}
+
+impl Literals {
+    /// The first `len` bytes of a frame.
+    fn first(frame: SessionFrameNumber, len: u32) -> Self {
+        Literals { frame: FrameNumber::session(frame), offset: 0, len }
+    }
+}
+
 impl SubDedupStage {
     /// A stage over `bases`, for chunks of `chunk_bytes_avg` bytes on average.
     pub fn new(
@@ -206,18 +220,8 @@ impl SubDedupStage {
         for range in &encoded.literals {
             frame.extend_from_slice(chunk.bytes.get(range.start as usize..range.end as usize).unwrap_or_default());
         }
-        self.group_operations += encoded.operations.len();
-        let digest = operations_digest(&encoded.operations, &encoded.bases);
-        let number = self.bases.entries.ring.push(SessionEntry {
-            name: Base { fingerprint: chunk.fingerprint, digest },
-            raw_len: chunk.len,
-            frame: FrameNumber::open(open),
-            literal_offset,
-            literal_len: literal_len as u32,
-            depth: encoded.depth,
-            features: features.clone(),
-            operations: session_operations(encoded.operations, encoded.bases, encoded.entries),
-        });
+        let literals = Literals { frame: FrameNumber::open(open), offset: literal_offset, len: literal_len as u32 };
+        let number = self.push_entry(&chunk, literals, features.clone(), encoded);
         self.index(number, &features);
         if let Searcher::Strategy(strategy) = &self.searcher
             && strategy.wants_bases()
@@ -228,6 +232,29 @@ impl SubDedupStage {
             self.close_frame(open, emit)?;
         }
         Ok(number)
+    }
+
+    /// Adds the entry of a chunk.
+    fn push_entry(
+        &mut self,
+        chunk: &Chunk,
+        literals: Literals,
+        features: Vec<u64>,
+        encoded: EncodedChunk,
+    ) -> SessionEntryNumber {
+        let EncodedChunk { operations, bases, entries, depth, .. } = encoded;
+        self.group_operations += operations.len();
+        let digest = operations_digest(&operations, &bases);
+        self.bases.entries.ring.push(SessionEntry {
+            name: Base { fingerprint: chunk.fingerprint, digest },
+            raw_len: chunk.len,
+            frame: literals.frame,
+            literal_offset: literals.offset,
+            literal_len: literals.len,
+            depth,
+            features,
+            operations: Arc::new(SessionOperations { list: OperationList { operations, bases }, entries }),
+        })
     }
 
     /// The copies of a chunk. If the operation list of a base is unreadable the chunk is stored whole.
@@ -380,14 +407,6 @@ impl SubDedupStage {
         self.bases.next_batch();
         if entries.is_empty() { Ok(()) } else { emit.emit(Packet::Entries(entries)) }
     }
-}
-
-fn session_operations(
-    operations: Vec<Operation>,
-    bases: Vec<Base>,
-    entries: Vec<EntryNumber>,
-) -> Arc<SessionOperations> {
-    Arc::new(SessionOperations { list: OperationList { operations, bases }, entries })
 }
 
 impl Stage for SubDedupStage {

@@ -47,7 +47,7 @@ pub struct DeltaPlan {
     pub element_type: ElementType,
     /// Ranges of bases; the base of the delta is their concatenation.
     pub base: Vec<(Arc<ExtentMap>, Range<u32>)>,
-    /// Frames of all these ranges, by number.
+    /// Frames of all these ranges, by number, ascending.
     pub frames: Vec<(FrameNumber, FrameReference)>,
 }
 
@@ -441,5 +441,6 @@ pub(super) fn planned(
         planned.operations.push(Operation::Delta { base: base as u32, offset: range.offset, len: range.len });
         planned.plan.base.push((extent_map, range.offset..range.offset + range.len));
     }
+    planned.plan.frames.sort_unstable_by_key(|frame| frame.0);
     Ok(Some(planned))
 }

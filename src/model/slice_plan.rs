@@ -7,13 +7,15 @@
 //!    themselves, as long as the chain is within the bound.
 //! 3. Otherwise the chain decides, as for other deltas, whether the ranges or what is below them are the bases.
 
+use std::collections::HashMap;
+
 use super::chain::ChainLink;
 use super::delta_plan::{DeltaPlan, DeltaPlanner, PlannedDelta, none_if_unreadable, planned, push_below};
 use crate::codec::delta::{Cast, Derivation, encode_tagged};
 use crate::codec::{ElementType, Scratch, floats};
 use crate::config::ModelDelta;
 use crate::error::Result;
-use crate::repo::container::DECODED_CACHE_BYTES_MAX;
+use crate::repo::container::{DECODED_CACHE_BYTES_MAX, EntryNumber};
 use crate::similar::{Bases, COVER_RANGES_MAX, Cover, Elements};
 
 /// Windows of a sample, and their bytes.
@@ -110,11 +112,10 @@ fn scaled(encoded: usize, sample: usize, block: usize) -> u64 {
     (encoded as f64 * block as f64 / sample.max(1) as f64) as u64
 }
 
-/// Whether a reader decodes each delta below this one once: ranges may alternate between bases, and all their contents
-/// fit into its memory. So it never assembles more than readers accept.
+/// Whether all bases fit into the memory of a reader, and the frames into that of a writer. Then a reader decodes each
+/// delta below this one once, though ranges may alternate between bases, and never assembles more than it accepts.
 fn is_cheap_to_read(plan: &DeltaPlan) -> bool {
-    let nested = plan.base.iter().filter(|(map, _)| map.is_delta());
-    let longest = nested.map(|(map, _)| map.len() as usize).max().unwrap_or(0);
+    let longest = plan.base.iter().map(|(map, _)| map.len() as usize).max().unwrap_or(0);
     plan.frames.len().saturating_mul(longest) <= DECODED_CACHE_BYTES_MAX
 }
 
@@ -161,12 +162,18 @@ impl DeltaPlanner {
     ) -> Result<Option<PlannedDelta>> {
         let depth_max = self.depth_max().saturating_add(NEARLY_DEPTH);
         let (mut ranges, mut bytes) = (Vec::with_capacity(cover.ranges.len()), expected);
+        let mut links: HashMap<EntryNumber, ChainLink> = HashMap::new();
         for range in &cover.ranges {
             if is_nearly && bases.entries.depth(range.entry)? < depth_max {
                 ranges.push(*range);
                 continue;
             }
-            match self.link(range.entry, expected, bases)? {
+            let link = match links.get(&range.entry) {
+                Some(link) => *link,
+                None => self.link(range.entry, expected, bases)?,
+            };
+            links.insert(range.entry, link);
+            match link {
                 ChainLink::Below(down, more) => {
                     bytes = bytes.max(more);
                     if !push_below(*range, down, COVER_RANGES_MAX, bases, &mut ranges)? {

@@ -34,7 +34,12 @@ impl ReadBudget {
 
     /// Takes one read. Returns whether it is allowed.
     pub fn take(&mut self) -> bool {
-        let left = self.left.checked_sub(READ_COST);
+        self.take_all(1)
+    }
+
+    /// Takes so many reads, or none. Returns whether they are allowed.
+    pub fn take_all(&mut self, reads: usize) -> bool {
+        let left = self.left.checked_sub((reads as u64).saturating_mul(READ_COST));
         self.left = left.unwrap_or(self.left);
         left.is_some()
     }
@@ -58,7 +63,9 @@ mod tests {
         assert_eq!(reads(&mut budget), 2, "half a read was left");
         budget.grant(1 << 40);
         assert_eq!(reads(&mut budget), 3 * 64);
-        assert!(!ReadBudget::new(0).take());
+        assert!(!budget.take_all(1) && !ReadBudget::new(0).take());
+        budget.grant(1 << 20);
+        assert!(!budget.take_all(4) && budget.take_all(3) && !budget.take());
     }
 
     #[test]

@@ -39,6 +39,8 @@ use crate::repo::container::EntryNumber;
 
 /// Memory for bases that may be needed again, and as much for those that are read for one block, bytes.
 pub const SLICE_BASES_MAX: usize = 12 << 20;
+/// Frames of a base, at most: each of them is decoded.
+const BASE_FRAMES_MAX: usize = 64;
 /// Approximate memory of the peaks of a base for one of its bytes.
 const PEAKS_SHARE: usize = 16;
 /// Share of a block in exact matches from which on no other base is read that shares exact features, ...
@@ -129,7 +131,7 @@ pub struct SliceSearch {
 }
 
 impl SliceSearch {
-    /// A search that reads at most `reads_per_mib` bases per MiB of new blocks; `seed` keys its hashes.
+    /// A search that reads at most `reads_per_mib` frames of bases per MiB of new blocks; `seed` keys its hashes.
     pub fn new(seed: u64, reads_per_mib: u32) -> Self {
         SliceSearch {
             finder: PeakFinder::new(seed),
@@ -221,8 +223,11 @@ impl SliceSearch {
         if let Some(found) = self.bases.get(&entry) {
             return Ok(Some(found));
         }
-        // The bases of one block are in memory together.
-        if self.read_bytes >= SLICE_BASES_MAX || !self.budget.take() {
+        // The bases of one block are in memory together, and so are the frames of one base.
+        let Some(frames) = bases.content_frames(entry)?.filter(|frames| *frames <= BASE_FRAMES_MAX) else {
+            return Ok(None);
+        };
+        if self.read_bytes >= SLICE_BASES_MAX || !self.budget.take_all(frames) {
             return Ok(None);
         }
         let Some(bytes) = bases.content(entry, &mut self.scratch)? else { return Ok(None) };

@@ -232,64 +232,35 @@ impl SubDedupStage {
         }
         let begins = encoded.literals.first().is_some_and(|first| first.start == 0);
         let kind = if begins { kind } else { FrameKind::Elements(of.element_type) };
-        let frame = FrameNumber::session(self.emit_frame(kind, Bytes::from(literals), emit)?);
-        self.group_operations += encoded.operations.len();
-        let digest = operations_digest(&encoded.operations, &encoded.bases);
-        Ok(self.bases.entries.ring.push(SessionEntry {
-            name: Base { fingerprint: chunk.fingerprint, digest },
-            raw_len: chunk.len,
-            frame,
-            literal_offset: 0,
-            literal_len,
-            depth: encoded.depth,
-            features,
-            operations: session_operations(encoded.operations, encoded.bases, encoded.entries),
-        }))
+        let frame = self.emit_frame(kind, Bytes::from(literals), emit)?;
+        Ok(self.push_entry(&chunk, Literals::first(frame, literal_len), features, encoded))
     }
 
     /// Sends a delta and adds its entry.
     fn delta(
         &mut self,
-        chunk: Chunk,
+        mut chunk: Chunk,
         planned: PlannedDelta,
         features: Vec<u64>,
         emit: &mut Emit<Packet>,
     ) -> Result<SessionEntryNumber> {
-        let frame =
-            FrameNumber::session(self.emit_frame(FrameKind::Delta(Arc::new(planned.plan)), chunk.bytes, emit)?);
-        self.group_operations += planned.operations.len();
-        let digest = operations_digest(&planned.operations, &planned.bases);
-        Ok(self.bases.entries.ring.push(SessionEntry {
-            name: Base { fingerprint: chunk.fingerprint, digest },
-            raw_len: chunk.len,
-            frame,
-            literal_offset: 0,
-            literal_len: TO_THE_END,
-            depth: planned.depth,
-            features,
-            operations: session_operations(planned.operations, planned.bases, planned.entries),
-        }))
+        let PlannedDelta { plan, operations, bases, entries, depth, .. } = planned;
+        let frame = self.emit_frame(FrameKind::Delta(Arc::new(plan)), std::mem::take(&mut chunk.bytes), emit)?;
+        let encoded = EncodedChunk { operations, bases, entries, depth, literals: Vec::new() };
+        Ok(self.push_entry(&chunk, Literals::first(frame, TO_THE_END), features, encoded))
     }
 
     /// Sends a frame of one chunk and adds its entry.
     pub(super) fn float_chunk(
         &mut self,
-        chunk: Chunk,
+        mut chunk: Chunk,
         features: Vec<u64>,
         kind: FrameKind,
         emit: &mut Emit<Packet>,
     ) -> Result<SessionEntryNumber> {
-        let frame = FrameNumber::session(self.emit_frame(kind, chunk.bytes, emit)?);
-        let number = self.bases.entries.ring.push(SessionEntry {
-            name: Base { fingerprint: chunk.fingerprint, digest: operations_digest(&[], &[]) },
-            raw_len: chunk.len,
-            frame,
-            literal_offset: 0,
-            literal_len: chunk.len,
-            depth: 1,
-            features: features.clone(),
-            operations: Arc::default(),
-        });
+        let frame = self.emit_frame(kind, std::mem::take(&mut chunk.bytes), emit)?;
+        let literals = Literals::first(frame, chunk.len);
+        let number = self.push_entry(&chunk, literals, features.clone(), EncodedChunk::whole(chunk.len));
         self.index(number, &features);
         Ok(number)
     }

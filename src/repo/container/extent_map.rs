@@ -145,10 +145,7 @@ impl ExtentMap {
     /// not those of this extent map.
     pub fn assemble(&self, frames: &[impl AsRef<[u8]>], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
         if let Some(delta) = &self.delta {
-            let frames = FrameTable { numbers: &self.frames, bytes: frames };
-            let cache = ByteLru::new(DECODED_CACHE_BYTES_MAX);
-            let mut decoder = DeltaDecoder { frames, scratch, cache, bytes_left: DECODED_BYTES_LIMIT, bytes_held: 0 };
-            return decoder.decode(delta, out);
+            return DeltaDecoder::new(&self.frames, frames, scratch).decode(delta, out);
         }
         out.reserve(self.len() as usize);
         for literals in self.literals(0..self.len()) {
@@ -224,6 +221,28 @@ impl ExtentMap {
     }
 }
 
+/// Appends ranges of entries, one after another, to `out`: the base of a delta that is being made. `frames` are the
+/// decoded bytes of the frames `numbers`, which are ascending. Each delta among the entries and below them is decoded
+/// once, as long as the decoded ones fit into [`DECODED_CACHE_BYTES_MAX`].
+///
+/// # Errors
+/// As of [`ExtentMap::assemble`], and [`Error::Corrupt`] for a range that leaves its entry.
+pub fn assemble_ranges(
+    ranges: &[(Arc<ExtentMap>, Range<u32>)],
+    numbers: &[FrameNumber],
+    frames: &[impl AsRef<[u8]>],
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let mut decoder = DeltaDecoder::new(numbers, frames, scratch);
+    for (extent_map, range) in ranges {
+        extent_map.check_within(range)?;
+        decoder.spend(u64::from(range.end - range.start) + RANGE_COST)?;
+        decoder.append(extent_map, range, out)?;
+    }
+    Ok(())
+}
+
 /// Decoded frames and their numbers, ascending.
 struct FrameTable<'a, B> {
     numbers: &'a [FrameNumber],
@@ -249,7 +268,12 @@ struct DeltaDecoder<'a, B> {
     bytes_held: u64,
 }
 
-impl<B: AsRef<[u8]>> DeltaDecoder<'_, B> {
+impl<'a, B: AsRef<[u8]>> DeltaDecoder<'a, B> {
+    fn new(numbers: &'a [FrameNumber], bytes: &'a [B], scratch: &'a mut Scratch) -> Self {
+        let (frames, cache) = (FrameTable { numbers, bytes }, ByteLru::new(DECODED_CACHE_BYTES_MAX));
+        DeltaDecoder { frames, scratch, cache, bytes_left: DECODED_BYTES_LIMIT, bytes_held: 0 }
+    }
+
     /// Counts assembled bytes.
     fn spend(&mut self, bytes: u64) -> Result<()> {
         let left = self.bytes_left.checked_sub(bytes).ok_or_else(|| {

@@ -66,19 +66,18 @@ impl Bases {
         self.frame_reader.replace_budget(budget);
         let Some(Some((extent_map, frames))) = self.entries.tolerate(gathered)? else { return Ok(None) };
         let mut bytes = Vec::with_capacity(extent_map.len() as usize);
-        let assembled = extent_map.assemble(&self.with_open(&extent_map, &frames), scratch, &mut bytes);
+        let raw = with_open(&extent_map, &frames, &self.open_solid, &self.open_incompressible);
+        let assembled = extent_map.assemble(&raw, scratch, &mut bytes);
         Ok(self.entries.tolerate(assembled)?.map(|()| bytes))
     }
 
-    /// The raw bytes of the frames of an extent map, those of open frames as well.
-    fn with_open<'a>(&'a self, extent_map: &ExtentMap, frames: &'a [Bytes]) -> Vec<&'a [u8]> {
-        let frames = extent_map.frames().iter().zip(frames);
-        let raw = frames.map(|(number, raw)| match number.address() {
-            FrameAddress::Open(OpenFrame::Solid) => self.open_solid.as_slice(),
-            FrameAddress::Open(OpenFrame::Incompressible) => self.open_incompressible.as_slice(),
-            FrameAddress::Stored { .. } | FrameAddress::Session(_) => raw.as_ref(),
-        });
-        raw.collect()
+    /// Frames that [`Bases::content`] of an entry decodes; `None` if the entry cannot be read.
+    ///
+    /// # Errors
+    /// Only errors that fail the run.
+    pub fn content_frames(&mut self, entry: EntryNumber) -> Result<Option<usize>> {
+        let extent_map = self.entries.extent_map(entry);
+        Ok(self.entries.tolerate(extent_map)?.map(|extent_map| extent_map.frames().len()))
     }
 
     /// Brings an entry into the base cache. Returns `false` if the entry cannot be read or the budget of reads is
@@ -93,15 +92,8 @@ impl Bases {
         let gathered = self.gather(entry, false);
         let Some(Some((extent_map, frames))) = self.entries.tolerate(gathered)? else { return Ok(false) };
         let Bases { base_cache, open_solid, open_incompressible, .. } = self;
-        let mut slices: Vec<&[u8]> = Vec::with_capacity(frames.len());
-        for (number, raw) in extent_map.frames().iter().zip(&frames) {
-            slices.push(match number.address() {
-                FrameAddress::Open(OpenFrame::Solid) => open_solid,
-                FrameAddress::Open(OpenFrame::Incompressible) => open_incompressible,
-                FrameAddress::Stored { .. } | FrameAddress::Session(_) => raw,
-            });
-        }
-        let filled = base_cache.fill(entry, extent_map.len() as usize, |space| extent_map.fill(&slices, space));
+        let raw = with_open(&extent_map, &frames, open_solid, open_incompressible);
+        let filled = base_cache.fill(entry, extent_map.len() as usize, |space| extent_map.fill(&raw, space));
         Ok(self.entries.tolerate(filled)?.unwrap_or(false))
     }
 
@@ -159,4 +151,20 @@ impl Bases {
         }
         self.base_cache.insert(EntryNumber::session(number), bytes)
     }
+}
+
+/// The raw bytes of the frames of an extent map, of which open frames have none among `frames`.
+fn with_open<'a>(
+    extent_map: &ExtentMap,
+    frames: &'a [Bytes],
+    solid: &'a [u8],
+    incompressible: &'a [u8],
+) -> Vec<&'a [u8]> {
+    let frames = extent_map.frames().iter().zip(frames);
+    let raw = frames.map(|(number, raw)| match number.address() {
+        FrameAddress::Open(OpenFrame::Solid) => solid,
+        FrameAddress::Open(OpenFrame::Incompressible) => incompressible,
+        FrameAddress::Stored { .. } | FrameAddress::Session(_) => raw,
+    });
+    raw.collect()
 }
