@@ -57,6 +57,7 @@ mod schemes;
 mod segments;
 mod servers;
 mod short_answers;
+mod slice_bounds;
 mod slice_types;
 mod slices;
 mod strategies;

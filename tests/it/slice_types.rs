@@ -67,15 +67,10 @@ fn double_weights_in_an_opaque_file_are_slices_of_a_tensor() {
     let values = float64(&weights(1, 1000 * ROW));
     for is_opaque_first in [false, true] {
         let place = new_place();
-        let mut taken = [0; 2];
-        for number in 0..2 {
-            taken[number] = match (number == 0) == is_opaque_first {
-                true => {
-                    opaque(&place, "opaque/weights.bin", &[b"an opaque header".to_vec(), values.clone()].concat()).0
-                }
-                false => model(&place, "model", "F64", &[("w", values.clone())]).0,
-            };
-        }
+        let taken = [is_opaque_first, !is_opaque_first].map(|is_opaque| match is_opaque {
+            true => opaque(&place, "opaque/weights.bin", &[b"an opaque header".to_vec(), values.clone()].concat()).0,
+            false => model(&place, "model", "F64", &[("w", values.clone())]).0,
+        });
         assert!(taken[1] * 20 <= taken[0], "{taken:?}, opaque first: {is_opaque_first}");
     }
 }
