@@ -106,7 +106,7 @@ impl SubDedupStage {
     fn weights(&mut self, chunk: &Chunk, of: WeightType, planned: Option<PlannedDelta>) -> Result<BlockEncoding> {
         let none = Counterparts::default();
         let counterparts = chunk.slices.as_ref().map_or(&none, |slices| &slices.counterparts);
-        let is_known = planned.as_ref().is_some_and(|planned| self.is_settled(planned, counterparts, chunk.len));
+        let is_known = planned.as_ref().is_some_and(|planned| self.has_its_base(planned, counterparts, chunk.len));
         let otherwise = planned.map_or(BlockEncoding::Alone, BlockEncoding::Delta);
         if is_known || (counterparts.is_empty() && !self.slices.has_last()) {
             self.slices.set_last(None);
@@ -119,7 +119,7 @@ impl SubDedupStage {
     }
 
     /// Whether no other base than that of `planned` is sought: it is near enough, or the counterparts have it, too.
-    fn is_settled(&self, planned: &PlannedDelta, counterparts: &Counterparts, len: u32) -> bool {
+    fn has_its_base(&self, planned: &PlannedDelta, counterparts: &Counterparts, len: u32) -> bool {
         if planned.may_have_moved {
             return false;
         }
