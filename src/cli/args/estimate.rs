@@ -19,7 +19,7 @@ pub struct EstimateArguments {
     /// Paths to look at
     #[arg(value_name = "PATH", required = true)]
     pub paths: Vec<PathBuf>,
-    /// Begin nothing more after this time, such as 60s or 10min
+    /// End after this time, such as 60s or 10min, with what was read by then
     #[arg(long, value_name = "DURATION", value_parser = parse_grace, default_value = "60s")]
     pub time: jiff::SignedDuration,
     /// What to leave out.

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use bytesize::ByteSize;
@@ -11,9 +12,9 @@ use super::sample::FileSample;
 use super::{BackupEstimate, EstimatedBytes};
 use crate::backup::{BackupRequest, ParentChoice, TreeSource, backup};
 use crate::config::{ChunkerKind, CompressCodec, Config, ModelDelta, StrategyKind};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::filesystem::{EntryChoice, suggests_model};
-use crate::inspect::stats::repository_stats;
+use crate::inspect::stats::{RepositoryStats, repository_stats};
 use crate::metrics::Progress;
 use crate::repo::{Repository, ScratchDirectory};
 use crate::store;
@@ -26,11 +27,13 @@ const GROUPS_MIN: u64 = 64;
 const GROUP_BYTES_MAX: u64 = 128 << 20;
 /// Files of a group, at most.
 const GROUP_FILES_MAX: usize = 4000;
+/// Time between two looks at whether the user asks to stop.
+const PATIENCE: Duration = Duration::from_millis(20);
 
 /// How much an estimate may take.
 #[derive(Debug, Clone)]
 pub struct EstimateLimits {
-    /// After this time no further group begins.
+    /// After this time the group that is read is given up, and no further one begins.
     pub time: Duration,
     /// Directory for the temporary repositories.
     pub directory: PathBuf,
@@ -94,10 +97,110 @@ fn exact_chunks(config: &Config) -> Config {
     exact
 }
 
+/// A part of the sample that is read at once.
+struct SampleGroup {
+    paths: Vec<PathBuf>,
+    files: u64,
+    bytes: u64,
+    model_bytes: u64,
+}
+
+impl SampleGroup {
+    fn of(files: Vec<(PathBuf, u64)>) -> Self {
+        let models = |(path, len): &(PathBuf, u64)| if suggests_model(path) { *len } else { 0 };
+        SampleGroup {
+            files: files.len() as u64,
+            bytes: files.iter().map(|(_, len)| len).sum(),
+            model_bytes: files.iter().map(models).sum(),
+            paths: files.into_iter().map(|(path, _)| path).collect(),
+        }
+    }
+}
+
+/// What the groups have given that were read whole.
+#[derive(Default)]
+struct GroupTally {
+    sizes: Vec<GroupSizes>,
+    files: u64,
+    bytes: u64,
+    new_bytes: u64,
+    model_bytes: u64,
+    stats: RepositoryStats,
+}
+
+/// Both repositories.
+struct Trials<'a> {
+    ours: Trial,
+    exact: Trial,
+    choice: &'a EntryChoice,
+    progress: &'a Progress,
+}
+
+impl Trials<'_> {
+    /// Reads the groups until `over` is set. One that is cut off does not count.
+    fn read(&self, groups: &[SampleGroup], over: &Arc<AtomicBool>) -> Result<GroupTally> {
+        let mut tally = GroupTally::default();
+        for (number, group) in groups.iter().enumerate() {
+            match self.read_one(group, number, &mut tally, over) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => break,
+                read => read?,
+            }
+        }
+        Ok(tally)
+    }
+
+    fn read_one(
+        &self,
+        group: &SampleGroup,
+        number: usize,
+        tally: &mut GroupTally,
+        over: &Arc<AtomicBool>,
+    ) -> Result<()> {
+        if over.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted);
+        }
+        let (exact, _) = self.exact.store((&group.paths, number), self.choice, &Progress::default(), over)?;
+        // Last, so that the statistics have nothing of a group that is cut off.
+        let (stored, new) = self.ours.store((&group.paths, number), self.choice, self.progress, over)?;
+        tally.stats = repository_stats(&self.ours.repository)?;
+        tally.sizes.push(GroupSizes { bytes: group.bytes, stored, exact });
+        tally.files += group.files;
+        tally.bytes += group.bytes;
+        tally.new_bytes += new;
+        tally.model_bytes += group.model_bytes;
+        Ok(())
+    }
+}
+
+/// Does `work` with a flag that is set once the time is over or `stop` is set.
+fn in_time<T>(time: Duration, stop: &AtomicBool, work: impl FnOnce(&Arc<AtomicBool>) -> T) -> T {
+    let over = Arc::new(AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        // Also dropped after a panic of the work.
+        let (alive, ended) = channel();
+        let flag = over.clone();
+        scope.spawn(move || watch(time, stop, &flag, &ended));
+        let done = work(&over);
+        drop(alive);
+        done
+    })
+}
+
+/// Sets `over` once the time is over or `stop` is set. Ends when the sender of `ended` is dropped.
+fn watch(time: Duration, stop: &AtomicBool, over: &AtomicBool, ended: &Receiver<()>) {
+    let started = Instant::now();
+    while ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+        if stop.load(Ordering::Relaxed) || started.elapsed() >= time {
+            over.store(true, Ordering::Relaxed);
+            return;
+        }
+    }
+}
+
 /// Estimates what a first backup of `paths` stores, whose files are in `sample`.
 ///
 /// # Errors
-/// Those of a backup and of the temporary directory.
+/// Those of a backup and of the temporary directory; [`Error::Usage`] if nothing was read whole in the time.
 pub fn estimate(
     paths: &[PathBuf],
     choice: &EntryChoice,
@@ -107,44 +210,37 @@ pub fn estimate(
     progress: &Progress,
     stop: &Arc<AtomicBool>,
 ) -> Result<BackupEstimate> {
-    let (files, bytes, all_models) = (sample.files, sample.bytes, sample.model_bytes);
-    let is_small = bytes <= WHOLE_BYTES_MAX && sample.has_all();
+    let (files, bytes, model_bytes, has_all) = (sample.files, sample.bytes, sample.model_bytes, sample.has_all());
     let group_bytes = (bytes / GROUPS_MIN).clamp(1, GROUP_BYTES_MAX);
-    let groups = if is_small { vec![Vec::new()] } else { sample.into_groups(group_bytes, GROUP_FILES_MAX) };
-    let (trial, exact) = (Trial::new(config.clone(), limits)?, Trial::new(exact_chunks(config), limits)?);
-    let started = Instant::now();
-    let (mut sizes, mut estimate) = (Vec::new(), BackupEstimate { files, bytes, ..BackupEstimate::default() });
-    let (mut new_bytes, mut model_bytes) = (0, 0);
-    let models = |path: &PathBuf, len: u64| if suggests_model(path) { len } else { 0 };
-    for (number, group) in groups.iter().enumerate() {
-        if number > 0 && started.elapsed() >= limits.time {
-            break;
-        }
-        let group_paths: Vec<PathBuf> = group.iter().map(|(path, _)| path.clone()).collect();
-        let stored = if is_small { paths } else { &group_paths };
-        let (ours, new) = trial.store((stored, number), choice, progress, stop)?;
-        let (theirs, _) = exact.store((stored, number), choice, &Progress::default(), stop)?;
-        let read = if is_small { bytes } else { group.iter().map(|(_, len)| len).sum() };
-        sizes.push(GroupSizes { bytes: read, stored: ours, exact: theirs });
-        new_bytes += new;
-        model_bytes += group.iter().map(|(path, len)| models(path, *len)).sum::<u64>();
-        estimate.files_read += if is_small { files } else { group.len() as u64 };
-        estimate.bytes_read += read;
+    let groups: Vec<SampleGroup> = match bytes <= WHOLE_BYTES_MAX && has_all {
+        true => vec![SampleGroup { paths: paths.to_vec(), files, bytes, model_bytes }],
+        false => sample.into_groups(group_bytes, GROUP_FILES_MAX).into_iter().map(SampleGroup::of).collect(),
+    };
+    let (ours, exact) = (Trial::new(config.clone(), limits)?, Trial::new(exact_chunks(config), limits)?);
+    let trials = Trials { ours, exact, choice, progress };
+    let tally = in_time(limits.time, stop, |over| trials.read(&groups, over))?;
+    if stop.load(Ordering::Relaxed) {
+        return Err(Error::Interrupted);
     }
-    if is_small {
-        model_bytes = all_models;
+    if tally.sizes.is_empty() {
+        let text = format!("no part of the files was read whole in {:?}: give more time with --time", limits.time);
+        return Err(Error::Usage(text));
     }
-    estimate.whole = estimate.files_read == files;
-    let rest = bytes.saturating_sub(estimate.bytes_read);
-    estimate.stored = extrapolated(&sizes, rest, |group| group.stored);
-    estimate.exact_chunks = extrapolated(&sizes, rest, |group| group.exact);
-    let stats = repository_stats(&trial.repository)?;
-    let share = |part: u64| if estimate.bytes_read == 0 { 0.0 } else { part as f64 / estimate.bytes_read as f64 };
-    estimate.duplicate = share(estimate.bytes_read.saturating_sub(new_bytes));
-    estimate.near_duplicate = share(stats.copied_bytes);
-    estimate.incompressible = share(stats.frames.get("raw").map_or(0, |frames| frames.raw_bytes));
-    estimate.models = share(model_bytes);
-    Ok(estimate)
+    let rest = bytes.saturating_sub(tally.bytes);
+    let share = |part: u64| if tally.bytes == 0 { 0.0 } else { part as f64 / tally.bytes as f64 };
+    Ok(BackupEstimate {
+        files,
+        bytes,
+        files_read: tally.files,
+        bytes_read: tally.bytes,
+        whole: has_all && tally.sizes.len() == groups.len(),
+        stored: extrapolated(&tally.sizes, rest, |group| group.stored),
+        exact_chunks: extrapolated(&tally.sizes, rest, |group| group.exact),
+        duplicate: share(tally.bytes.saturating_sub(tally.new_bytes)),
+        near_duplicate: share(tally.stats.copied_bytes),
+        models: share(tally.model_bytes),
+        incompressible: share(tally.stats.frames.get("raw").map_or(0, |frames| frames.raw_bytes)),
+    })
 }
 
 /// What the groups stored, and what `rest` more bytes take: the mean of two ways, each of which errs on one side. The

@@ -1,10 +1,18 @@
 //! Samples and extrapolation.
 
 use std::collections::HashSet;
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 use super::run::{GroupSizes, extrapolated};
 use super::*;
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::filesystem::EntryChoice;
+use crate::metrics::Progress;
 
 #[test]
 fn versions_of_a_file_are_drawn_together_and_every_file_once() {
@@ -59,4 +67,36 @@ fn a_rate_that_falls_goes_on_falling_within_the_error() {
     let truth = total(2e8) as u64;
     assert!(estimate.bytes.abs_diff(truth) < estimate.error, "{estimate:?} {truth}");
     assert!(estimate.bytes.abs_diff(truth) < truth / 5, "{estimate:?} {truth}");
+}
+
+/// Estimates three files, each of which counts as a group, and one without an end in group number `endless`.
+fn estimated(directory: &Path, endless: usize, stop: &Arc<AtomicBool>) -> Result<BackupEstimate> {
+    let names: Vec<PathBuf> = ["endless", "a", "b", "c"].iter().map(|name| directory.join(name)).collect();
+    for (name, bytes) in names.iter().zip([1 << 42, 100, 200, 300]) {
+        fs::File::create(name).unwrap().set_len(bytes).unwrap();
+    }
+    let sample = |seed: u64| {
+        let mut sample = FileSample::new(seed);
+        names.iter().for_each(|name| sample.add(name, 100 << 20));
+        sample
+    };
+    let order = |seed: u64| sample(seed).into_groups(1, 1).iter().position(|group| group[0].0 == names[0]);
+    let seed = (0..).find(|seed| order(*seed) == Some(endless)).unwrap();
+    let choice = EntryChoice { read_holes: true, ..EntryChoice::everything().unwrap() };
+    let limits = EstimateLimits { time: Duration::from_secs(8), directory: directory.to_path_buf() };
+    let (config, progress) = (Config::default(), Progress::default());
+    estimate(&names, &choice, sample(seed), &config, &limits, &progress, stop)
+}
+
+#[test]
+fn a_group_that_does_not_end_in_the_time_does_not_count() {
+    let directory = tempfile::tempdir().unwrap();
+    let (stop, started) = (Arc::new(AtomicBool::new(false)), Instant::now());
+    let estimate = estimated(directory.path(), 2, &stop).unwrap();
+    assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
+    assert_eq!((estimate.files, estimate.files_read, estimate.whole), (4, 2, false));
+    let error = estimated(directory.path(), 0, &stop).unwrap_err();
+    assert!(matches!(&error, Error::Usage(text) if text.contains("--time")), "{error}");
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert!(matches!(estimated(directory.path(), 0, &stop), Err(Error::Interrupted)));
 }

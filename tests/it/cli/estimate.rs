@@ -81,3 +81,20 @@ fn a_dry_run_names_the_stored_bytes_of_the_backup_and_changes_nothing() {
     }
     assert!(real["bytes_stored"].as_u64().unwrap() < 100_000, "the version is stored as copies: {real}");
 }
+
+/// A file that takes no space and hours to read.
+fn write_endless(home: &Home, name: &str) {
+    home.write(name, b"");
+    std::fs::OpenOptions::new().write(true).open(home.path(name)).unwrap().set_len(1 << 42).unwrap();
+}
+
+#[test]
+fn a_source_that_is_not_read_in_the_time_is_an_error_that_names_the_time() {
+    let home = Home::new();
+    write_endless(&home, "src/endless");
+    let started = std::time::Instant::now();
+    let ended = home.run(&["estimate", "src", "--read-holes", "--time", "1s"]);
+    assert!(started.elapsed().as_secs() < 30, "{:?}", started.elapsed());
+    assert!(code(&ended) == 1 && stderr(&ended).contains("--time"), "{} {}", code(&ended), stderr(&ended));
+    assert!(home.names("cache/fhrd/estimates").is_empty());
+}
