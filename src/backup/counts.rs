@@ -9,6 +9,8 @@ use crate::metrics::Progress;
 /// Counters of what is read, shared with the caller of the run.
 #[derive(Debug, Default)]
 pub struct ReadCounts {
+    /// Whether [`Self::problem`] only counts.
+    pub without_names: bool,
     /// Entries that could not be read, or changed while they were read.
     pub problems: AtomicU64,
     /// Files that were not read because they are unchanged.
@@ -26,9 +28,11 @@ pub struct ReadCounts {
 }
 
 impl ReadCounts {
-    /// Reports and counts an entry that could not be read, or changed meanwhile.
+    /// Names and counts an entry that could not be read, or changed meanwhile.
     pub fn problem(&self, error: &Error, progress: &Progress) {
-        tracing::warn!("{error}");
+        if !self.without_names {
+            tracing::warn!("{error}");
+        }
         self.problems.fetch_add(1, Ordering::Relaxed);
         progress.errors.add(1);
     }

@@ -11,11 +11,13 @@ pub struct BackupRequest {
     pub dry_run: bool,
     /// Do not wait before the backup starts again because a prune is in the way: for tests.
     pub without_pauses: bool,
+    /// Count entries that cannot be read without naming them: another run over the same source does.
+    pub without_names: bool,
 }
 
 impl BackupRequest {
     /// A backup of `source`.
     pub fn new(source: impl Into<BackupSource>) -> Self {
-        BackupRequest { source: source.into(), dry_run: false, without_pauses: false }
+        BackupRequest { source: source.into(), dry_run: false, without_pauses: false, without_names: false }
     }
 }

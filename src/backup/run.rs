@@ -118,7 +118,7 @@ fn run_once(
     let paths = plan.paths.clone();
     let Prepared { listing, containers_adopted, parents, cache, container_indexes } =
         &prepare(repository, request, &paths)?;
-    let counts = &Arc::new(ReadCounts::default());
+    let counts = &Arc::new(ReadCounts { without_names: request.without_names, ..ReadCounts::default() });
     let indexes = Indexes::open(repository, &config.index, listing, container_indexes.clone(), cache.clone());
     let OpenSource { first, root_node, counts_changes } = plan.open(SourceRun {
         repository,

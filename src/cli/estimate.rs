@@ -1,6 +1,7 @@
 //! `fhrd estimate`.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -14,10 +15,10 @@ use super::progress::shown;
 use super::request::choice;
 use super::scan::{Scan, bytes_of};
 use crate::error::{Error, ErrorKind, Result};
-use crate::inspect::estimate::{BackupEstimate, EstimateLimits, EstimatedBytes, FileSample, estimate};
+use crate::inspect::estimate::{BackupEstimate, EstimateLimits, EstimateSource, EstimatedBytes, FileSample, estimate};
 use crate::metrics::Progress;
-use crate::repo::paths::{create_private, estimate_directory};
-use crate::repo::snapshot_cache;
+use crate::repo::paths::{cache_directory, create_private, estimate_directory, own_directories};
+use crate::repo::{Repository, snapshot_cache};
 
 /// Snapshots whose sizes tell what a further backup adds: the last ones.
 const HISTORY: usize = 30;
@@ -36,53 +37,56 @@ struct EstimateDocument {
 /// Prints the estimate.
 ///
 /// # Errors
-/// Those of reading the paths, and of the temporary repositories.
+/// Those of the repository, if there is one, and of [`estimate`].
 pub fn run(session: &Session, arguments: &EstimateArguments) -> Result<Exit> {
     let config = location::config(&session.options)?;
     let choice = choice(&arguments.choice)?;
-    let mut seed = [0; 8];
-    getrandom::fill(&mut seed).map_err(|error| Error::Usage(format!("no random numbers: {error}")))?;
-    if let Some(path) = arguments.paths.iter().find(|path| path.symlink_metadata().is_err()) {
-        return Err(Error::io("find", path, std::io::Error::from(std::io::ErrorKind::NotFound)));
-    }
-    let mut sample = FileSample::new(u64::from_le_bytes(seed));
-    let scan = Scan { paths: &arguments.paths, skip: Vec::new(), choice: &choice };
-    scan.visit(&session.stop, &mut |path, metadata| {
-        if metadata.is_file() {
-            sample.add(path, bytes_of(metadata));
-        }
-    });
-    if session.stop.load(std::sync::atomic::Ordering::Relaxed) {
-        return Err(Error::Interrupted);
-    }
+    let repository = match location::open(session) {
+        Err(error) if error.kind() == ErrorKind::NoRepository => None,
+        opened => Some(opened?),
+    };
     let directory = estimate_directory()?;
+    let own = |repository: &Repository| Ok::<_, Error>(own_directories(repository, &cache_directory(repository)?));
+    let mut skip = repository.as_ref().map(own).transpose()?.unwrap_or_default();
+    skip.push(directory.clone());
+    let sample = scanned(session, &Scan { paths: &arguments.paths, skip: skip.clone(), choice: &choice })?;
     create_private(&directory)?;
     let limits = EstimateLimits { time: Duration::try_from(arguments.time).unwrap_or_default(), directory };
     let progress = Progress::default();
-    let estimate = shown(&session.options, &progress, None, || {
-        estimate(&arguments.paths, &choice, sample, &config, &limits, &progress, &session.stop)
-    })?;
-    let history = history(session, &arguments.paths)?;
+    let source = EstimateSource { paths: &arguments.paths, choice: &choice, skip: &skip, sample };
+    let estimate =
+        shown(&session.options, &progress, None, || estimate(source, &config, &limits, &progress, &session.stop))?;
+    let is_complete = estimate.problems == 0;
+    let history = repository.map_or(Ok(Vec::new()), |repository| history(&repository, &arguments.paths))?;
     if session.options.json {
         let next_backup_bytes = history.get(history.len() / 2).copied();
         print_json(&EstimateDocument { estimate, next_backup_bytes, next_backup_snapshots: history.len() })?;
     } else {
         print(|out| write_pairs(out, &pairs(&estimate, &history)))?;
     }
-    Ok(Exit::Fine)
+    Ok(if is_complete { Exit::Fine } else { Exit::Incomplete })
 }
 
-/// What the last backups that include one of the paths have added, ascending. Empty without a repository.
-fn history(session: &Session, paths: &[PathBuf]) -> Result<Vec<u64>> {
+/// The files that a backup would read.
+fn scanned(session: &Session, scan: &Scan<'_>) -> Result<FileSample> {
+    let mut seed = [0; 8];
+    getrandom::fill(&mut seed).map_err(|error| Error::Usage(format!("no random numbers: {error}")))?;
+    let mut sample = FileSample::new(u64::from_le_bytes(seed));
+    scan.visit(&session.stop, &mut |path, scanned| match scanned {
+        Ok(metadata) if metadata.is_file() => sample.add(path, bytes_of(metadata)),
+        Ok(_) => {}
+        Err(error) => sample.add_unread(Error::io("read", path, error)),
+    });
+    if session.stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(sample) }
+}
+
+/// What the last backups that include one of the paths have added, ascending.
+fn history(repository: &Repository, paths: &[PathBuf]) -> Result<Vec<u64>> {
     use std::os::unix::ffi::OsStrExt;
-    let repository = match location::open(session) {
-        Err(error) if error.kind() == ErrorKind::NoRepository => return Ok(Vec::new()),
-        opened => opened?,
-    };
     let absolute = |path: &PathBuf| std::path::absolute(path).map_err(|error| Error::io("find", path, error));
     let paths: Vec<PathBuf> = paths.iter().map(absolute).collect::<Result<_>>()?;
     let stored = |path: &[u8]| paths.iter().any(|given| given == Path::new(std::ffi::OsStr::from_bytes(path)));
-    let snapshots = snapshot_cache::list(&repository)?.snapshots;
+    let snapshots = snapshot_cache::list(repository)?.snapshots;
     let with_parent = snapshots
         .iter()
         .rev()
@@ -113,6 +117,7 @@ fn pairs(estimate: &BackupEstimate, history: &[u64]) -> Vec<(&'static str, Strin
         ("near-duplicate", share(estimate.near_duplicate)),
         ("models", share(estimate.models)),
         ("incompressible", share(estimate.incompressible)),
+        ("problems", estimate.problems.to_string()),
     ];
     if let Some(median) = history.get(history.len() / 2) {
         let count = history.len();

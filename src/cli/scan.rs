@@ -1,9 +1,10 @@
 //! Scan: walks the paths of a backup, metadata only, and counts files and bytes for the progress bar.
 //!
-//! The totals are an estimate: the scan skips unreadable entries and directories below its depth limit. As the backup
-//! does, it counts every entry that is no directory, and of a file the bytes that are not in holes.
+//! The totals are an estimate: they have no unreadable entries and no directories below the depth limit. As the backup
+//! does, the scan counts every entry that is no directory, and of a file the bytes that are not in holes.
 
 use std::fs::{Metadata, ReadDir};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,34 +28,45 @@ pub struct Scan<'a> {
     pub choice: &'a EntryChoice,
 }
 
-/// An open directory, the choice as it holds in it, and its identity.
-type ScannedDirectory = (ReadDir, Scope, (u64, u64));
+/// An open directory.
+struct ScannedDirectory {
+    path: PathBuf,
+    entries: ReadDir,
+    /// The choice as it holds in it.
+    scope: Scope,
+    identity: (u64, u64),
+}
+
+/// Metadata of what is no directory, or why something cannot be looked at.
+pub type Scanned<'a> = io::Result<&'a Metadata>;
 
 impl Scan<'_> {
     /// Adds files and bytes to the totals of `progress`, until all paths are walked or `ended` is set.
     pub fn run(&self, progress: &Progress, ended: &AtomicBool) {
-        self.visit(ended, &mut |_, metadata| {
-            progress.files_total.add(1);
-            progress.bytes_total.add(bytes_of(metadata));
+        self.visit(ended, &mut |_, scanned| {
+            if let Ok(metadata) = scanned {
+                progress.files_total.add(1);
+                progress.bytes_total.add(bytes_of(metadata));
+            }
         });
     }
 
-    /// Calls `each` with what is no directory, until all paths are walked or `ended` is set.
-    pub fn visit(&self, ended: &AtomicBool, each: &mut dyn FnMut(&Path, &Metadata)) {
+    /// Calls `each` with what is no directory or cannot be looked at, until all paths are walked or `ended` is set.
+    pub fn visit(&self, ended: &AtomicBool, each: &mut dyn FnMut(&Path, Scanned<'_>)) {
         let skip: Vec<(u64, u64)> = self.skip.iter().filter_map(|path| identity(path)).collect();
         let mut open: Vec<ScannedDirectory> = Vec::new();
         for path in self.paths {
             self.enter(path, Scope::default(), &skip, &mut open, each);
-            while let Some((directory, scope, _)) = open.last_mut() {
+            while let Some(ScannedDirectory { path, entries, scope, .. }) = open.last_mut() {
                 if ended.load(Ordering::Relaxed) {
                     return;
                 }
-                match directory.next() {
+                match entries.next() {
                     Some(Ok(entry)) => {
                         let scope = scope.clone();
                         self.enter(&entry.path(), scope, &skip, &mut open, each);
                     }
-                    Some(Err(_)) => {}
+                    Some(Err(error)) => each(path, Err(error)),
                     None => drop(open.pop()),
                 }
             }
@@ -62,10 +74,10 @@ impl Scan<'_> {
     }
 
     /// Metadata of what is stored at `path`. A link to a directory that is open is stored as a link.
-    fn metadata(&self, path: &Path, open: &[ScannedDirectory]) -> Option<Metadata> {
-        let is_open = |found: &Metadata| open.iter().any(|(.., above)| *above == (found.dev(), found.ino()));
+    fn metadata(&self, path: &Path, open: &[ScannedDirectory]) -> io::Result<Metadata> {
+        let is_open = |found: &Metadata| open.iter().any(|above| above.identity == (found.dev(), found.ino()));
         let followed = self.choice.dereference.then(|| std::fs::metadata(path).ok()).flatten();
-        followed.filter(|found| !is_open(found)).or_else(|| std::fs::symlink_metadata(path).ok())
+        followed.filter(|found| !is_open(found)).map_or_else(|| std::fs::symlink_metadata(path), Ok)
     }
 
     /// Visits a file, opens a directory.
@@ -75,22 +87,29 @@ impl Scan<'_> {
         scope: Scope,
         skip: &[(u64, u64)],
         open: &mut Vec<ScannedDirectory>,
-        each: &mut dyn FnMut(&Path, &Metadata),
+        each: &mut dyn FnMut(&Path, Scanned<'_>),
     ) {
-        let Some(metadata) = self.metadata(path, open) else { return };
+        let metadata = match self.metadata(path, open) {
+            Ok(metadata) => metadata,
+            Err(error) => return each(path, Err(error)),
+        };
         let size = if metadata.is_file() { metadata.len() } else { 0 };
         let facts = EntryFacts { is_directory: metadata.is_dir(), size };
         if self.choice.exclusion(&scope, path, facts).is_some() {
             return;
         }
+        let identity = (metadata.dev(), metadata.ino());
         if !metadata.is_dir() {
-            each(path, &metadata);
-        } else if open.len() < DEPTH_MAX
-            && !skip.contains(&(metadata.dev(), metadata.ino()))
-            && let Some(scope) = self.choice.enter_path(&scope, path, metadata.dev())
-            && let Ok(directory) = std::fs::read_dir(path)
-        {
-            open.push((directory, scope, (metadata.dev(), metadata.ino())));
+            return each(path, Ok(&metadata));
+        }
+        let entered = if skip.contains(&identity) { None } else { self.choice.enter_path(&scope, path, identity.0) };
+        let Some(scope) = entered else { return };
+        if open.len() >= DEPTH_MAX {
+            return each(path, Err(io::Error::other("it is in too many directories")));
+        }
+        match std::fs::read_dir(path) {
+            Ok(entries) => open.push(ScannedDirectory { path: path.to_path_buf(), entries, scope, identity }),
+            Err(error) => each(path, Err(error)),
         }
     }
 }
@@ -125,5 +144,10 @@ mod tests {
         assert_eq!((progress.files_total.get(), progress.bytes_total.get()), (3, 60));
         scan.run(&progress, &AtomicBool::new(true));
         assert_eq!(progress.files_total.get(), 3);
+        let mut unread = Vec::new();
+        scan.visit(&AtomicBool::new(false), &mut |path, scanned| {
+            unread.extend(scanned.is_err().then(|| path.to_path_buf()));
+        });
+        assert_eq!(unread, [directory.path().join("absent")]);
     }
 }

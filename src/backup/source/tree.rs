@@ -35,6 +35,8 @@ pub struct TreeSource {
     pub problems_limit: Option<u64>,
     /// What to store of the paths.
     pub choice: EntryChoice,
+    /// Directories to leave out, besides those of the repository.
+    pub skip: Vec<PathBuf>,
     /// The choice as the snapshot records it, an option and its value each.
     pub excludes: Vec<String>,
     /// The snapshots whose unchanged files are not read.
@@ -96,8 +98,8 @@ impl TreeSource {
     /// Pre-scans the paths for model files, whose order of storing matters, and readies Walk and Read.
     fn open<'a>(&self, plan: WalkPlan, run: SourceRun<'a>) -> OpenSource<'a> {
         let SourceRun { repository, config, progress, counts, stop, .. } = run;
-        let skip = own_directories(repository, run.cache);
-        let skip: BTreeSet<FileIdentity> = skip.iter().filter_map(|path| identity(path)).collect();
+        let own = own_directories(repository, run.cache);
+        let skip: BTreeSet<FileIdentity> = own.iter().chain(&self.skip).filter_map(|path| identity(path)).collect();
         let candidates = if config.model.detect_formats {
             prescan(&self.paths, &skip, &self.choice, CANDIDATES_MAX, stop)
         } else {

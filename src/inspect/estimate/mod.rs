@@ -19,7 +19,7 @@ mod tests;
 
 use serde::Serialize;
 
-pub use run::{EstimateLimits, estimate};
+pub use run::{EstimateLimits, EstimateSource, estimate};
 pub use sample::FileSample;
 
 /// What a first backup would store.
@@ -31,7 +31,7 @@ pub struct BackupEstimate {
     pub bytes: u64,
     /// Files that were read.
     pub files_read: u64,
-    /// Their bytes.
+    /// Bytes read.
     pub bytes_read: u64,
     /// Whether everything was read. Then the sizes are those of a backup.
     pub whole: bool,
@@ -47,6 +47,8 @@ pub struct BackupEstimate {
     pub models: f64,
     /// The share in chunks that no codec makes smaller.
     pub incompressible: f64,
+    /// Entries that could not be read, or changed while they were read. Each one was logged.
+    pub problems: u64,
 }
 
 /// A size, and how far it may be off.

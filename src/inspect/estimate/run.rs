@@ -10,7 +10,7 @@ use bytesize::ByteSize;
 
 use super::sample::FileSample;
 use super::{BackupEstimate, EstimatedBytes};
-use crate::backup::{BackupRequest, ParentChoice, TreeSource, backup};
+use crate::backup::{BackupReport, BackupRequest, ParentChoice, TreeSource, backup};
 use crate::config::{ChunkerKind, CompressCodec, Config, ModelDelta, StrategyKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::filesystem::{EntryChoice, suggests_model};
@@ -29,6 +29,19 @@ const GROUP_BYTES_MAX: u64 = 128 << 20;
 const GROUP_FILES_MAX: usize = 4000;
 /// Time between two looks at whether the user asks to stop.
 const PATIENCE: Duration = Duration::from_millis(20);
+
+/// What an estimate looks at.
+#[derive(Debug)]
+pub struct EstimateSource<'a> {
+    /// Paths as given.
+    pub paths: &'a [PathBuf],
+    /// What of them a backup would store.
+    pub choice: &'a EntryChoice,
+    /// Directories that it would leave out: the repository and its caches.
+    pub skip: &'a [PathBuf],
+    /// The files.
+    pub sample: FileSample,
+}
 
 /// How much an estimate may take.
 #[derive(Debug, Clone)]
@@ -64,20 +77,8 @@ impl Trial {
         Ok(Trial { repository, config, _directory: directory })
     }
 
-    /// Backs up `paths`, and returns the bytes that this stored, and those of new chunks.
-    fn store(
-        &self,
-        (paths, number): (&[PathBuf], usize),
-        choice: &EntryChoice,
-        progress: &Progress,
-        stop: &Arc<AtomicBool>,
-    ) -> Result<(u64, u64)> {
-        // Each group has a host of its own, so that none is the parent of another one.
-        let source = TreeSource::new(paths.to_vec(), &format!("group-{number}"));
-        let request =
-            BackupRequest::new(TreeSource { choice: choice.clone(), parents: ParentChoice::Nothing, ..source });
-        let report = backup(&self.repository, &self.config, &request, progress, stop)?;
-        Ok((report.bytes_stored, report.bytes_new))
+    fn store(&self, request: &BackupRequest, progress: &Progress, stop: &Arc<AtomicBool>) -> Result<BackupReport> {
+        backup(&self.repository, &self.config, request, progress, stop)
     }
 }
 
@@ -100,7 +101,6 @@ fn exact_chunks(config: &Config) -> Config {
 /// A part of the sample that is read at once.
 struct SampleGroup {
     paths: Vec<PathBuf>,
-    files: u64,
     bytes: u64,
     model_bytes: u64,
 }
@@ -109,7 +109,6 @@ impl SampleGroup {
     fn of(files: Vec<(PathBuf, u64)>) -> Self {
         let models = |(path, len): &(PathBuf, u64)| if suggests_model(path) { *len } else { 0 };
         SampleGroup {
-            files: files.len() as u64,
             bytes: files.iter().map(|(_, len)| len).sum(),
             model_bytes: files.iter().map(models).sum(),
             paths: files.into_iter().map(|(path, _)| path).collect(),
@@ -122,9 +121,12 @@ impl SampleGroup {
 struct GroupTally {
     sizes: Vec<GroupSizes>,
     files: u64,
+    /// Bytes of all of these groups.
     bytes: u64,
+    bytes_read: u64,
     new_bytes: u64,
     model_bytes: u64,
+    problems: u64,
     stats: RepositoryStats,
 }
 
@@ -133,6 +135,7 @@ struct Trials<'a> {
     ours: Trial,
     exact: Trial,
     choice: &'a EntryChoice,
+    skip: &'a [PathBuf],
     progress: &'a Progress,
 }
 
@@ -141,6 +144,11 @@ impl Trials<'_> {
     fn read(&self, groups: &[SampleGroup], over: &Arc<AtomicBool>) -> Result<GroupTally> {
         let mut tally = GroupTally::default();
         for (number, group) in groups.iter().enumerate() {
+            if groups.len() > 1 && group.paths.iter().all(|path| path.symlink_metadata().is_err()) {
+                tracing::warn!("{} files of a part of the sample are gone", group.paths.len());
+                tally.problems += group.paths.len() as u64;
+                continue;
+            }
             match self.read_one(group, number, &mut tally, over) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => break,
                 read => read?,
@@ -159,15 +167,25 @@ impl Trials<'_> {
         if over.load(Ordering::Relaxed) {
             return Err(Error::Interrupted);
         }
-        let (exact, _) = self.exact.store((&group.paths, number), self.choice, &Progress::default(), over)?;
+        // Each group has a host of its own, so that none is the parent of another one.
+        let request = BackupRequest::new(TreeSource {
+            choice: self.choice.clone(),
+            skip: self.skip.to_vec(),
+            parents: ParentChoice::Nothing,
+            ..TreeSource::new(group.paths.clone(), &format!("group-{number}"))
+        });
+        let again = BackupRequest { without_names: true, ..request.clone() };
+        let exact = self.exact.store(&again, &Progress::default(), over)?;
         // Last, so that the statistics have nothing of a group that is cut off.
-        let (stored, new) = self.ours.store((&group.paths, number), self.choice, self.progress, over)?;
+        let ours = self.ours.store(&request, self.progress, over)?;
         tally.stats = repository_stats(&self.ours.repository)?;
-        tally.sizes.push(GroupSizes { bytes: group.bytes, stored, exact });
-        tally.files += group.files;
+        tally.sizes.push(GroupSizes { bytes: group.bytes, stored: ours.bytes_stored, exact: exact.bytes_stored });
+        tally.files += ours.files;
         tally.bytes += group.bytes;
-        tally.new_bytes += new;
+        tally.bytes_read += ours.bytes_read;
+        tally.new_bytes += ours.bytes_new;
         tally.model_bytes += group.model_bytes;
+        tally.problems += ours.problems;
         Ok(())
     }
 }
@@ -197,27 +215,32 @@ fn watch(time: Duration, stop: &AtomicBool, over: &AtomicBool, ended: &Receiver<
     }
 }
 
-/// Estimates what a first backup of `paths` stores, whose files are in `sample`.
+/// Estimates what a first backup of `source` stores. Entries that cannot be read are named and counted.
 ///
 /// # Errors
 /// Those of a backup and of the temporary directory; [`Error::Usage`] if nothing was read whole in the time.
 pub fn estimate(
-    paths: &[PathBuf],
-    choice: &EntryChoice,
-    sample: FileSample,
+    source: EstimateSource<'_>,
     config: &Config,
     limits: &EstimateLimits,
     progress: &Progress,
     stop: &Arc<AtomicBool>,
 ) -> Result<BackupEstimate> {
+    let EstimateSource { paths, choice, skip, mut sample } = source;
     let (files, bytes, model_bytes, has_all) = (sample.files, sample.bytes, sample.model_bytes, sample.has_all());
     let group_bytes = (bytes / GROUPS_MIN).clamp(1, GROUP_BYTES_MAX);
+    let mut problems = 0;
     let groups: Vec<SampleGroup> = match bytes <= WHOLE_BYTES_MAX && has_all {
-        true => vec![SampleGroup { paths: paths.to_vec(), files, bytes, model_bytes }],
-        false => sample.into_groups(group_bytes, GROUP_FILES_MAX).into_iter().map(SampleGroup::of).collect(),
+        // The backup of all of it meets what cannot be looked at.
+        true => vec![SampleGroup { paths: paths.to_vec(), bytes, model_bytes }],
+        false => {
+            problems = sample.problems;
+            sample.unread.drain(..).for_each(|error| tracing::warn!("{error}"));
+            sample.into_groups(group_bytes, GROUP_FILES_MAX).into_iter().map(SampleGroup::of).collect()
+        }
     };
     let (ours, exact) = (Trial::new(config.clone(), limits)?, Trial::new(exact_chunks(config), limits)?);
-    let trials = Trials { ours, exact, choice, progress };
+    let trials = Trials { ours, exact, choice, skip, progress };
     let tally = in_time(limits.time, stop, |over| trials.read(&groups, over))?;
     if stop.load(Ordering::Relaxed) {
         return Err(Error::Interrupted);
@@ -227,19 +250,20 @@ pub fn estimate(
         return Err(Error::Usage(text));
     }
     let rest = bytes.saturating_sub(tally.bytes);
-    let share = |part: u64| if tally.bytes == 0 { 0.0 } else { part as f64 / tally.bytes as f64 };
+    let share = |part: u64| if part == 0 { 0.0 } else { (part as f64 / tally.bytes_read.max(1) as f64).min(1.0) };
     Ok(BackupEstimate {
         files,
         bytes,
         files_read: tally.files,
-        bytes_read: tally.bytes,
+        bytes_read: tally.bytes_read,
         whole: has_all && tally.sizes.len() == groups.len(),
         stored: extrapolated(&tally.sizes, rest, |group| group.stored),
         exact_chunks: extrapolated(&tally.sizes, rest, |group| group.exact),
-        duplicate: share(tally.bytes.saturating_sub(tally.new_bytes)),
+        duplicate: share(tally.bytes_read.saturating_sub(tally.new_bytes)),
         near_duplicate: share(tally.stats.copied_bytes),
         models: share(tally.model_bytes),
         incompressible: share(tally.stats.frames.get("raw").map_or(0, |frames| frames.raw_bytes)),
+        problems: problems + tally.problems,
     })
 }
 

@@ -4,10 +4,13 @@ use std::collections::BinaryHeap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use crate::error::Error;
 use crate::filesystem::suggests_model;
 
 /// Files that are remembered, at most: those of the first clusters.
 const FILES_MAX: usize = 200_000;
+/// Problems that are named, at most.
+const NAMED_MAX: usize = 1000;
 /// Components at the end of a path that decide about its cluster.
 const COMPONENTS: usize = 2;
 
@@ -30,12 +33,32 @@ pub struct FileSample {
     pub bytes: u64,
     /// Bytes of those whose names are those of models.
     pub model_bytes: u64,
+    /// Number of entries that could not be looked at.
+    pub problems: u64,
+    /// The first ones, and why.
+    pub(super) unread: Vec<Error>,
 }
 
 impl FileSample {
     /// An empty sample. The seed decides about the order of the clusters.
     pub fn new(seed: u64) -> Self {
-        FileSample { seed, drawn: BinaryHeap::new(), files: 0, bytes: 0, model_bytes: 0 }
+        FileSample {
+            seed,
+            drawn: BinaryHeap::new(),
+            files: 0,
+            bytes: 0,
+            model_bytes: 0,
+            problems: 0,
+            unread: Vec::new(),
+        }
+    }
+
+    /// Adds an entry that could not be looked at.
+    pub fn add_unread(&mut self, error: Error) {
+        self.problems += 1;
+        if self.unread.len() < NAMED_MAX {
+            self.unread.push(error);
+        }
     }
 
     /// Adds a file with `bytes` bytes of content.

@@ -85,7 +85,8 @@ fn estimated(directory: &Path, endless: usize, stop: &Arc<AtomicBool>) -> Result
     let choice = EntryChoice { read_holes: true, ..EntryChoice::everything().unwrap() };
     let limits = EstimateLimits { time: Duration::from_secs(8), directory: directory.to_path_buf() };
     let (config, progress) = (Config::default(), Progress::default());
-    estimate(&names, &choice, sample(seed), &config, &limits, &progress, stop)
+    let source = EstimateSource { paths: &names, choice: &choice, skip: &[], sample: sample(seed) };
+    estimate(source, &config, &limits, &progress, stop)
 }
 
 #[test]

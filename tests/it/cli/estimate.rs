@@ -98,3 +98,19 @@ fn a_source_that_is_not_read_in_the_time_is_an_error_that_names_the_time() {
     assert!(code(&ended) == 1 && stderr(&ended).contains("--time"), "{} {}", code(&ended), stderr(&ended));
     assert!(home.names("cache/fhrd/estimates").is_empty());
 }
+
+#[test]
+fn what_cannot_be_read_is_named_and_counted_and_the_repository_is_left_out() {
+    let home = planted();
+    let real = home.backup(&["src"]);
+    let whole = home.backup(&["."]);
+    let estimate = json(&home.run(&["estimate", ".", "--json"]));
+    assert_eq!((&estimate["files"], &estimate["files_read"]), (&whole["files"], &whole["files"]));
+    let output = home.run(&["estimate", "src", "nowhere", "--json"]);
+    assert_eq!(code(&output), 3, "{}", stderr(&output));
+    let estimate: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&estimate["files"], &estimate["problems"]), (&real["files"], &1.into()));
+    assert_eq!(stderr(&output).matches("nowhere").count(), 1, "{}", stderr(&output));
+    let shown = stdout(&home.run(&["estimate", "src", "nowhere"]));
+    assert!(shown.contains("problems"), "{shown}");
+}
