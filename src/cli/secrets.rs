@@ -5,13 +5,13 @@ use std::fs::File;
 use std::io::{ErrorKind, IsTerminal};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use zeroize::Zeroize;
 
 use super::args::{NewSecretArguments, Options};
+use super::child::{ended, in_own_group};
 use super::output::note;
 use super::process::{forbid_core_dumps, stop};
 use crate::crypto::{SecretBytes, SecretKey, Unlock};
@@ -24,9 +24,6 @@ use crate::wire::{input_failed, open_without_waiting, read_input};
 const SECRET_BYTES_MAX: u64 = 1 << 20;
 /// Hex digits of a recovery key between two dashes.
 const GROUP_DIGITS: usize = 8;
-
-/// Time between two looks at a command.
-const PATIENCE: Duration = Duration::from_millis(10);
 
 /// How often a password is asked for.
 const ATTEMPTS: u32 = 3;
@@ -236,12 +233,12 @@ fn output(command: &OsStr) -> Result<Vec<u8>> {
     let mut shell = Command::new("sh");
     let failed = |error| Error::io("run", command, error);
     let shell = without_secrets(&mut shell).arg("-c").arg(command).stdin(Stdio::inherit()).stderr(Stdio::inherit());
-    let mut child = shell.stdout(Stdio::piped()).spawn().map_err(failed)?;
+    let mut child = in_own_group(shell.stdout(Stdio::piped())).spawn().map_err(failed)?;
     let read = match child.stdout.take() {
         Some(stdout) => read_input(&File::from(OwnedFd::from(stdout)), SECRET_BYTES_MAX, stop()),
         None => Ok(Vec::new()),
     };
-    let status = ended(&mut child).map_err(failed)?;
+    let status = ended(&mut child, || stop().load(Ordering::Relaxed)).map_err(failed)?;
     let (Some(status), false) = (status, stop().load(Ordering::Relaxed)) else { return Err(Error::Interrupted) };
     let content = read.map_err(|error| match error.kind() {
         // A command that still writes has ended because nobody reads.
@@ -254,21 +251,6 @@ fn output(command: &OsStr) -> Result<Vec<u8>> {
         return Err(failed(std::io::Error::other(format!("it ended with {status}"))));
     }
     Ok(content)
-}
-
-/// Waits for a command to end. Kills it, with `None`, once the user has asked to stop.
-fn ended(child: &mut Child) -> std::io::Result<Option<ExitStatus>> {
-    loop {
-        match child.try_wait()? {
-            Some(status) => return Ok(Some(status)),
-            None if stop().load(Ordering::Relaxed) => {
-                // It may have ended meanwhile.
-                let _ = child.kill();
-                return child.wait().map(|_| None);
-            }
-            None => std::thread::sleep(PATIENCE),
-        }
-    }
 }
 
 /// A random recovery key: a password of 64 hex digits in groups.

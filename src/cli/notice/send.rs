@@ -15,6 +15,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use reqwest::redirect::{Attempt, Policy};
 use reqwest::{Client, StatusCode, Url};
 
+use crate::cli::child::ended;
 use crate::cli::process::stop;
 use crate::config::NotifyProfile;
 use crate::store::runtime::block_on;
@@ -32,8 +33,6 @@ const HOPS_MAX: usize = 3;
 const BODY_BYTES_MAX: usize = 10_000;
 /// Bytes of a file with a URL.
 const FILE_BYTES_MAX: u64 = 64 << 10;
-/// Time between two looks at a running command.
-const PATIENCE: Duration = Duration::from_millis(20);
 
 /// What a ping says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -193,27 +192,23 @@ fn cut(text: &str) -> &str {
     text.get(..end).unwrap_or_default()
 }
 
-/// Runs a command of the shell in `limit` at most. What it prints goes to standard error. A failure is a warning.
+/// Runs a command of the shell in `limit` at most, and ends what it has started with it. What it prints goes to
+/// standard error. A failure is a warning.
 pub(super) fn run_command(command: &str, variables: &[(&str, &str)], limit: Duration) {
     use std::os::fd::AsFd;
+    use std::os::unix::process::CommandExt;
     let started = Instant::now();
     let run = || -> std::io::Result<Option<String>> {
         let output = std::io::stderr().as_fd().try_clone_to_owned()?;
         let mut shell = Command::new("/bin/sh");
         shell.arg("-c").arg(command).stdin(Stdio::null()).stdout(Stdio::from(output));
-        let mut child = without_secrets(&mut shell).envs(variables.iter().copied()).spawn()?;
-        loop {
-            match child.try_wait()? {
-                Some(status) if status.success() => return Ok(None),
-                Some(status) => return Ok(Some(format!("it ended with {status}"))),
-                None if started.elapsed() >= limit => {
-                    child.kill()?;
-                    child.wait()?;
-                    return Ok(Some("it did not end in time".into()));
-                }
-                None => std::thread::sleep(PATIENCE),
-            }
-        }
+        let shell = without_secrets(&mut shell).envs(variables.iter().copied());
+        let mut child = shell.process_group(0).spawn()?;
+        Ok(match ended(&mut child, || started.elapsed() >= limit)? {
+            Some(status) if status.success() => None,
+            Some(status) => Some(format!("it ended with {status}")),
+            None => Some("it did not end in time".into()),
+        })
     };
     match run() {
         Ok(None) => {}

@@ -88,3 +88,19 @@ pub fn json(output: &Output) -> Value {
     assert_eq!(code(output), 0, "{}", stderr(output));
     serde_json::from_slice(&output.stdout).unwrap()
 }
+
+/// Whether the process ends soon whose number is in a file. Ends it otherwise.
+pub fn is_gone(home: &Home, file: &str) -> bool {
+    use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+    let number = String::from_utf8(home.read(file)).unwrap();
+    let process = Pid::from_raw(number.trim().parse().unwrap()).unwrap();
+    for _ in 0..50 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", number.trim())).unwrap_or_default();
+        if test_kill_process(process).is_err() || stat.contains(") Z ") {
+            return true;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let _ = kill_process(process, Signal::KILL);
+    false
+}

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::fixture::{Home, code, stderr, stdout};
+use super::fixture::{Home, code, is_gone, stderr, stdout};
 
 /// A request: its first line, and its body.
 type Requests = Arc<Mutex<Vec<(String, String)>>>;
@@ -270,4 +270,16 @@ fn a_schedule_is_written_once_and_runs_the_command() {
             text.lines().filter(|line| line.contains("fhrd-backup")).filter(|line| !line.contains("man")).collect();
         assert!(own.is_empty(), "{own:?}");
     }
+}
+
+#[test]
+fn a_command_that_does_not_end_in_time_is_ended_with_all_that_it_started() {
+    let home = home("command = 'sleep 300 & echo $! > started; wait'");
+    let started = Instant::now();
+    let output = home.run(&["backup", "--profile", "nightly"]);
+    let text = stderr(&output);
+    assert!(code(&output) == 0 && text.contains("notify.command"), "{text}");
+    // What it started holds the standard error of the run.
+    assert!(started.elapsed() < Duration::from_secs(70), "{:?}", started.elapsed());
+    assert!(is_gone(&home, "started"), "it goes on");
 }

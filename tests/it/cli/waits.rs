@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::fixture::{Home, code, stderr, stdout};
+use super::fixture::{Home, code, is_gone, stderr, stdout};
 
 fn make_pipe(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
@@ -75,6 +75,32 @@ fn the_first_signal_ends_a_run_that_waits_for_input() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_signal_ends_what_a_password_command_has_started() {
+    let home = prepared();
+    assert_eq!(
+        code(&home.command(&["init", "--repo", "locked", "--quiet"]).env("FHRD_PASSWORD", "x").output().unwrap()),
+        0
+    );
+    let command = "sleep 300 & echo $! > started; wait";
+    let arguments = ["snapshots", "--password-command", command, "--repo", "locked"];
+    let fhrd = home.command(&arguments);
+    let envs = fhrd.get_envs().filter_map(|(name, value)| Some((name, value?)));
+    // On a terminal, the command stays in the group of who may type there.
+    let mut alone = Command::new("setsid");
+    alone.arg("--wait").arg(fhrd.get_program()).args(arguments).envs(envs).current_dir(home.path(""));
+    let child = started(&mut alone);
+    for _ in 0..200 {
+        if fs::read(home.path("started")).is_ok_and(|text| text.ends_with(b"\n")) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    assert_eq!(within(child, Duration::from_secs(5)).map(|output| code(&output)), Some(130));
+    assert!(is_gone(&home, "started"), "it goes on");
 }
 
 #[test]
