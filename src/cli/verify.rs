@@ -176,11 +176,14 @@ fn write(session: &Session, repository: &Repository, handled: &HandledReport) ->
     check.newer.iter().for_each(|text| note(&format!("newer: {text}")));
     note_defects(&check.defects, check.defect_count);
     let mut pairs = Vec::new();
+    if files.snapshots > 0 {
+        pairs.push(("snapshots", format!("{} of {} read from the store", files.snapshots_read, files.snapshots)));
+    }
     if files.files > 0 {
         let (count, of, bytes) = (files.files_read, files.files, size(files.content_bytes));
         pairs
             .push(("restored", format!("{count} of {of} different files into nothing, {bytes}, every byte as stored")));
-        pairs.push(("damaged files", files.damaged.to_string()));
+        pairs.push(("damaged", files.damaged.to_string()));
         pairs.push(("used", format!("{} of {} containers", files.containers_used, report.containers)));
     }
     if files.files == 0 || check.containers_read > 0 {

@@ -17,8 +17,8 @@ take turns, and `status` knows it. A sample restores files, which proves the way
 #[derive(Debug, Args)]
 #[command(after_help = VERIFY_NOTES)]
 pub struct VerifyArguments {
-    /// Restore a random share of the files of all snapshots into nothing: decode all content, and check it
-    /// [default: 2%, without --within]
+    /// Restore a random share of the files of all snapshots into nothing: decode all content, and check it. Read the
+    /// same share of the snapshots, at least one, from the store, not from a local copy [default: 2%, without --within]
     #[arg(long, value_name = "PERCENT")]
     pub sample: Option<SampleShare>,
     /// Read the containers that were not read for longest, so that regular runs read all of them within this time, such

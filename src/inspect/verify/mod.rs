@@ -1,7 +1,7 @@
 //! Verify: proves in small runs that what is stored can be read, without a restore.
 //!
 //! - [`verify_sample`] decodes a random share of the files of snapshots whole, as a restore would, and writes them
-//!   nowhere (`sample`).
+//!   nowhere (`sample`). It reads the own blobs of the same share of the snapshots (`snapshots`).
 //! - [`verify_turn`] reads containers whole, those that were not read for longest first, as many as it takes so that
 //!   regular runs read each one within a given time (`turn`).
 //!
@@ -9,17 +9,20 @@
 //! and says it as precisely as `check --read-data` does.
 
 mod sample;
+mod share;
+mod snapshots;
 #[cfg(test)]
 mod tests;
 mod turn;
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use serde::Serialize;
 
-pub use sample::{SampleShare, SampledFiles};
+pub use sample::SampledFiles;
+use share::SampleDraw;
+pub use share::SampleShare;
 
 use crate::config::Config;
 use crate::error::Result;
@@ -53,7 +56,8 @@ pub struct VerifyReport {
     pub check: CheckReport,
 }
 
-/// Decodes a random share of the files of `snapshots`. `progress` counts the files and their bytes.
+/// Decodes a random share of the files of `snapshots`, and reads the blobs of the same share of these. `progress` counts
+/// the files and their bytes.
 ///
 /// # Errors
 /// As of [`check`](crate::inspect::check::check()).
@@ -66,8 +70,10 @@ pub fn verify_sample(
     stop: &Arc<AtomicBool>,
 ) -> Result<VerifyReport> {
     let all = stored(repository)?;
-    let (files, doubted) = sample::decode(repository, config, snapshots, share, progress, stop)?;
-    let check = read(repository, config, &doubted, progress, stop)?;
+    let draw = SampleDraw::new(share)?;
+    let own = snapshots::read(repository, &snapshots, &draw, progress)?;
+    let (files, doubted) = sample::decode(repository, config, snapshots, &draw, own, progress, stop)?;
+    let check = check_containers(repository, config, &doubted, progress, stop)?;
     Ok(VerifyReport { files, check, ..totals(&all) })
 }
 
@@ -89,7 +95,7 @@ pub fn verify_turn(
     let sound: Vec<(ContainerId, u64)> =
         all.iter().filter(|(id, _)| marks.quarantine.of(id).is_none()).copied().collect();
     let chosen = turn::choose(&sound, &ReadLedger::load(store, now_ns)?, now_ns, within_ns);
-    let check = read(repository, config, &chosen, progress, stop)?;
+    let check = check_containers(repository, config, &chosen, progress, stop)?;
     let containers_marked = (all.len() - sound.len()) as u64;
     Ok(VerifyReport { check, containers_marked, ..totals(&all) })
 }
@@ -102,16 +108,5 @@ fn stored(repository: &Repository) -> Result<Vec<(ContainerId, u64)>> {
 
 fn totals(all: &[(ContainerId, u64)]) -> VerifyReport {
     let bytes_of_all = all.iter().map(|(_, len)| len).sum();
-    let check = CheckReport { listed: all.iter().map(|(id, _)| *id).collect(), ..CheckReport::default() };
-    VerifyReport { containers: all.len() as u64, bytes_of_all, check, ..VerifyReport::default() }
-}
-
-fn read(
-    repository: &Repository,
-    config: &Config,
-    containers: &HashSet<ContainerId>,
-    progress: &Progress,
-    stop: &Arc<AtomicBool>,
-) -> Result<CheckReport> {
-    check_containers(repository, config, containers, progress, stop)
+    VerifyReport { containers: all.len() as u64, bytes_of_all, ..VerifyReport::default() }
 }

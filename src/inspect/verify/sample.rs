@@ -9,13 +9,13 @@
 use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lru::LruCache;
 use serde::Serialize;
 
+use super::share::SampleDraw;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::inspect::check::damage;
@@ -36,23 +36,6 @@ const NAMED_MAX: usize = 1000;
 /// Bytes of container indexes that each thread caches.
 const INDEX_BYTES_MAX: usize = 16 << 20;
 
-/// A share of the files, above 0 and at most 1.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct SampleShare(f64);
-
-impl FromStr for SampleShare {
-    type Err = String;
-
-    /// Parses a percentage such as `2%`.
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let percent = text.trim().strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
-        match percent.filter(|percent| *percent > 0.0 && *percent <= 100.0) {
-            Some(percent) => Ok(SampleShare(percent / 100.0)),
-            None => Err(format!("expected a share of the files such as 2%, found `{text}`")),
-        }
-    }
-}
-
 /// What decoding files has proven.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct SampledFiles {
@@ -64,12 +47,26 @@ pub struct SampledFiles {
     pub content_bytes: u64,
     /// Containers that these files, and the listings of all, are in.
     pub containers_used: u64,
-    /// Files and listings with damage.
+    /// Files, listings and own blobs of snapshots with damage.
     pub damaged: u64,
     /// The first 1000 of them.
     pub damaged_files: Vec<String>,
-    /// Files and listings that only a newer version can read.
+    /// Files, listings and snapshots that only a newer version can read.
     pub newer: u64,
+    /// Snapshots of the sample.
+    pub snapshots: u64,
+    /// Snapshots whose own blobs were read.
+    pub snapshots_read: u64,
+}
+
+impl SampledFiles {
+    /// Counts what is damaged, and names it.
+    pub(super) fn add_damaged(&mut self, text: String) {
+        self.damaged += 1;
+        if self.damaged_files.len() < NAMED_MAX {
+            self.damaged_files.push(text);
+        }
+    }
 }
 
 /// A file to decode, or a listing that cannot be read.
@@ -102,51 +99,48 @@ impl Weigh for DecodedFile {
     }
 }
 
-/// Decodes a share of the files of `snapshots`. Also returns the containers that unreadable ones need.
+/// Decodes a share of the files of `snapshots`, and adds to `files` what that has given. Returns the containers that
+/// unreadable ones need.
 pub(super) fn decode(
     repository: &Repository,
     config: &Config,
     snapshots: Vec<NamedSnapshot>,
-    share: SampleShare,
+    draw: &SampleDraw,
+    files: SampledFiles,
     progress: &Progress,
     stop: &Arc<AtomicBool>,
 ) -> Result<(SampledFiles, HashSet<ContainerId>)> {
     let listing = Arc::new(ContainerListing::take(&repository.store)?);
     let reader = ChunkReader::with_cache(repository, listing, config.restore.cache_bytes.0 as usize / 2);
     let workers = config.pipeline.workers_of(0).max(1);
-    let mut seed = [0; 32];
-    getrandom::fill(&mut seed).map_err(|error| Error::Usage(format!("no random numbers: {error}")))?;
-    let mut files = SampledFiles::default();
+    let mut met = 0;
     let mut line = Pipeline::new(config.pipeline.queue_depth, stop.clone());
     let walk = SampleStage {
         reader: reader.sharing(INDEX_BYTES_MAX),
         snapshots,
-        seed,
-        threshold: (share.0 * u64::MAX as f64) as u64,
+        draw,
         listings: LruCache::new(SEEN_MAX),
         seen: LruCache::new(SEEN_MAX),
         next: None,
         stop,
-        files: &mut files.files,
+        files: &mut met,
     };
     let link = line.source(walk);
     let make = || SampleWorker { reader: reader.sharing(INDEX_BYTES_MAX), stop };
     let link = line.parallel(link, workers, make);
-    let sink = CollectStage { repository, files: SampledFiles::default(), doubted: HashSet::new(), progress };
+    let sink = CollectStage { repository, files, doubted: HashSet::new(), progress };
     let (collected, _) = line.run(link, sink)?;
     let (found, doubted) = collected;
     // All readers of the run share the numbers of containers.
     let containers_used = reader.resolver.containers().len() as u64;
-    Ok((SampledFiles { files: files.files, containers_used, ..found }, doubted))
+    Ok((SampledFiles { files: met, containers_used, ..found }, doubted))
 }
 
 /// The first stage: walks the trees.
 struct SampleStage<'a> {
     reader: ChunkReader,
     snapshots: Vec<NamedSnapshot>,
-    seed: [u8; 32],
-    /// Files with a smaller number are in the sample.
-    threshold: u64,
+    draw: &'a SampleDraw,
     listings: LruCache<ContentReference, ()>,
     seen: LruCache<ContentReference, ()>,
     /// While no file is in the sample, the one with the smallest number.
@@ -217,11 +211,8 @@ impl SampleStage<'_> {
     /// Emits the file if it is in the sample, and returns whether it is.
     fn file(&mut self, file: SampledFile, emit: &mut Emit<SampledFile>) -> Result<bool> {
         *self.files += 1;
-        let number = fingerprint_of(&file.content).map_or(u64::MAX, |fingerprint| {
-            let hash = blake3::keyed_hash(&self.seed, &fingerprint.0);
-            hash.as_bytes().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
-        });
-        if number <= self.threshold {
+        let number = fingerprint_of(&file.content).map_or(u64::MAX, |fingerprint| self.draw.number(&fingerprint.0));
+        if self.draw.has(number) {
             return emit.emit(file).map(|()| true);
         }
         if self.next.as_ref().is_none_or(|(smallest, _)| number < *smallest) {
@@ -340,11 +331,7 @@ impl Sink for CollectStage<'_> {
         }
         self.progress.errors.add(1);
         self.doubted.extend(doubted);
-        self.files.damaged += 1;
-        if self.files.damaged_files.len() < NAMED_MAX {
-            let text = format!("snapshot {:.8}, /{}: {error}", file.snapshot, file.path.display());
-            self.files.damaged_files.push(text);
-        }
+        self.files.add_damaged(format!("snapshot {:.8}, /{}: {error}", file.snapshot, file.path.display()));
         Ok(())
     }
 

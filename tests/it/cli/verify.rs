@@ -140,3 +140,25 @@ fn what_may_not_be_recorded_is_said() {
     }
     assert_eq!(code(&home.run(&["verify", "--within", "0"])), 1);
 }
+
+#[test]
+fn a_damaged_snapshot_is_found_although_the_local_cache_has_it() {
+    let home = home_of_files();
+    let (exit, all) = verified(&home, &["--sample", "100%"]);
+    assert_eq!((exit, &all["snapshots"], &all["snapshots_read"]), (0, &20.into(), &20.into()));
+    let paths: Vec<PathBuf> = home
+        .names(&format!("{REPOSITORY}/snapshots"))
+        .iter()
+        .map(|name| home.path(&format!("{REPOSITORY}/snapshots/{name}")))
+        .collect();
+    damage(&paths[7]);
+    assert_eq!(json(&home.run(&["snapshots", "--json"])).as_array().unwrap().len(), 20, "the cache has all of them");
+    let (exit, report) = verified(&home, &["--sample", "100%"]);
+    let name = paths[7].file_name().unwrap().to_str().unwrap();
+    assert_eq!((exit, &report["damaged"], &report["files_read"]), (20, &1.into(), &20.into()), "{report}");
+    assert!(report["damaged_files"][0].as_str().unwrap().contains(name), "{report}");
+    paths.iter().filter(|path| **path != paths[7]).for_each(damage);
+    // At least one is read, however small the share is.
+    let (exit, report) = verified(&home, &["--sample", "0.0001%"]);
+    assert_eq!((exit, &report["snapshots_read"], &report["damaged"]), (20, &0.into(), &1.into()), "{report}");
+}
