@@ -36,7 +36,7 @@ pub fn check_containers(
     let mut report = CheckReport::default();
     let mut listing = ContainerListing::take(&repository.store)?;
     let has_newer_segments = super::segments::unopened(&mut listing, &mut DefectLog::default(), stop)?;
-    report.listed.clone_from(&listing.containers);
+    report.set_listed(&listing);
     let run = CheckRun {
         repository,
         config,

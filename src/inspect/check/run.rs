@@ -85,9 +85,17 @@ pub struct CheckReport {
     /// read.
     #[serde(skip)]
     pub read: Vec<(ContainerId, bool)>,
-    /// All containers that were listed.
+    /// All containers. None if a directory of them could not be listed: then nobody knows which are gone.
     #[serde(skip)]
     pub listed: HashSet<ContainerId>,
+}
+
+impl CheckReport {
+    pub(super) fn set_listed(&mut self, listing: &ContainerListing) {
+        if listing.unlistable().is_empty() {
+            self.listed.clone_from(&listing.containers);
+        }
+    }
 }
 
 /// The inputs that all steps of a check share.
@@ -244,7 +252,7 @@ fn check_once(
         log.damaged_blob(&name, &damage(error)?);
     }
     report.segments = listing.segments().len() as u64;
-    report.listed.clone_from(&listing.containers);
+    report.set_listed(&listing);
     let mut checked: HashSet<BlobName> = listing.containers.iter().map(blob_name).collect();
     checked.extend(listing.segments().iter().map(|segment| segment.name().clone()));
     let run = CheckRun {

@@ -98,7 +98,7 @@ impl ReadLedger {
 
     /// Whether a record is worth writing that has all of this and only `containers`.
     fn is_due(&self, containers: &HashSet<ContainerId>) -> bool {
-        let gone = self.rows.len().saturating_sub(containers.len());
+        let gone = if containers.is_empty() { 0 } else { self.rows.len().saturating_sub(containers.len()) };
         self.current.len() > RECORDS_MAX || (!self.current.is_empty() && gone > containers.len())
     }
 }
@@ -107,8 +107,8 @@ fn time_ns(minutes: u32) -> i64 {
     i64::from(minutes) * NS_PER_MINUTE
 }
 
-/// Stores what `run` has read: the containers, and whether each proved sound. `containers` are all that there are. The
-/// run gets the time of now and the name of this machine.
+/// Stores what `run` has read: the containers, and whether each proved sound. `containers` are all that there are, or
+/// none if somebody could not list all. The run gets the time of now and the name of this machine.
 ///
 /// # Errors
 /// As of [`check_writable`], and those of the store.
@@ -132,7 +132,8 @@ pub fn save(
 }
 
 /// Writes one record in place of many, without the containers that are not in `containers`, and deletes those that were
-/// taken in or are damaged. May be killed at any call, and may run beside others.
+/// taken in or are damaged. May be killed at any call, and may run beside others. If `containers` has none, no row is
+/// left out: a repository without any container is more likely one that could not be listed.
 ///
 /// # Errors
 /// Those of the store.
@@ -142,7 +143,7 @@ pub fn maintain(repository: &Repository, containers: &HashSet<ContainerId>) -> R
     let mut obsolete = std::mem::take(&mut ledger.taken);
     if ledger.is_due(containers) {
         let known: HashSet<Prefix> = containers.iter().map(prefix).collect();
-        let rows = ledger.rows.iter().filter(|(prefix, _)| known.contains(*prefix));
+        let rows = ledger.rows.iter().filter(|(prefix, _)| known.is_empty() || known.contains(*prefix));
         let rows =
             rows.map(|(prefix, (minutes, is_sound))| Row { prefix: *prefix, minutes: *minutes, is_sound: *is_sound });
         obsolete.append(&mut ledger.current);

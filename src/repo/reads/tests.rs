@@ -70,6 +70,19 @@ fn the_newest_read_counts_and_few_records_stay() {
 }
 
 #[test]
+fn a_listing_without_any_container_drops_nothing() {
+    let (store, all) = (store(), containers(3));
+    for number in 0..3 {
+        save(&at(&store, number), run(1), &[(container(number as u64), true)], &all).unwrap();
+    }
+    for minutes in 3..40 {
+        save(&at(&store, minutes), run(1), &[], &HashSet::new()).unwrap();
+    }
+    assert!((0..3).all(|number| last(&store, 40, number) == Some((number as i64, true))));
+    assert!(names(&store).len() <= 17, "{}", names(&store).len());
+}
+
+#[test]
 fn what_is_from_the_future_does_not_count_and_damage_of_the_same_minute_does() {
     let (store, all) = (store(), containers(2));
     save(&at(&store, 100), run(1), &[(container(0), true)], &all).unwrap();

@@ -162,3 +162,31 @@ fn a_damaged_snapshot_is_found_although_the_local_cache_has_it() {
     let (exit, report) = verified(&home, &["--sample", "0.0001%"]);
     assert_eq!((exit, &report["snapshots_read"], &report["damaged"]), (20, &0.into(), &1.into()), "{report}");
 }
+
+#[test]
+fn directories_that_cannot_be_listed_drop_no_record_of_what_is_in_them() {
+    let home = home_of_files();
+    let never = || json(&home.run(&["status", "--json"]))["proof"]["bytes_never"].clone();
+    assert_eq!((code(&home.run(&["check", "--read-data"])), never()), (0, 0.into()));
+    // Without segments, what a directory has is only known from its listing.
+    for segment in home.names(&format!("{REPOSITORY}/index")) {
+        std::fs::remove_file(home.path(&format!("{REPOSITORY}/index/{segment}"))).unwrap();
+    }
+    let containers = home.path(&format!("{REPOSITORY}/containers"));
+    let directories = home.names(&format!("{REPOSITORY}/containers"));
+    let used = |name: &String| std::fs::read_dir(containers.join(name)).unwrap().next().is_some();
+    let away: Vec<String> = directories.into_iter().filter(used).skip(5).collect();
+    for name in &away {
+        std::fs::rename(containers.join(name), home.path(name)).unwrap();
+        std::fs::write(containers.join(name), b"").unwrap();
+    }
+    let output = home.run(&["check", "--read-data", "--json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((code(&output), &report["recorded"]), (20, &true.into()), "{}", stderr(&output));
+    for name in &away {
+        std::fs::remove_file(containers.join(name)).unwrap();
+        std::fs::rename(home.path(name), containers.join(name)).unwrap();
+    }
+    let status: Value = serde_json::from_slice(&home.run(&["status", "--json"]).stdout).unwrap();
+    assert_eq!(status["proof"]["bytes_never"], 0, "{status}");
+}
