@@ -21,7 +21,8 @@ use crate::repo::marks::Quarantine;
 use crate::types::ContainerId;
 
 /// Reads the containers `chosen` whole. No tree is walked, so whatever is damaged is a defect, also if no snapshot
-/// needs it. Containers that are gone are none.
+/// needs it. Containers that are gone are none. Segments that do not open and directories that cannot be listed are
+/// defects, too.
 ///
 /// # Errors
 /// As of [`check`](super::check).
@@ -35,7 +36,8 @@ pub fn check_containers(
     let repository = &repository.stopped_by(stop);
     let mut report = CheckReport::default();
     let mut listing = ContainerListing::take(&repository.store)?;
-    let has_newer_segments = super::segments::unopened(&mut listing, &mut DefectLog::default(), stop)?;
+    let mut log = DefectLog::default();
+    let has_newer_segments = super::segments::unopened(&mut listing, &mut log, stop)?;
     report.set_listed(&listing);
     let run = CheckRun {
         repository,
@@ -55,7 +57,6 @@ pub fn check_containers(
         containers::check(&run, Some(chosen), &mut report, &mut damaged)?;
     }
     take_note(&run, &known, &damaged, &mut report);
-    let mut log = DefectLog::default();
     missing.lost.iter().for_each(|id| log.add(format!("{} is missing: a segment refers to it", blob_name(id))));
     for id in &missing.unlisted {
         log.add(format!("{} cannot be looked at: its directory cannot be listed", blob_name(id)));

@@ -164,6 +164,18 @@ fn a_damaged_snapshot_is_found_although_the_local_cache_has_it() {
 }
 
 #[test]
+fn damaged_segments_are_said_whatever_was_chosen() {
+    let home = home_of_files();
+    let segment = home.names(&format!("{REPOSITORY}/index")).remove(0);
+    let path = home.path(&format!("{REPOSITORY}/index/{segment}"));
+    std::fs::write(&path, b"no segment").unwrap();
+    for arguments in [["--within", "90d"], ["--sample", "0.0001%"]] {
+        let (exit, report) = verified(&home, &arguments);
+        assert!(exit == 20 && report["defects"].to_string().contains(&segment), "{arguments:?}: {exit} {report}");
+    }
+}
+
+#[test]
 fn directories_that_cannot_be_listed_drop_no_record_of_what_is_in_them() {
     let home = home_of_files();
     let never = || json(&home.run(&["status", "--json"]))["proof"]["bytes_never"].clone();
