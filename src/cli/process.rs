@@ -77,15 +77,11 @@ fn is_no_zone(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| !metadata.is_file() || metadata.len() > ZONE_BYTES_MAX)
 }
 
-/// The files that the variable `TZ` may name. None if it does not name one.
-fn zone_files(zone: &[u8]) -> Vec<PathBuf> {
-    let name = Path::new(OsStr::from_bytes(zone.strip_prefix(b":").unwrap_or(zone)));
-    let directories = [std::env::var_os("TZDIR").map_or_else(|| "/usr/share/zoneinfo".into(), PathBuf::from)];
-    match name.as_os_str().is_empty() {
-        true => Vec::new(),
-        // An absolute path replaces the directory.
-        false => directories.iter().map(|directory| directory.join(name)).collect(),
-    }
+/// The file that a time zone names. The name must not be empty.
+fn zone_file(name: &[u8]) -> PathBuf {
+    let directory = std::env::var_os("TZDIR").map_or_else(|| "/usr/share/zoneinfo".into(), PathBuf::from);
+    // An absolute path replaces the directory.
+    directory.join(OsStr::from_bytes(name))
 }
 
 /// Sees to it that local times can be told: a time zone that is no file of a usual size counts as unknown. Must be
@@ -93,8 +89,9 @@ fn zone_files(zone: &[u8]) -> Vec<PathBuf> {
 #[expect(unsafe_code, reason = "the environment belongs to the process")]
 fn check_time_zone() {
     let zone = std::env::var_os("TZ");
-    let replaced = match &zone {
-        Some(zone) if zone_files(zone.as_bytes()).iter().any(|file| is_no_zone(file)) => UNKNOWN_ZONE,
+    let name = zone.as_ref().map(|zone| zone.as_bytes().strip_prefix(b":").unwrap_or(zone.as_bytes()));
+    let replaced = match name {
+        Some(name) if !name.is_empty() && is_no_zone(&zone_file(name)) => UNKNOWN_ZONE,
         None if is_no_zone(Path::new("/etc/localtime")) => "UTC",
         _ => return,
     };

@@ -171,10 +171,11 @@ impl Job {
     fn service(&self) -> String {
         let network = if self.is_root { "Wants=network-online.target\nAfter=network-online.target\n" } else { "" };
         let profile = self.profile.replace('%', "%%");
+        let described = described(&profile);
         format!(
             "# Written by `fhrd schedule`.\n\
              [Unit]\n\
-             Description=fhrd {} of the profile {profile}\n\
+             Description=fhrd {} of the profile {described}\n\
              Documentation=man:fhrd-{}(1)\n\
              {network}\n\
              [Service]\n\
@@ -211,7 +212,7 @@ impl Job {
              [Install]\n\
              WantedBy=timers.target\n",
             self.verb,
-            self.profile.replace('%', "%%"),
+            described(&self.profile.replace('%', "%%")),
             arguments.daily.strftime("%H:%M")
         )
     }
@@ -242,6 +243,11 @@ fn skipped_days(now: &Zoned, zone: &TimeZone, arguments: &ScheduleArguments) -> 
     };
     let days = (0..DAYS_LOOKED_AT).filter_map(|day| now.date().checked_add(day.days()).ok());
     days.filter(is_skipped).map(|date| date.to_string()).collect()
+}
+
+/// A name at the end of a line of a unit: a line that ends in a backslash goes on with the next one.
+fn described(name: &str) -> String {
+    if name.ends_with('\\') { format!("\"{name}\"") } else { name.into() }
 }
 
 /// A argument of `ExecStart=`.
@@ -283,6 +289,7 @@ mod tests {
         let unit = ["a-b", "a b", "100%", "$HOME", "a\"b\\c"].map(quoted_for_unit);
         assert_eq!(unit, ["a-b", "\"a b\"", "100%%", "\"$$HOME\"", "\"a\\\"b\\\\c\""]);
         assert_eq!(["a-b", "a b", "it's", ""].map(quoted_for_shell), ["a-b", "'a b'", "'it'\\''s'", "''"]);
+        assert_eq!(["nightly", "a\\b", "a\\"].map(described), ["nightly", "a\\b", "\"a\\\""]);
         assert_eq!(["nightly", "a-b", ".x", "a/b c"].map(escaped), ["nightly", "a\\x2db", "\\x2ex", "a-b\\x20c"]);
     }
 

@@ -95,7 +95,7 @@ impl SftpStore {
             // Those of keys are new if a key slot is.
             self.see_directories(session)?;
             self.check_directories(session, "")?;
-            Ok(dry_run || !self.present(session, vec![NOTE])?.is_empty())
+            Ok(dry_run || self.has_seen(NOTE))
         });
         let made = is_done.and_then(|is_done| if is_done { Ok(()) } else { self.make_them() });
         made.map_err(|failure| failure.into_error("create", &self.url("")))
