@@ -3,8 +3,8 @@
 //! 1. The sample is drawn in clusters: files whose paths end alike, but for digits, are drawn together, in random order
 //!    of the clusters. So versions and copies of a file, which share its name, meet in the sample (`sample`).
 //! 2. The sample is split into groups. Each is backed up into one temporary repository, and into a second one that
-//!    knows exact chunks and zstd only, until the time is over or everything was read. A group that is not whole by then
-//!    does not count: a file may have no end.
+//!    knows exact chunks and zstd only, until the time is over or everything was read. A group that is not whole by
+//!    then does not count: a file may have no end.
 //! 3. The more is stored, the less a group adds. What the rest would take lies between the rate of the later groups and
 //!    that rate falling on as it did. The error is half of that range, and twice the standard error of these groups. If
 //!    everything was read, there is nothing to estimate.

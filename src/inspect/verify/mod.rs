@@ -56,8 +56,8 @@ pub struct VerifyReport {
     pub check: CheckReport,
 }
 
-/// Decodes a random share of the files of `snapshots`, and reads the blobs of the same share of these. `progress` counts
-/// the files and their bytes.
+/// Decodes a random share of the files of `snapshots`, and reads the blobs of the same share of these. `progress`
+/// counts the files and their bytes.
 ///
 /// # Errors
 /// As of [`check`](crate::inspect::check::check()).

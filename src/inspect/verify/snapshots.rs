@@ -1,5 +1,5 @@
-//! Reads the own blobs of a random share of the snapshots, at least one. Listings of snapshots take what a local file or
-//! a bundle has, so damage of these blobs goes unseen, and another machine needs them.
+//! Reads the own blobs of a random share of the snapshots, at least one. Listings of snapshots take what a local file
+//! or a bundle has, so damage of these blobs goes unseen, and another machine needs them.
 
 use super::sample::SampledFiles;
 use super::share::SampleDraw;
