@@ -10,7 +10,7 @@
 //! A dry run adopts and replaces nothing, stops the stages after Dedup, and skips 4.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ use crate::repo::adopt::{adopt_orphans, count_lost};
 use crate::repo::clock::{is_future, shown_time};
 use crate::repo::index::{ContainerListing, SharedContainerIndexes};
 use crate::repo::marks::Marks;
-use crate::repo::paths::{cache_directory, create_private};
+use crate::repo::paths::{NO_CACHE, cache_directory, create_private};
 use crate::repo::pause::{jittered, pause};
 use crate::repo::reliance::LookPatience;
 
@@ -174,7 +174,9 @@ fn run_once(
 /// Readies the repository for the run, unless nothing may be written, and finds the parents.
 fn prepare(repository: &Repository, request: &BackupRequest, paths: &[Vec<u8>]) -> Result<Prepared> {
     let cache = cache_directory(repository)?;
-    if let Err(error) = create_private(&cache) {
+    if let Err(error) = create_private(&cache)
+        && cache != Path::new(NO_CACHE)
+    {
         tracing::warn!("nothing is cached, so more is read and similar data may not be found: {error}");
     }
     let (listing, containers_adopted) = if request.dry_run {

@@ -1,6 +1,7 @@
 //! `fhrd backup`.
 
 use std::io::Write;
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use bytesize::ByteSize;
@@ -11,7 +12,7 @@ use super::args::{BackupArguments, MetricsArguments, PruneArguments};
 use super::exit::Exit;
 use super::forget::{grace_of_profile, locks_of_profile};
 use super::hooks::run_hooks;
-use super::location;
+use super::location::{self, ChooseCache};
 use super::notice::RunFact;
 use super::output::{failed, note, print, print_json, rate, ratio, size, unread, unread_marks, write_pairs};
 use super::progress::shown;
@@ -24,9 +25,8 @@ use crate::backup::{BackupReport, BackupRequest, BackupSource, FileChanges, back
 use crate::error::Result;
 use crate::metrics::Progress;
 use crate::repo::index::Hits;
-use crate::repo::paths::cache_directory;
-use crate::repo::{Rehearsal, Repository};
-use crate::store::StoreExt;
+use crate::repo::paths::{NO_CACHE, cache_directory, own_directories};
+use crate::repo::{BlobCache, Rehearsal, Repository};
 
 /// The report as JSON, with the location of the repository.
 #[derive(Serialize)]
@@ -66,20 +66,27 @@ pub fn run(session: &Session, arguments: &BackupArguments) -> Result<Exit> {
 fn store(session: &Session, arguments: &BackupArguments) -> Result<(Exit, String)> {
     let options = &session.options;
     let config = location::config(options)?;
-    let request = request(arguments, &session.profile.backup)?;
-    let (repository, is_new) = location::open_for_backup(options, &config, !request.dry_run)?;
+    let mut request = request(arguments, &session.profile.backup)?;
+    let cache: ChooseCache = if arguments.no_cache { |_| BlobCache::None } else { BlobCache::Lasting };
+    let (mut repository, is_new) = location::open_for_backup(options, &config, !request.dry_run, cache)?;
     if is_new && !options.quiet && !options.json {
         note(&format!("created the repository {}", location::of_repository(&repository)));
+    }
+    let skip = own_directories(&repository, &cache_directory(&repository)?);
+    if arguments.no_cache {
+        // The caches of other runs are left out all the same.
+        if let BackupSource::Tree(tree) = &mut request.source {
+            tree.skip.clone_from(&skip);
+        }
+        repository.cache_directory = Some(Path::new(NO_CACHE).into());
     }
     let rehearsal = if request.dry_run { Some(Rehearsal::of(&repository)?) } else { None };
     let target = rehearsal.as_ref().map_or(&repository, |rehearsal| &rehearsal.repository);
     let progress = Progress::default();
-    let skip = [repository.store.local_path(), cache_directory(&repository).ok()];
     let tree = match &request.source {
         BackupSource::Tree(tree) => Some(tree),
         _ => None,
     };
-    let skip = skip.into_iter().flatten().collect();
     let scan = tree.map(|tree| Scan { paths: &tree.paths, skip, choice: &tree.choice });
     // A dry run is a whole backup into nothing, so what it says is true.
     let whole = BackupRequest { dry_run: false, ..request.clone() };

@@ -101,7 +101,7 @@ pub fn open_unasked(options: &Options) -> Result<Repository> {
 }
 
 /// Which cache a repository gets that may take so many bytes.
-type ChooseCache = fn(u64) -> BlobCache;
+pub type ChooseCache = fn(u64) -> BlobCache;
 
 fn open_given(
     options: &Options,
@@ -152,8 +152,13 @@ fn open_by_rules(
 ///
 /// # Errors
 /// As [`open()`] and [`create`].
-pub fn open_for_backup(options: &Options, config: &Config, may_create: bool) -> Result<(Repository, bool)> {
-    match open_unstopped(options, BlobCache::Lasting) {
+pub fn open_for_backup(
+    options: &Options,
+    config: &Config,
+    may_create: bool,
+    cache: ChooseCache,
+) -> Result<(Repository, bool)> {
+    match open_unstopped(options, cache) {
         Err(Error::NoRepository { .. }) if options.repo.is_none() && may_create => {
             let unlock = encrypts(options).then(|| secrets::first(options)).transpose()?;
             let label = secrets::default_label();

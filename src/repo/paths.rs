@@ -67,6 +67,9 @@ pub fn profile_name(profile: &Path) -> &OsStr {
 /// The cache directory of a user without a home directory: nothing can be created there, so nothing is cached.
 const NOWHERE: &str = "/dev/null/no home directory (set HOME)";
 
+/// The cache directory of a [`Repository`] that shall have no caches: nothing can be created there.
+pub const NO_CACHE: &str = "/dev/null/without/any/cache";
+
 /// Directory of the local caches of `repository`. Nothing can be created in it if the user has no home directory.
 ///
 /// # Errors

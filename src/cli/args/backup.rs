@@ -48,6 +48,9 @@ pub struct BackupArguments {
     /// Back up into nothing: report exactly what a backup would store. It needs as much space in the cache directory
     #[arg(short = 'n', long)]
     pub dry_run: bool,
+    /// Use no local caches and write none. More is read, and similar data of previous backups may not be found
+    #[arg(long, conflicts_with = "dry_run")]
+    pub no_cache: bool,
     /// Print the work and waiting time of each stage
     #[arg(long)]
     pub stats: bool,

@@ -37,12 +37,34 @@ fn a_backup_goes_on_without_a_cache_directory() {
     };
     run(&["init"]);
     let said = run(&["backup", "src"]);
-    assert!(said.contains("nothing is cached"), "{said}");
+    assert_eq!(said.matches("nothing is cached").count(), 1, "{said}");
+    assert!(run(&["backup", "src", "--no-cache"]).is_empty());
     run(&["backup", "src"]);
     run(&["restore", "latest", "--target", "out"]);
     assert_eq!(home.read("out/src/a"), home.read("src/a"));
     run(&["check", "--read-data"]);
     run(&["prune"]);
+}
+
+#[test]
+fn a_backup_without_caches_writes_none_and_leaves_those_of_others_out() {
+    let home = Home::new();
+    home.write("src/a", &vec![7; 300_000]);
+    let run = |arguments: &[&str]| {
+        let output = home.run(&[&["backup", "--repo", "r", "--json"], arguments].concat());
+        assert!(stderr(&output).is_empty(), "{}", stderr(&output));
+        json(&output)
+    };
+    json(&home.run(&["init", "--repo", "r", "--json"]));
+    run(&["src", "--no-cache"]);
+    assert_eq!(run(&["src", "--no-cache"])["files_unchanged"], 1);
+    home.write("src/b", &vec![7; 300_000]);
+    let again = run(&["src", "--no-cache", "--force"]);
+    assert_eq!((&again["bytes_new"], home.path("cache").exists()), (&0.into(), false), "{again}");
+    assert_eq!(run(&["src"])["files"], run(&[".", "--no-cache"])["files"]);
+    assert!(home.path("cache").exists());
+    assert_eq!(run(&[".", "--no-cache"])["files"], 2);
+    assert_eq!(code(&home.run(&["backup", "src", "--no-cache", "-n"])), 2);
 }
 
 #[test]
