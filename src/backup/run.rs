@@ -173,11 +173,13 @@ fn run_once(
 
 /// Readies the repository for the run, unless nothing may be written, and finds the parents.
 fn prepare(repository: &Repository, request: &BackupRequest, paths: &[Vec<u8>]) -> Result<Prepared> {
-    let cache = cache_directory(repository)?;
-    if let Err(error) = create_private(&cache)
-        && cache != Path::new(NO_CACHE)
-    {
-        tracing::warn!("nothing is cached, so more is read and similar data may not be found: {error}");
+    let mut cache = cache_directory(repository)?;
+    if let Err(error) = create_private(&cache) {
+        if cache != Path::new(NO_CACHE) {
+            tracing::warn!("nothing is cached, so more is read and similar data may not be found: {error}");
+        }
+        // So no cache says it again.
+        cache = NO_CACHE.into();
     }
     let (listing, containers_adopted) = if request.dry_run {
         repository.store.make_directories(true)?;

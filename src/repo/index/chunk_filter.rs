@@ -8,7 +8,7 @@
 //! 4. The file is a cache under a checksum. Without it, or if it is damaged, the filter is filled from the segments.
 
 use std::collections::HashSet;
-use std::io::{BufReader, BufWriter, Read, Write};
+use std::io::{BufReader, BufWriter, ErrorKind as IoErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -196,7 +196,7 @@ impl ChunkFilter {
         let path = self.path.as_ref()?;
         match read_file(path, self.bytes_max) {
             Ok(filled) => filled,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) if matches!(error.kind(), IoErrorKind::NotFound | IoErrorKind::NotADirectory) => None,
             Err(error) => {
                 tracing::warn!("filling the presence filter again: {} is unusable: {error}", path.display());
                 None

@@ -311,10 +311,13 @@ pub(super) fn lock(path: &Path) -> Option<File> {
     remove_irregular(path);
     let mut options = File::options();
     let options = options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(NO_WAITING);
-    let opened = options.open(path);
-    let file = opened
-        .inspect_err(|error| tracing::warn!("similarity index in memory: cannot open {}: {error}", path.display()));
-    let file = file.ok()?;
+    let opened = options.open(path).inspect_err(|error| {
+        // Who has no directory for caches has said so.
+        if error.kind() != std::io::ErrorKind::NotADirectory {
+            tracing::warn!("similarity index in memory: cannot open {}: {error}", path.display());
+        }
+    });
+    let file = opened.ok()?;
     match file.try_lock() {
         Ok(()) => Some(file),
         Err(TryLockError::WouldBlock) => None,
