@@ -37,10 +37,10 @@ struct UsageDocument<'a> {
 
 /// Statistics of the repository and of what its snapshots hold, as JSON.
 #[derive(Serialize)]
-struct WholeDocument<'a> {
+pub(super) struct WholeDocument<'a> {
     #[serde(flatten)]
-    stats: &'a RepositoryStats,
-    usage: &'a RepositoryUsage,
+    pub(super) stats: &'a RepositoryStats,
+    pub(super) usage: &'a RepositoryUsage,
 }
 
 /// What a snapshot alone keeps, as JSON.
@@ -96,7 +96,7 @@ fn whole(session: &Session, repository: &Repository, arguments: &StatsArguments)
 fn write_whole(
     out: &mut dyn Write,
     snapshots: usize,
-    RepositoryUsage { tree, hosts }: &RepositoryUsage,
+    RepositoryUsage { tree, hosts, .. }: &RepositoryUsage,
     stats: &RepositoryStats,
 ) -> Result<()> {
     let estimate = if tree.sampled_one_in > 1 { " (estimate)" } else { "" };

@@ -11,6 +11,7 @@
 //! | [`diff`] | What changed from one snapshot to another? |
 //! | [`dump`] | What are the bytes of a file, or of a directory as an archive? |
 //! | [`usage`] | What do the files of a snapshot hold before and after reduction? |
+//! | [`usage_directories`] | How much of that does each directory of a host hold? |
 //! | [`estimate`] | What would a first backup of some paths store? |
 //! | [`exclusive`] | What does each snapshot alone keep? |
 //! | [`noop`] | Which tensors stayed the same from one step of a training run to the next? |
@@ -44,4 +45,5 @@ pub mod tensor;
 pub mod trace;
 mod tree_pair;
 pub mod usage;
+pub mod usage_directories;
 pub mod verify;

@@ -4,6 +4,7 @@
 //!    equal to one before adds what that one did, and is not read again.
 //! 2. Each distinct chunk counts once, for the kind of the first file that has it. Its stored bytes are its part of the
 //!    stored bytes of its frame.
+//! 3. Of all snapshots together, it counts for the host and the directory (`usage_directories`) of that file, too.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -17,6 +18,7 @@ use serde::Serialize;
 use super::chunk_sample::ChunkSample;
 use super::list::find;
 use super::shards::chunk_stored_bytes;
+use super::usage_directories::{DirectoryCount, DirectoryUsage, Stem};
 use crate::cache::ByteLru;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
@@ -85,6 +87,7 @@ struct CountedChunk {
     stored: f32,
     kind: u16,
     host: u16,
+    directory: u16,
 }
 
 /// What the snapshots of one host hold.
@@ -110,6 +113,9 @@ pub struct RepositoryUsage {
     pub tree: TreeUsage,
     /// The same by host.
     pub hosts: BTreeMap<String, HostUsage>,
+    /// The same by directory.
+    #[serde(skip)]
+    pub directories: Vec<DirectoryUsage>,
 }
 
 /// Computes the usage of a snapshot, or of the tree at `path` in it.
@@ -156,7 +162,7 @@ pub fn usage_of_all(
         walk.count.host = hosts.len().min(HOSTS_MAX) as u16;
         let mut usage = HostUsage::default();
         for named in snapshots {
-            let tally = walk.tree(PathBuf::new(), named.snapshot.root, UsageTally::default())?;
+            let tally = walk.snapshot(named)?;
             usage.snapshots += 1;
             usage.files = usage.files.saturating_add(tally.files);
             usage.bytes = usage.bytes.saturating_add(tally.bytes);
@@ -168,7 +174,9 @@ pub fn usage_of_all(
     for ((_, usage), (distinct, stored)) in hosts.iter_mut().zip(sizes.drain(..)) {
         (usage.distinct_bytes, usage.stored_bytes) = (distinct, stored);
     }
-    Ok(RepositoryUsage { tree: walk.count.finish(total), hosts: hosts.into_iter().collect() })
+    let sizes = walk.count.sizes_by(|chunk| chunk.directory, walk.directories.count());
+    let directories = walk.directories.finish(sizes);
+    Ok(RepositoryUsage { tree: walk.count.finish(total), hosts: hosts.into_iter().collect(), directories })
 }
 
 /// A walk over trees, which remembers what directories add.
@@ -176,6 +184,7 @@ struct UsageWalk<'a> {
     listings: ChunkReader,
     known: ByteLru<ContentReference, Arc<UsageTally>>,
     count: UsageCount<'a>,
+    directories: DirectoryCount<UsageTally>,
 }
 
 impl<'a> UsageWalk<'a> {
@@ -184,15 +193,32 @@ impl<'a> UsageWalk<'a> {
         let listings = ChunkReader::new(repository, listing.clone());
         let reader = ChunkReader::new(repository, listing);
         let chunks = ChunkSample::new(CHUNKS_MAX);
-        let count = UsageCount { reader, stop, chunks, kinds: Vec::new(), numbers: BTreeMap::new(), host: 0 };
-        Ok(UsageWalk { listings, known: ByteLru::new(KNOWN_BYTES), count })
+        let (kinds, numbers) = (Vec::new(), BTreeMap::new());
+        let count = UsageCount { reader, stop, chunks, kinds, numbers, host: 0, directory: 0 };
+        let directories = DirectoryCount::new();
+        Ok(UsageWalk { listings, known: ByteLru::new(KNOWN_BYTES), count, directories })
+    }
+
+    /// What a snapshot adds, also by directory.
+    fn snapshot(&mut self, named: &NamedSnapshot) -> Result<UsageTally> {
+        let stem = Stem::of(&named.snapshot, &mut self.listings);
+        if let Some(known) = self.directories.known(self.count.host, &stem) {
+            return Ok(known.0.clone());
+        }
+        let Stem { path, content, directories } = stem;
+        self.directories.start(&named.snapshot.host, &path);
+        let tally = self.tree(path, content, UsageTally { directories, ..UsageTally::default() })?;
+        self.directories.end(self.count.host, content, tally.clone(), tally.files, tally.bytes);
+        Ok(tally)
     }
 
     /// Adds everything below the directory `path` with listing `root` to `total`.
     fn tree(&mut self, mut path: PathBuf, root: Option<ContentReference>, total: UsageTally) -> Result<UsageTally> {
-        let UsageWalk { listings, known, count } = self;
+        let UsageWalk { listings, known, count, directories } = self;
         let mut levels = vec![TalliedDirectory { cursor: TreeCursor::open(root), content: root, tally: total }];
-        while let Some(level) = levels.last_mut() {
+        loop {
+            let is_top = levels.len() == 1;
+            let Some(level) = levels.last_mut() else { return Ok(UsageTally::default()) };
             if count.stop.load(Ordering::Relaxed) {
                 return Err(Error::Interrupted);
             }
@@ -205,6 +231,9 @@ impl<'a> UsageWalk<'a> {
             };
             if let Some(node) = next {
                 path.push(OsStr::from_bytes(&node.name));
+                if is_top {
+                    count.directory = directories.enter(&path, node.kind);
+                }
                 count.entry(&path, &node, &mut level.tally)?;
                 let content = listing_of(&node);
                 match content.and_then(|content| known.get(&content)) {
@@ -213,21 +242,29 @@ impl<'a> UsageWalk<'a> {
                         levels.push(TalliedDirectory { cursor, content, tally });
                         continue;
                     }
-                    known => known.iter().for_each(|tally| level.tally.add(tally)),
+                    None => {}
+                    Some(tally) => {
+                        level.tally.add(&tally);
+                        if is_top {
+                            directories.add_below(count.directory, tally.files, tally.bytes);
+                        }
+                    }
                 }
                 path.pop();
                 continue;
             }
             path.pop();
-            let Some(TalliedDirectory { content, tally, .. }) = levels.pop() else { break };
+            let Some(TalliedDirectory { content, tally, .. }) = levels.pop() else { continue };
             let Some(parent) = levels.last_mut() else { return Ok(tally) };
             parent.tally.add(&tally);
+            if levels.len() == 1 {
+                directories.add_below(count.directory, tally.files, tally.bytes);
+            }
             if let Some(content) = content {
                 let bytes = size_of::<UsageTally>() + 64 * (1 + tally.kinds.len());
                 known.put(content, Arc::new(tally), bytes);
             }
         }
-        Ok(UsageTally::default())
     }
 }
 
@@ -291,6 +328,8 @@ struct UsageCount<'a> {
     numbers: BTreeMap<String, u16>,
     /// Number of the host whose snapshot is walked.
     host: u16,
+    /// Number of the directory that is walked.
+    directory: u16,
 }
 
 impl UsageCount<'_> {
@@ -347,8 +386,8 @@ impl UsageCount<'_> {
             let ContentReference::Chunk { fingerprint, len } = reference else { continue };
             if self.chunks.holds(&fingerprint) && self.chunks.get(&fingerprint).is_none() {
                 let stored = chunk_stored_bytes(&fingerprint, &mut self.reader)? as f32;
-                let len = u32::try_from(len).unwrap_or(u32::MAX);
-                self.chunks.put(&fingerprint, CountedChunk { len, stored, kind, host: self.host });
+                let (len, host, directory) = (u32::try_from(len).unwrap_or(u32::MAX), self.host, self.directory);
+                self.chunks.put(&fingerprint, CountedChunk { len, stored, kind, host, directory });
             }
         }
         Ok(())
