@@ -4,6 +4,7 @@
 //! cannot control the terminal, because tables, pairs and notes pass through [`printable`].
 
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
+use std::path::{Path, PathBuf};
 
 use bytesize::ByteSize;
 use comfy_table::presets::NOTHING;
@@ -242,6 +243,19 @@ pub fn printable(text: &str) -> String {
 /// Bytes of a path for standard output: unchanged, or made printable for a terminal.
 pub fn path_bytes(path: &[u8], on_terminal: bool) -> Vec<u8> {
     if on_terminal { printable(&String::from_utf8_lossy(path)).into_bytes() } else { path.to_vec() }
+}
+
+/// Where a file is that is to be replaced, behind links.
+///
+/// # Errors
+/// There is a device or a pipe, which a file would replace.
+pub fn replaceable(path: &Path) -> io::Result<PathBuf> {
+    match std::fs::canonicalize(path) {
+        Ok(found) if found.is_file() => Ok(found),
+        Ok(_) => Err(io::Error::other("it is no regular file")),
+        Err(error) if error.kind() == ErrorKind::NotFound && !path.is_symlink() => Ok(path.into()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether standard output is a terminal.

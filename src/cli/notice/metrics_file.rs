@@ -7,7 +7,7 @@
 
 use std::borrow::Cow;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
 use prometheus_client::encoding::text::encode;
@@ -16,6 +16,7 @@ use prometheus_client::registry::Registry;
 
 use super::facts::RunFact;
 use super::watch::RunEnd;
+use crate::cli::output::replaceable;
 use crate::error::{Error, Result};
 use crate::store::LocalFile;
 use crate::wire::read_regular;
@@ -33,7 +34,7 @@ const MODE: u32 = 0o644;
 /// [`Error::Io`] with the path.
 pub(super) fn write(path: &Path, end: &RunEnd<'_>) -> Result<()> {
     let failed = |error| Error::io("write", path, error);
-    let path = &regular(path).map_err(failed)?;
+    let path = &replaceable(path).map_err(failed)?;
     let now = jiff::Timestamp::now().as_second() as f64;
     let last_success = if end.is_success { Some(now) } else { old_success(path).map_err(failed)? };
     let text = text(end, now, last_success)?;
@@ -43,16 +44,6 @@ pub(super) fn write(path: &Path, end: &RunEnd<'_>) -> Result<()> {
         file.publish()
     };
     write().map_err(failed)
-}
-
-/// Where the file is, behind links. Fails if there is a device or a pipe, which a file would replace.
-fn regular(path: &Path) -> io::Result<PathBuf> {
-    match std::fs::canonicalize(path) {
-        Ok(found) if found.is_file() => Ok(found),
-        Ok(_) => Err(io::Error::other("it is no regular file")),
-        Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => Ok(path.into()),
-        Err(error) => Err(error),
-    }
 }
 
 /// The time of the last success that the file has. A file that cannot be read may have one, and is left as it is.
