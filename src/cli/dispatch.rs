@@ -9,8 +9,8 @@ use super::exit::Exit;
 use super::mount;
 use super::{
     backup, cat, check, copy, diff, distance, dump, estimate, find, forget, import, init, key, lineage, ls, manual,
-    models, process, prune, repair, restore, rewrite, runs, schedule, snapshots, stats, status, tag, trace, upgrade,
-    verify,
+    models, process, prune, repair, report, restore, rewrite, runs, schedule, snapshots, stats, status, tag, trace,
+    upgrade, verify,
 };
 use crate::error::Result;
 
@@ -43,6 +43,7 @@ pub fn run(session: &Session, verb: &Verb) -> Result<Exit> {
         Verb::Distance(arguments) => distance::run(session, arguments),
         Verb::Status(arguments) => status::run(session, arguments),
         Verb::Stats(arguments) => stats::run(session, arguments),
+        Verb::Report(arguments) => report::run(session, arguments),
         Verb::Forget(arguments) => forget::run(session, arguments),
         Verb::Copy(arguments) => copy::run(session, arguments),
         Verb::Rewrite(arguments) => rewrite::run(session, arguments),

@@ -103,7 +103,7 @@ fn absent(arguments: &LineageArguments) -> &'static str {
 }
 
 /// A member as JSON. `parent` is an index into the list.
-fn document(member: &FamilyMember, members: &[FamilyMember]) -> Value {
+pub(super) fn document(member: &FamilyMember, members: &[FamilyMember]) -> Value {
     let model = member.model.as_ref();
     let base_name = || Some(&*members.get(member.parent?)?.label);
     json!({
@@ -122,7 +122,7 @@ fn document(member: &FamilyMember, members: &[FamilyMember]) -> Value {
 }
 
 /// The branch that is drawn before each name.
-fn branches(members: &[FamilyMember]) -> Vec<String> {
+pub(super) fn branches(members: &[FamilyMember]) -> Vec<String> {
     // For each member from the root to the current one: whether it is the last child of its parent.
     let mut is_last: Vec<bool> = Vec::new();
     let branch = |member: &FamilyMember| {

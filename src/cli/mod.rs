@@ -37,6 +37,7 @@ mod process;
 mod progress;
 mod prune;
 mod repair;
+mod report;
 mod request;
 mod requests;
 mod restore;

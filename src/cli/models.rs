@@ -212,12 +212,17 @@ fn sort<T>(models: &mut [T], order: Option<ModelOrder>, of: impl Fn(&T) -> Measu
 
 /// The models of a family together, as JSON.
 #[derive(Debug, Serialize)]
-struct FamilyDocument {
-    family: String,
-    models: usize,
-    parameters: u64,
-    size: u64,
-    stored: u64,
+pub struct FamilyDocument {
+    /// Name of the family.
+    pub family: String,
+    /// Its models.
+    pub models: usize,
+    /// Values in all their tensors.
+    pub parameters: u64,
+    /// Bytes of their files.
+    pub size: u64,
+    /// Stored bytes of their chunks.
+    pub stored: u64,
 }
 
 /// The families in the order of the arguments, and no more than these say.

@@ -23,7 +23,7 @@ use crate::repo::checkpoint::{RunStep, best as best_step, runs as runs_of};
 
 /// A step as JSON.
 #[derive(Serialize)]
-struct StepDocument<'a> {
+pub(super) struct StepDocument<'a> {
     run: &'a str,
     step: u64,
     snapshot: String,
@@ -46,7 +46,8 @@ struct NoopDocument {
 }
 
 impl<'a> StepDocument<'a> {
-    fn new(step: &'a RunStep, no_op: Option<NoopCount>) -> Self {
+    /// Describes a step.
+    pub(super) fn new(step: &'a RunStep, no_op: Option<NoopCount>) -> Self {
         let (seconds, nanoseconds) = split_ns(step.named.snapshot.time_ns);
         // JSON has no infinity and no NaN.
         let metrics = step.checkpoint.metrics.iter();
@@ -69,7 +70,7 @@ pub fn metric_number(value: f64) -> Value {
     if value.is_finite() { json!(value) } else { json!(value.to_string()) }
 }
 
-fn statistic(step: &RunStep, name: &str) -> u64 {
+pub(super) fn statistic(step: &RunStep, name: &str) -> u64 {
     step.named.snapshot.statistics.get(name).copied().unwrap_or(0)
 }
 
@@ -186,7 +187,7 @@ fn percent(rate: Option<f64>) -> String {
 }
 
 /// Names of all metrics of a run.
-fn metric_names(steps: &[RunStep]) -> Vec<&str> {
+pub(super) fn metric_names(steps: &[RunStep]) -> Vec<&str> {
     let mut names: Vec<&str> =
         steps.iter().flat_map(|step| step.checkpoint.metrics.keys().map(String::as_str)).collect();
     names.sort_unstable();

@@ -23,7 +23,7 @@ use crate::repo::reads::ReadRun;
 
 /// The status as JSON.
 #[derive(Serialize)]
-struct StatusDocument<'a> {
+pub(super) struct StatusDocument<'a> {
     sources: Vec<SourceDocument<'a>>,
     late: usize,
     snapshots_unreadable: usize,
@@ -85,7 +85,7 @@ pub fn run(session: &Session, arguments: &StatusArguments) -> Result<Exit> {
     })
 }
 
-fn is_damaged(status: &RepositoryStatus) -> bool {
+pub(super) fn is_damaged(status: &RepositoryStatus) -> bool {
     let DamageStatus { containers, marks_unreadable, .. } = status.damage;
     let runs = [&status.last_check, &status.last_verify].into_iter().flatten();
     containers + marks_unreadable + status.proof.containers_damaged + runs.map(|run| run.damaged).sum::<u64>() > 0
@@ -97,7 +97,11 @@ fn is_late(source: &SourceStatus, status: &RepositoryStatus, expect: Option<Sign
     expect.is_some_and(|expect| age > expect.as_secs() || source.last.snapshot.is_future(status.now_ns))
 }
 
-fn document<'a>(status: &'a RepositoryStatus, late: usize, expect: Option<SignedDuration>) -> StatusDocument<'a> {
+pub(super) fn document<'a>(
+    status: &'a RepositoryStatus,
+    late: usize,
+    expect: Option<SignedDuration>,
+) -> StatusDocument<'a> {
     let source = |source: &'a SourceStatus| {
         let snapshot = &source.last.snapshot;
         SourceDocument {
@@ -155,20 +159,15 @@ fn write(out: &mut dyn Write, status: &RepositoryStatus, expect: Option<SignedDu
         ("damage", damage_text(&status.damage, &status.proof)),
         ("space", space_text(&status.space)),
     ];
-    let PendingStatus { entries, containers, bytes } = status.pending;
-    let waiting = match (entries, containers) {
-        (0, _) => "nothing waits for deletion".into(),
-        (_, 0) => "an interrupted prune, which the next one finishes".into(),
-        _ => format!("{containers} containers, {}, wait for deletion", size(bytes)),
-    };
-    pairs.push(("pending", waiting));
+    pairs.push(("pending", pending_text(&status.pending)));
     if status.unreported > 0 {
         pairs.push(("running", format!("{} backups run, or were killed before they were complete", status.unreported)));
     }
     write_pairs(out, &pairs)
 }
 
-fn row(source: &SourceStatus, status: &RepositoryStatus, expect: Option<SignedDuration>) -> Vec<String> {
+/// The cells of a source: host, paths, last snapshot, its time and age, snapshots, state.
+pub(super) fn row(source: &SourceStatus, status: &RepositoryStatus, expect: Option<SignedDuration>) -> Vec<String> {
     let snapshot = &source.last.snapshot;
     let paths: Vec<_> = snapshot.paths.iter().map(|path| String::from_utf8_lossy(path)).collect();
     let state = match is_late(source, status, expect) {
@@ -189,7 +188,7 @@ fn row(source: &SourceStatus, status: &RepositoryStatus, expect: Option<SignedDu
 }
 
 /// Seconds in the largest unit of which there are two.
-fn duration(seconds: i64) -> String {
+pub(super) fn duration(seconds: i64) -> String {
     let units = [(86_400, "d"), (3_600, "h"), (60, "min")];
     let unit = units.into_iter().find(|(length, _)| seconds.abs() >= 2 * length);
     unit.map_or_else(|| format!("{seconds} s"), |(length, name)| format!("{} {name}", seconds / length))
@@ -200,7 +199,7 @@ fn age(time_ns: i64, now_ns: i64) -> String {
     format!("{} ago", duration(now_ns.saturating_sub(time_ns).div_euclid(1_000_000_000).max(0)))
 }
 
-fn run_text(run: Option<&ReadRun>, now_ns: i64) -> String {
+pub(super) fn run_text(run: Option<&ReadRun>, now_ns: i64) -> String {
     let Some(run) = run else { return "never, as far as this repository records".into() };
     let files = match run.files {
         0 => String::new(),
@@ -217,7 +216,7 @@ fn run_text(run: Option<&ReadRun>, now_ns: i64) -> String {
     format!("{}, on {}: {files}{containers}{found}", age(run.time_ns, now_ns), run.host)
 }
 
-fn proof_text(proof: &ProofStatus, bytes: u64, now_ns: i64) -> String {
+pub(super) fn proof_text(proof: &ProofStatus, bytes: u64, now_ns: i64) -> String {
     let Some(oldest_ns) = proof.oldest_ns else { return "nothing; `fhrd verify` reads and proves it in parts".into() };
     let of = |part: u64| share(part, bytes);
     format!(
@@ -230,13 +229,13 @@ fn proof_text(proof: &ProofStatus, bytes: u64, now_ns: i64) -> String {
     )
 }
 
-fn share(part: u64, whole: u64) -> String {
+pub(super) fn share(part: u64, whole: u64) -> String {
     // A part that is not the whole is not shown as 100 %.
     let percent = if whole == 0 { 100.0 } else { (1000.0 * part as f64 / whole as f64).floor() / 10.0 };
     format!("{percent:.1} %")
 }
 
-fn damage_text(damage: &DamageStatus, proof: &ProofStatus) -> String {
+pub(super) fn damage_text(damage: &DamageStatus, proof: &ProofStatus) -> String {
     let DamageStatus { containers, frames, chunks, whole_containers, marks_unreadable } = *damage;
     let mut texts = Vec::new();
     if containers > 0 {
@@ -249,6 +248,15 @@ fn damage_text(damage: &DamageStatus, proof: &ProofStatus) -> String {
         texts.push(format!("{marks_unreadable} marks of damage cannot be read: run `fhrd check --read-data`"));
     }
     if texts.is_empty() { "none is known".into() } else { texts.join("; ") }
+}
+
+pub(super) fn pending_text(pending: &PendingStatus) -> String {
+    let PendingStatus { entries, containers, bytes } = *pending;
+    match (entries, containers) {
+        (0, _) => "nothing waits for deletion".into(),
+        (_, 0) => "an interrupted prune, which the next one finishes".into(),
+        _ => format!("{containers} containers, {}, wait for deletion", size(bytes)),
+    }
 }
 
 fn space_text(space: &SpaceStatus) -> String {

@@ -13,6 +13,7 @@
 //! | [`usage`] | What do the files of a snapshot hold before and after reduction? |
 //! | [`usage_directories`] | How much of that does each directory of a host hold? |
 //! | [`estimate`] | What would a first backup of some paths store? |
+//! | [`report`] | How did the repository grow, what takes its space, and is it healthy? |
 //! | [`exclusive`] | What does each snapshot alone keep? |
 //! | [`noop`] | Which tensors stayed the same from one step of a training run to the next? |
 //! | [`models`] | Which models does a snapshot have, and what is the stored size of each? |
@@ -37,6 +38,7 @@ pub mod list;
 pub mod model_summaries;
 pub mod models;
 pub mod noop;
+pub mod report;
 mod shards;
 pub mod stats;
 pub mod status;

@@ -31,6 +31,7 @@ mod progress;
 mod prune;
 mod recipes;
 mod remote;
+mod report;
 mod restore;
 mod restore_choice;
 mod runs;

@@ -9,7 +9,7 @@ use super::Arguments;
 /// The verbs by what they are for, in the order of the help.
 const GROUPS: [(&str, &[&str]); 7] = [
     ("Back up", &["init", "backup", "estimate", "import"]),
-    ("Look", &["status", "snapshots", "ls", "find", "diff", "stats"]),
+    ("Look", &["status", "snapshots", "ls", "find", "diff", "stats", "report"]),
     ("Get back", &["restore", "cat", "dump", "mount"]),
     ("Keep", &["forget", "prune", "tag", "rewrite", "copy"]),
     ("Protect", &["key", "check", "verify", "repair", "upgrade"]),
@@ -18,7 +18,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
 ];
 
 /// Command lines of each verb, and what they do.
-const EXAMPLES: [(&str, &[(&str, &str)]); 35] = [
+const EXAMPLES: [(&str, &[(&str, &str)]); 36] = [
     (
         "init",
         &[
@@ -124,6 +124,13 @@ const EXAMPLES: [(&str, &[(&str, &str)]); 35] = [
             ("fhrd stats", "what the repository holds, and what it saves"),
             ("fhrd stats latest:home/me", "a directory by kind of file"),
             ("fhrd stats --by-snapshot", "what forgetting each snapshot would free"),
+        ],
+    ),
+    (
+        "report",
+        &[
+            ("fhrd report --out report.html", "health, space, growth, models and training runs as one page"),
+            ("fhrd report --json", "the same for a program"),
         ],
     ),
     (

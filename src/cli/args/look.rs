@@ -218,6 +218,19 @@ pub struct StatsArguments {
     pub filter: FilterArguments,
 }
 
+const REPORT_NOTES: &str = "\
+The page needs no network and runs no scripts. It names hosts, directories and models, so only its owner may read the
+file. A snapshot that cannot be read is named in it.";
+
+/// Arguments of `report`.
+#[derive(Debug, Args)]
+#[command(after_help = REPORT_NOTES)]
+pub struct ReportArguments {
+    /// File to write, replaced at once; `-` is standard output
+    #[arg(long, value_name = "FILE", required_unless_present = "json")]
+    pub out: Option<PathBuf>,
+}
+
 /// Arguments of `mount`.
 #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "the verb is for Linux"))]
 #[derive(Debug, Args)]

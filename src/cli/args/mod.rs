@@ -34,7 +34,7 @@ pub use keep::{CopyArguments, ForgetArguments, InitArguments, PruneArguments, Re
 pub use key::{EncryptionArguments, KeyVerb, NewSecretArguments};
 pub use look::{
     CatArguments, DiffArguments, DumpArguments, FilterArguments, FindArguments, LsArguments, MountArguments,
-    SnapshotsArguments, StatsArguments, StatusArguments,
+    ReportArguments, SnapshotsArguments, StatsArguments, StatusArguments,
 };
 pub use manual::{CompletionsArguments, ManArguments};
 #[cfg(feature = "bench")]

@@ -10,8 +10,8 @@ use super::{
     BackupArguments, BestArguments, CatArguments, CheckArguments, CompletionsArguments, CopyArguments, DiffArguments,
     DistanceArguments, DumpArguments, EstimateArguments, FindArguments, ForgetArguments, ImportArguments,
     InitArguments, KeyVerb, LineageArguments, LsArguments, ManArguments, ModelsArguments, PruneArguments, RepairVerb,
-    RestoreArguments, RewriteArguments, ScheduleArguments, SnapshotsArguments, StatsArguments, StatusArguments,
-    StepsArguments, TagArguments, TraceArguments, UpgradeArguments, VerifyArguments,
+    ReportArguments, RestoreArguments, RewriteArguments, ScheduleArguments, SnapshotsArguments, StatsArguments,
+    StatusArguments, StepsArguments, TagArguments, TraceArguments, UpgradeArguments, VerifyArguments,
 };
 
 /// The verbs.
@@ -61,6 +61,8 @@ pub enum Verb {
     Status(StatusArguments),
     /// Show statistics of the repository, or of one snapshot
     Stats(StatsArguments),
+    /// Write an HTML page about the repository: health, space, growth, models and training runs
+    Report(ReportArguments),
     /// Delete snapshots by rules or ids
     Forget(ForgetArguments),
     /// Copy snapshots of another repository into this one

@@ -63,6 +63,7 @@ fn samples() -> BTreeMap<&'static str, Vec<Vec<&'static str>>> {
         ("prune", of(&["prune", "prune --dry-run --grace 0s"])),
         ("status", of(&["status", "status --expect 26h"])),
         ("stats", of(&["stats", "stats latest", "stats latest:src", "stats --by-snapshot", "stats --debug"])),
+        ("report", of(&["report --out report.html", "report"])),
         ("check", of(&["check", "check --read-data", "check --read-data-subset 1/2", "check --without-key"])),
         ("verify", of(&["verify", "verify --sample 100% --within 90d"])),
         ("repair", of(&["repair index", "repair containers", "repair snapshots --dry-run"])),
