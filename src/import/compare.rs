@@ -21,7 +21,7 @@ const SPECIAL_BITS: [(u32, u32); 3] = [(1 << 23, 0o4000), (1 << 22, 0o2000), (1 
 
 /// An entry of the listing.
 #[derive(Debug, Deserialize)]
-struct ListedEntry {
+struct ResticEntry {
     /// `node` for entries.
     #[serde(default)]
     struct_type: String,
@@ -76,7 +76,7 @@ fn differs(path: &Path, what: &str) -> Error {
 }
 
 /// The next entry that a restore writes: sockets are none.
-fn next(listing: &mut dyn BufRead) -> Result<Option<ListedEntry>> {
+fn next(listing: &mut dyn BufRead) -> Result<Option<ResticEntry>> {
     loop {
         let mut line = Vec::new();
         let read = listing.take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
@@ -84,7 +84,7 @@ fn next(listing: &mut dyn BufRead) -> Result<Option<ListedEntry>> {
         if line.is_empty() {
             return Ok(None);
         }
-        let entry: ListedEntry = serde_json::from_slice(&line)
+        let entry: ResticEntry = serde_json::from_slice(&line)
             .map_err(|error| Error::Usage(format!("the listing of restic cannot be read: {error}")))?;
         if entry.struct_type == "node" && entry.kind != "socket" {
             return Ok(Some(entry));
@@ -92,7 +92,7 @@ fn next(listing: &mut dyn BufRead) -> Result<Option<ListedEntry>> {
     }
 }
 
-fn difference(path: &Path, node: &Node, listed: &ListedEntry, has_owners: bool) -> Option<String> {
+fn difference(path: &Path, node: &Node, listed: &ResticEntry, has_owners: bool) -> Option<String> {
     let said = listed.path.trim_start_matches('/').as_bytes();
     // Names that are not UTF-8 are written with replacements.
     let is_same_name = match std::str::from_utf8(path.as_os_str().as_bytes()) {

@@ -8,8 +8,8 @@ const IMPORT_NOTES: &str = "\
 restic restores each snapshot, oldest first, into a directory, from which it is backed up; so restic itself is needed,
 version 0.17 or later, and room for the largest snapshot. It finds its password as always: RESTIC_PASSWORD_FILE,
 RESTIC_PASSWORD or RESTIC_PASSWORD_COMMAND. Nothing is written into its repository. Each snapshot has the time, host,
-paths, tags and files of the original, and is compared with it; one that differs is not kept. Run it again to go on: what
-is there is not imported twice. Only root can restore owners and devices.";
+paths, tags and files of the original, and is compared with it; one that differs is not stored. Run it again to go on:
+what is there is not imported twice. Only root can restore owners and devices.";
 
 /// Programs whose snapshots can be imported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
