@@ -29,6 +29,10 @@ use crate::types::hex;
 /// A dropped file with this much content on disk is kept, bytes.
 const RESUMED_BYTES_MIN: u64 = 1 << 20;
 
+/// The mode of a file that has only its temporary name. The sticky bit means nothing on a file, so nobody else sets it.
+/// It is the mark that a restore has made the file; the mode of the snapshot replaces it when the content is whole.
+pub(super) const UNPUBLISHED: Mode = Mode::RUSR.union(Mode::WUSR).union(Mode::SVTX);
+
 /// Temporary names that are tried.
 const NAMES_MAX: usize = 64;
 
@@ -188,7 +192,7 @@ fn open_temporary(at: &TargetName, token: &FileToken, may_be_begun: bool) -> Res
 
 fn create(at: &TargetName, temporary: &OsString) -> rustix::io::Result<File> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    openat(at.directory(), temporary, flags, Mode::RUSR | Mode::WUSR).map(File::from)
+    openat(at.directory(), temporary, flags, UNPUBLISHED).map(File::from)
 }
 
 /// Locks a file that was created just now. On a file system without locks nobody else can have locked it either.
@@ -200,13 +204,21 @@ fn is_own(file: &File) -> bool {
 
 /// Opens what an interrupted restore has left. `None` if it may belong to anybody else.
 fn begun(at: &TargetName, temporary: &OsString) -> Option<File> {
-    let (file, _) = open_left(at.directory(), temporary)?;
-    fchmod(&file, Mode::RUSR | Mode::WUSR).ok()?;
-    Some(File::from(file))
+    let left = open_left(at.directory(), temporary)?;
+    fchmod(&left.file, UNPUBLISHED).or_else(|_| fchmod(&left.file, Mode::RUSR | Mode::WUSR)).ok()?;
+    Some(File::from(left.file))
+}
+
+/// A locked file that has a temporary name.
+pub(super) struct LeftFile {
+    pub(super) file: OwnedFd,
+    pub(super) identity: FileIdentity,
+    /// Whether it has the mark of a file that a restore has made.
+    pub(super) is_marked: bool,
 }
 
 /// Opens and locks a file that a restore has left under a temporary name. `None` if it may belong to anybody else.
-pub(super) fn open_left(directory: BorrowedFd<'_>, temporary: &OsStr) -> Option<(OwnedFd, FileIdentity)> {
+pub(super) fn open_left(directory: BorrowedFd<'_>, temporary: &OsStr) -> Option<LeftFile> {
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = openat(directory, temporary, flags, Mode::empty()).ok()?;
     flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
@@ -217,7 +229,8 @@ pub(super) fn open_left(directory: BorrowedFd<'_>, temporary: &OsStr) -> Option<
     // Its owner may have given it its name before it was locked here.
     let now = statat(directory, temporary, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     let identity = identity_of(&stat);
-    (is_ours && identity_of(&now) == identity).then_some((file, identity))
+    let is_marked = Mode::from_raw_mode(stat.st_mode) == UNPUBLISHED;
+    (is_ours && identity_of(&now) == identity).then_some(LeftFile { file, identity, is_marked })
 }
 
 #[cfg(test)]
@@ -322,6 +335,8 @@ mod tests {
             format!("{TEMPORARY_NAME}{}", "3".repeat(24)),
             format!("{TEMPORARY_NAME}{}", "4".repeat(24)),
             "other name".into(),
+            // It has the name, but not the mark.
+            format!("{TEMPORARY_NAME}{}", "5".repeat(24)),
         ];
         for (name, at) in others.iter().zip(0..) {
             let path = directory.path().join(name);

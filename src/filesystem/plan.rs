@@ -89,6 +89,10 @@ impl WalkPlan {
         };
         plan.found = 1;
         let is_directory = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
+        if !is_directory && names(stored).next().is_none() {
+            let (source, stored) = (source.display(), stored.display());
+            return Err(Error::Usage(format!("only a directory can be stored as {stored}, and {source} is none")));
+        }
         let directory = if is_directory { Some(source.as_path()) } else { source.parent() };
         let mut path = if stored.is_absolute() { PathBuf::from("/") } else { PathBuf::new() };
         let mut entry = &mut plan.root;

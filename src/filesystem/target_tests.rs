@@ -59,7 +59,7 @@ fn a_file_is_private_until_it_is_finished() {
     for (index, mode) in [0o4755, 0o2750, 0o1644, 0o444, 0].into_iter().enumerate() {
         let node = owned(format!("{index}").as_bytes(), NodeKind::File, mode);
         let file = test.create_file(&node).unwrap();
-        assert_eq!(file.metadata().unwrap().mode() & 0o7777, 0o600);
+        assert_eq!(file.metadata().unwrap().mode() & 0o7777, 0o1600);
         file.write_all_at(b"content", 0).unwrap();
         test.finish(&file, &node);
         let metadata = fs::metadata(test.root.join(format!("{index}"))).unwrap();

@@ -365,8 +365,13 @@ fn files_that_are_called_as_temporary_ones_stay() {
         assert_eq!(exit, 0, "{times}: {report}");
         stay(times);
     }
-    home.write("back/source/e/.fhrd-333333333333333333333333", b"what a killed restore left");
+    // What has the mode of a restore's own is one that a killed restore left. All else is somebody's.
+    let left = "back/source/e/.fhrd-333333333333333333333333";
+    for (name, mode) in [(left, 0o1600), ("back/source/e/.fhrd-444444444444444444444444", 0o600)] {
+        home.write(name, b"content");
+        std::fs::set_permissions(home.path(name), Permissions::from_mode(mode)).unwrap();
+    }
     assert_eq!(restore(&home, &[]).0, 0);
     stay("beside what is left");
-    assert_eq!(home.names("back/source/e"), ["file"]);
+    assert_eq!(home.names("back/source/e"), [".fhrd-444444444444444444444444", "file"]);
 }

@@ -89,6 +89,7 @@ fn a_stored_path_that_cannot_be_used_is_refused() {
     for (arguments, part) in [
         (&["mnt/1", "mnt/2", "--as-path", "/data"][..], "one path"),
         (&["mnt/1", "--as-path", "/data/../x"], ".."),
+        (&["mnt/1/a", "--as-path", "/"], "only a directory"),
         (&["mnt/none", "--as-path", "/data"], "mnt/none"),
     ] {
         let output = home.run(&[&["backup"], arguments].concat());
