@@ -137,6 +137,7 @@ fn compact(session: &Session, repository: &Repository, repack: ByteSize) {
             dry_run: false,
             repack: Some(repack),
             extend_locks,
+            allow_no_snapshots: false,
             metrics: MetricsArguments::default(),
         };
         prune_now(session, repository, &arguments, &[])

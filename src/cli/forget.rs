@@ -120,6 +120,7 @@ pub fn run(session: &Session, arguments: &ForgetArguments) -> Result<Exit> {
                 dry_run: arguments.dry_run,
                 repack: None,
                 extend_locks,
+                allow_no_snapshots: false,
                 metrics: MetricsArguments::default(),
             })
         }

@@ -16,6 +16,7 @@ use super::requests::{self, WithRequests};
 use crate::error::{Error, Result};
 use crate::keep::{PruneOptions, PruneReport, SkippedRule, estimate_prune, prune};
 use crate::repo::Repository;
+use crate::store::BlobKind;
 use crate::types::SnapshotId;
 
 /// The grace period unless another one is given.
@@ -53,7 +54,8 @@ pub fn run(session: &Session, arguments: &PruneArguments) -> Result<Exit> {
 /// Prunes an open repository. A dry run does so as if the snapshots `forgotten` did not exist.
 ///
 /// # Errors
-/// [`Error::Usage`] for a negative grace period, and for locks that are not for a time of days; those of [`prune`].
+/// [`Error::Usage`] for a negative grace period, for locks that are not for a time of days, and if there is data and no
+/// snapshot, unless that is allowed or this run has `forgotten` the last ones; those of [`prune`].
 pub fn prune_now(
     session: &Session,
     repository: &Repository,
@@ -76,9 +78,24 @@ pub fn prune_now(
     if options.dry_run {
         return estimate_prune(repository, &options, forgotten, &session.stop);
     }
+    // Those that this command has forgotten were there.
+    if forgotten.is_empty() && !arguments.allow_no_snapshots {
+        check_snapshots(repository)?;
+    }
     let report = prune(repository, &options, &session.stop)?;
     session.facts.add(RunFact::FreedBytes, report.bytes_deleted.saturating_sub(report.bytes_written));
     Ok(report)
+}
+
+/// Fails if there is data and no snapshot. An empty directory may be a mount point whose share is away.
+fn check_snapshots(repository: &Repository) -> Result<()> {
+    let is_empty = |kind: BlobKind| Ok::<_, Error>(repository.store.list(kind.into())?.is_empty());
+    match is_empty(BlobKind::Snapshot)? && !is_empty(BlobKind::Container)? {
+        true => Err(Error::Usage(
+            "there is no snapshot, so all data would be deleted; if no share is away, say --allow-no-snapshots".into(),
+        )),
+        false => Ok(()),
+    }
 }
 
 /// The time for which a prune locks what stays. Longer than ten years is a slip: nobody can take such a lock back.

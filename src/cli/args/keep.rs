@@ -246,6 +246,9 @@ pub struct PruneArguments {
     /// Only show what would be deleted
     #[arg(short = 'n', long)]
     pub dry_run: bool,
+    /// Prune even if there is no snapshot: everything goes
+    #[arg(long)]
+    pub allow_no_snapshots: bool,
     /// When compacting containers, move at most this much data [default: no limit]
     #[arg(long, value_name = "SIZE")]
     pub repack: Option<bytesize::ByteSize>,

@@ -355,3 +355,32 @@ fn processes_that_are_stopped_and_killed_lose_nothing() {
     let texts = versions(3);
     (0..runs).for_each(|seed| random_run(seed, &texts));
 }
+
+/// As where a share with the snapshots is away and an empty directory is at its mount point.
+#[test]
+fn without_any_snapshot_nothing_is_pruned_unless_that_is_allowed() {
+    let home = Home::new();
+    let (ids, _) = back_up_all(&home, &versions(2));
+    let before = blobs(&home, "containers");
+    std::fs::rename(home.path(&format!("{REPOSITORY}/snapshots")), home.path("away")).unwrap();
+    std::fs::create_dir(home.path(&format!("{REPOSITORY}/snapshots"))).unwrap();
+    for command in [&["prune", "--grace", "0s"][..], &["forget", "--keep-last", "1", "--prune", "--grace", "0s"]] {
+        let output = home.run(command);
+        assert!(code(&output) == 1 && stderr(&output).contains("--allow-no-snapshots"), "{}", stderr(&output));
+        assert_eq!(blobs(&home, "containers"), before, "{command:?}");
+    }
+    std::fs::remove_dir(home.path(&format!("{REPOSITORY}/snapshots"))).unwrap();
+    std::fs::rename(home.path("away"), home.path(&format!("{REPOSITORY}/snapshots"))).unwrap();
+    assert_eq!(code(&home.run(&["restore", &ids[1], "--target", "back"])), 0);
+    // Who forgets all snapshots in the same run has seen them.
+    let output = home.run(
+        &[&["forget", "--prune", "--grace", "0s"], &ids.iter().map(String::as_str).collect::<Vec<_>>()[..]].concat(),
+    );
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    assert!(blobs(&home, "containers").is_empty());
+    back_up(&home, &versions(1)[0]);
+    assert_eq!(code(&home.run(&["forget", "latest"])), 0);
+    assert_eq!(code(&home.run(&["prune", "--grace", "0s"])), 1);
+    assert_eq!(code(&home.run(&["prune", "--grace", "0s", "--allow-no-snapshots"])), 0);
+    assert!(blobs(&home, "containers").is_empty());
+}

@@ -3,9 +3,12 @@
 //! FHRD_TEST_RECIPES=all runs those, too, that need root, a file system or a server. What cannot run says so.
 
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
 
 use super::fixture::{Home, code, json, stderr, stdout};
 
@@ -129,16 +132,17 @@ fn a_database_of_sqlite_is_stored_while_it_is_written() {
     }
     let home = prepared();
     let database = home.path("app.db");
-    let sql = |sql: &str| succeed(&home, &format!("sqlite3 app.db \"{sql}\""));
+    let sql = |sql: &str| succeed(&home, &format!("sqlite3 -cmd '.timeout 9000' app.db \"{sql}\""));
     sql("PRAGMA journal_mode=WAL; CREATE TABLE t(a, b); \
          WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n LIMIT 20000) INSERT INTO t SELECT i, hex(randomblob(20)) FROM n;");
     let recipe = script("SQLite", &[("database", text(&database))]);
     let writer = "while :; do sqlite3 app.db 'PRAGMA busy_timeout=5000; INSERT INTO t VALUES (-1, 0); INSERT INTO t VALUES (-2, 0)'; done";
-    let mut writer = Ended(shell(&home, writer).stdout(Stdio::null()).spawn().unwrap());
+    let mut writer = Ended(shell(&home, writer).stdout(Stdio::null()).process_group(0).spawn().unwrap());
     succeed(&home, &recipe);
+    // With the statement that it runs.
+    rustix::process::kill_process_group(Pid::from_child(&writer.0), Signal::KILL).unwrap();
     writer.end();
-    // The last statement of the writer may still run.
-    sql("PRAGMA busy_timeout=9000; UPDATE t SET b = 'changed' WHERE a = 5;");
+    sql("UPDATE t SET b = 'changed' WHERE a = 5;");
     let before = sql(".dump");
     succeed(&home, &recipe);
     let listed = json(&home.run(&["snapshots", "--repo", "repo", "--json"]));
