@@ -8,12 +8,14 @@ use super::Session;
 use super::args::ImportArguments;
 use super::exit::Exit;
 use super::location;
-use super::output::{failed, print, print_json, printable, size, split_ns, time_utc};
+use super::output::{failed, print, print_json, printable, size};
 use super::progress::shown;
+use crate::backup::BackupReport;
 use crate::error::{Error, Result};
 use crate::import::{ForeignSnapshot, Importer, Restic, default_directory};
 use crate::metrics::Progress;
 use crate::repo::paths::create_private;
+use crate::types::SnapshotId;
 
 /// A snapshot as JSON.
 #[derive(Debug, Serialize)]
@@ -49,22 +51,24 @@ pub fn run(session: &Session, arguments: &ImportArguments) -> Result<Exit> {
     let (options, stop) = (&session.options, &session.stop);
     let config = location::config(options)?;
     let repository = location::open(session)?;
-    let restic = Restic::new(arguments.program.clone(), arguments.repository.clone(), stop)?;
+    let restic = Restic { program: arguments.program.clone(), repository: arguments.repository.clone() };
+    let all = restic.snapshots(stop)?;
     let directory = arguments.directory.clone().map_or_else(default_directory, Ok)?;
     create_private(&directory)?;
-    let importer = Importer::new(&restic, &repository, &config, &directory)?;
+    let mut importer = Importer::new(&restic, &repository, &config, &directory)?;
     if !rustix::process::geteuid().is_root() {
         tracing::warn!("only root can restore owners and devices: they will be those of this user");
     }
+    if !arguments.dry_run {
+        importer.compare_last(&all, stop)?;
+    }
     let (mut document, mut exit) = (Vec::new(), Exit::Fine);
-    for foreign in restic.snapshots(stop)? {
-        let mut imported = ImportedDocument::new(&foreign);
-        imported.snapshot = importer.existing(&foreign).map(|id| id.to_string());
-        imported.existed = imported.snapshot.is_some();
+    for foreign in all {
+        let mut imported = ImportedDocument::new(&foreign, importer.existing(&foreign));
         if !imported.existed && !arguments.dry_run {
             let progress = Progress::default();
             match shown(options, &progress, None, || importer.import(&foreign, &progress, stop)) {
-                Ok(done) => imported.add(&done),
+                Ok(report) => imported.add(&report),
                 Err(error) if is_of_one(&error) => {
                     tracing::error!("snapshot {} is not imported: {error}", foreign.short_id());
                     (imported.error, exit) = (Some(error.to_string()), Exit::Incomplete);
@@ -90,15 +94,12 @@ fn is_of_one(error: &Error) -> bool {
 }
 
 impl ImportedDocument {
-    fn new(foreign: &ForeignSnapshot) -> Self {
+    fn new(foreign: &ForeignSnapshot, existing: Option<SnapshotId>) -> Self {
         ImportedDocument {
             original: foreign.id.clone(),
-            snapshot: None,
-            existed: false,
-            time: {
-                let (seconds, nanoseconds) = split_ns(foreign.time_ns);
-                time_utc(seconds, nanoseconds)
-            },
+            snapshot: existing.map(|id| id.to_string()),
+            existed: existing.is_some(),
+            time: format!("{:.9}", foreign.time),
             host: foreign.hostname.clone(),
             files: 0,
             bytes: 0,
@@ -108,17 +109,15 @@ impl ImportedDocument {
         }
     }
 
-    fn add(&mut self, done: &crate::import::ImportedSnapshot) {
-        self.snapshot = Some(done.id.to_string());
-        if let Some(report) = &done.report {
-            (self.files, self.bytes) = (report.files, report.bytes);
-            (self.bytes_new, self.bytes_stored) = (report.bytes_new, report.bytes_stored);
-        }
+    fn add(&mut self, report: &BackupReport) {
+        self.snapshot = Some(report.snapshot.clone());
+        (self.files, self.bytes) = (report.files, report.bytes);
+        (self.bytes_new, self.bytes_stored) = (report.bytes_new, report.bytes_stored);
     }
 }
 
 fn write_line(out: &mut dyn Write, imported: &ImportedDocument) -> Result<()> {
-    let original = imported.original.get(..8).unwrap_or_default();
+    let original = printable(imported.original.get(..8).unwrap_or_default());
     let (time, host) = (&imported.time, printable(&imported.host));
     let outcome = match (&imported.snapshot, imported.existed) {
         (Some(id), true) => format!("is there as {}", id.get(..8).unwrap_or_default()),

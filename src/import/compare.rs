@@ -3,7 +3,6 @@
 use std::io::{BufRead, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Deserialize;
@@ -49,7 +48,7 @@ pub(super) fn with_listing(
     repository: &Repository,
     snapshot: &NamedSnapshot,
     listing: &mut dyn BufRead,
-    stop: &Arc<AtomicBool>,
+    stop: &AtomicBool,
 ) -> Result<()> {
     let has_owners = rustix::process::geteuid().is_root();
     let unread = list(repository, snapshot, None, Depth::All, &mut |path, node| {
@@ -92,13 +91,14 @@ fn next(listing: &mut dyn BufRead) -> Result<Option<ResticEntry>> {
     }
 }
 
+/// A path as a program in Go writes it: a replacement character for each byte that is not of UTF-8.
+fn listed_name(path: &[u8]) -> String {
+    path.utf8_chunks().map(|chunk| chunk.valid().to_string() + &"\u{fffd}".repeat(chunk.invalid().len())).collect()
+}
+
 fn difference(path: &Path, node: &Node, listed: &ResticEntry, has_owners: bool) -> Option<String> {
     let said = listed.path.trim_start_matches('/').as_bytes();
-    // Names that are not UTF-8 are written with replacements.
-    let is_same_name = match std::str::from_utf8(path.as_os_str().as_bytes()) {
-        Ok(path) => path.as_bytes() == said,
-        Err(_) => path.to_string_lossy().as_bytes() == said,
-    };
+    let is_same_name = listed_name(path.as_os_str().as_bytes()).as_bytes() == said;
     let kind = match node.kind {
         NodeKind::File => "file",
         NodeKind::Directory => "dir",

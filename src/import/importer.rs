@@ -1,9 +1,15 @@
 //! Imports one snapshot after another.
 
 use std::collections::HashMap;
+use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+
+use rustix::fs::{XattrFlags, setxattr};
+use rustix::io::Errno;
 
 use super::compare;
 use super::restic::{ForeignSnapshot, Restic};
@@ -13,13 +19,16 @@ use crate::error::{Error, Result};
 use crate::filesystem::EntryChoice;
 use crate::keep::forget;
 use crate::metrics::Progress;
-use crate::repo::snapshot::NamedSnapshot;
+use crate::repo::paths::{NO_WAITING, cache_directory, create_private, estimate_directory};
+use crate::repo::snapshot::{self, NamedSnapshot};
 use crate::repo::{Repository, ScratchDirectory, snapshot_cache};
 use crate::restore::compare_with;
 use crate::types::SnapshotId;
 
 /// Directory below the scratch directory that has the snapshot.
 const TREE: &str = "tree";
+/// Name of the locked file.
+const LOCK: &str = "import.lock";
 
 /// Imports snapshots into one repository.
 pub struct Importer<'a> {
@@ -28,38 +37,56 @@ pub struct Importer<'a> {
     config: &'a Config,
     scratch: ScratchDirectory,
     /// Snapshots that were imported before, by what they record of their origin.
-    existing: HashMap<String, SnapshotId>,
-}
-
-/// What an import has done with a snapshot.
-#[derive(Debug)]
-pub struct ImportedSnapshot {
-    /// The snapshot of this repository.
-    pub id: SnapshotId,
-    /// What was stored; `None` if it was there before.
-    pub report: Option<BackupReport>,
+    existing: HashMap<String, NamedSnapshot>,
+    /// Locked, so that no other import into the repository runs on this machine. `None`: there is no cache directory.
+    _lock: Option<File>,
 }
 
 impl<'a> Importer<'a> {
     /// Reads which snapshots the repository has. Restored files go below `directory` meanwhile.
     ///
     /// # Errors
-    /// Those of listing the snapshots, and of making a directory.
+    /// [`Error::Usage`] if another import runs. Those of listing the snapshots, and of making a directory.
     pub fn new(restic: &'a Restic, repository: &'a Repository, config: &'a Config, directory: &Path) -> Result<Self> {
         let failed = |error| Error::io("create a directory in", directory, error);
+        let lock = lock(repository)?;
         let scratch = ScratchDirectory::create(directory, "import-").map_err(failed)?;
+        let attribute = setxattr(scratch.path(), "user.fhrd", b"", XattrFlags::empty());
+        if attribute == Err(Errno::OPNOTSUPP) {
+            let directory = directory.display();
+            tracing::warn!("extended attributes are not imported, because {directory} cannot have them");
+        }
         let listed = snapshot_cache::list(repository)?;
-        let origin = |named: &NamedSnapshot| Some((named.snapshot.imported_from()?, named.id));
-        let existing = listed.snapshots.iter().filter_map(origin).collect();
-        Ok(Importer { restic, repository, config, scratch, existing })
+        let origin = |named: NamedSnapshot| Some((named.snapshot.imported_from()?, named));
+        let existing = listed.snapshots.into_iter().filter_map(origin).collect();
+        Ok(Importer { restic, repository, config, scratch, existing, _lock: lock })
     }
 
     /// The snapshot that an earlier import made of `foreign`.
     pub fn existing(&self, foreign: &ForeignSnapshot) -> Option<SnapshotId> {
-        self.existing.get(&foreign.origin()).copied()
+        self.existing.get(&foreign.origin()).map(|named| named.id)
     }
 
-    /// Imports a snapshot, unless it is there already.
+    /// Compares what was imported last, because an import may have been killed between storing and comparing it. If it
+    /// differs it is deleted, and imported again.
+    ///
+    /// # Errors
+    /// Those of the other program and of the repository.
+    pub fn compare_last(&mut self, all: &[ForeignSnapshot], stop: &AtomicBool) -> Result<()> {
+        let last = all.iter().filter_map(|foreign| Some((foreign, self.existing.get(&foreign.origin())?)));
+        let Some((foreign, named)) = last.max_by_key(|(_, named)| named.snapshot.started_ns()) else { return Ok(()) };
+        match self.compare_listing(foreign, named, stop) {
+            Err(Error::Usage(difference)) => {
+                tracing::warn!("snapshot {:.8} is imported again: {difference}", named.id);
+                forget(self.repository, &[named.id])?;
+                self.existing.remove(&foreign.origin());
+                Ok(())
+            }
+            compared => compared,
+        }
+    }
+
+    /// Imports a snapshot that is not there.
     ///
     /// # Errors
     /// [`Error::Incomplete`] if not all of it could be read. [`Error::Usage`] if what is stored differs from what the
@@ -70,25 +97,29 @@ impl<'a> Importer<'a> {
         foreign: &ForeignSnapshot,
         progress: &Progress,
         stop: &Arc<AtomicBool>,
-    ) -> Result<ImportedSnapshot> {
-        if let Some(id) = self.existing(foreign) {
-            return Ok(ImportedSnapshot { id, report: None });
-        }
+    ) -> Result<BackupReport> {
+        let time_ns = foreign.checked_time_ns()?;
         let tree = self.scratch.path().join(TREE);
+        // What is left of another snapshot would share inodes and attributes with this one.
+        match std::fs::remove_dir_all(&tree) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(Error::io("remove", tree, error)),
+            _ => {}
+        }
         self.restic.restore(foreign, &tree, stop)?;
-        let report = self.store(foreign, &tree, progress, stop)?;
+        let report = self.store(foreign, time_ns, &tree, progress, stop)?;
         let id = SnapshotId::parse(&report.snapshot).ok_or_else(|| Error::internal("a backup has made no snapshot"))?;
         if let Err(error) = self.compare(foreign, &id, &tree, stop) {
             // A later import shall try again.
             forget(self.repository, &[id])?;
             return Err(error);
         }
-        Ok(ImportedSnapshot { id, report: Some(report) })
+        Ok(report)
     }
 
     fn store(
         &self,
         foreign: &ForeignSnapshot,
+        time_ns: i64,
         tree: &Path,
         progress: &Progress,
         stop: &Arc<AtomicBool>,
@@ -102,7 +133,7 @@ impl<'a> Importer<'a> {
         let labels = SnapshotLabels {
             tags: foreign.tags.clone(),
             host: foreign.hostname.clone(),
-            time_ns: Some(foreign.time_ns),
+            time_ns: Some(time_ns),
             imported_from: Some(foreign.origin()),
             ..SnapshotLabels::default()
         };
@@ -122,12 +153,36 @@ impl<'a> Importer<'a> {
 
     /// Compares what was stored with the listing of the other program, and with the directory.
     fn compare(&self, foreign: &ForeignSnapshot, id: &SnapshotId, tree: &Path, stop: &Arc<AtomicBool>) -> Result<()> {
-        let snapshot = crate::repo::snapshot::find(self.repository.store.as_ref(), &id.to_string())?;
-        self.restic.list(foreign, stop, |listing| compare::with_listing(self.repository, &snapshot, listing, stop))?;
+        let snapshot = snapshot::find(self.repository.store.as_ref(), &id.to_string())?;
+        self.compare_listing(foreign, &snapshot, stop)?;
         let problems = compare_with(self.repository, &snapshot, tree, stop)?;
         match problems {
             0 => Ok(()),
-            problems => Err(Error::Incomplete { snapshot: foreign.short_id().into(), problems }),
+            problems => Err(Error::Incomplete { snapshot: foreign.short_id(), problems }),
+        }
+    }
+
+    fn compare_listing(&self, foreign: &ForeignSnapshot, snapshot: &NamedSnapshot, stop: &AtomicBool) -> Result<()> {
+        self.restic.list(foreign, stop, |listing| compare::with_listing(self.repository, snapshot, listing, stop))
+    }
+}
+
+/// Locks a file in the cache directory of `repository`.
+fn lock(repository: &Repository) -> Result<Option<File>> {
+    let path = cache_directory(repository)?.join(LOCK);
+    let opened = path.parent().map_or(Ok(()), create_private).and_then(|()| {
+        let mut options = File::options();
+        let options = options.write(true).create(true).truncate(false).custom_flags(NO_WAITING);
+        options.open(&path).map_err(|error| Error::io("open", &path, error))
+    });
+    match opened {
+        Ok(file) if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) => {
+            Err(Error::Usage("another import into this repository runs".into()))
+        }
+        Ok(file) => Ok(Some(file)),
+        Err(error) => {
+            tracing::debug!("another import would not be noticed: {error}");
+            Ok(None)
         }
     }
 }
@@ -137,5 +192,5 @@ impl<'a> Importer<'a> {
 /// # Errors
 /// [`Error::Usage`] if the user has no home directory.
 pub fn default_directory() -> Result<PathBuf> {
-    Ok(crate::repo::paths::estimate_directory()?.with_file_name("imports"))
+    Ok(estimate_directory()?.with_file_name("imports"))
 }

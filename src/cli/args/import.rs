@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 const IMPORT_NOTES: &str = "\
-restic restores each snapshot, oldest first, into a directory, from which it is backed up; so restic itself is needed,
-version 0.17 or later, and room for the largest snapshot. It finds its password as always: RESTIC_PASSWORD_FILE,
-RESTIC_PASSWORD or RESTIC_PASSWORD_COMMAND. Nothing is written into its repository. Each snapshot has the time, host,
+restic restores each snapshot, oldest first, into a directory, from which it is backed up. So restic itself is needed,
+and room for the largest snapshot. It finds its password as always: RESTIC_PASSWORD_FILE, RESTIC_PASSWORD or
+RESTIC_PASSWORD_COMMAND. Nothing is written into its repository. Each snapshot has the time, host,
 paths, tags and files of the original, and is compared with it; one that differs is not stored. Run it again to go on:
 what is there is not imported twice. Only root can restore owners and devices.";
 

@@ -1,5 +1,6 @@
 //! `import`: with a program that answers as restic does, and with restic where FHRD_TEST_RESTIC names it.
 
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -13,10 +14,10 @@ use super::tree::{describe, plant};
 /// runs `before` first.
 pub fn write_restic(home: &Home, before: &str) {
     let script = format!(
-        "#!/bin/sh\ncd {}\n[ \"$1\" = version ] && echo 'restic 0.19.1 compiled with x' && exit\n\
+        "#!/bin/sh\ncd {}\n\
          shift 4\necho \"$@\" >> calls\n{before}\n\
          case $1 in\nsnapshots) cat snapshots.json;;\nls) cat listings/$3;;\n\
-         restore) rm -rf \"$4\"; cp -a trees/$2 \"$4\";;\nesac\n",
+         restore) cp -a trees/$2 \"$4\";;\nesac\n",
         home.path("").display()
     );
     home.write("restic", script.as_bytes());
@@ -169,6 +170,18 @@ fn what_differs_or_fails_is_not_kept_and_the_others_follow() {
         assert_eq!(snapshots(&home).as_array().unwrap().len(), 1, "{what}: the other one is there");
     }
     home.write(&listing, whole.as_bytes());
+    // What cannot be recorded of one snapshot.
+    let listed = String::from_utf8(home.read("snapshots.json")).unwrap();
+    for (from, to, part) in [
+        ("2024-05-06T07:08:09.123456789+02:00", "1600-01-01T00:00:00Z", "too far away"),
+        (&id(1), &"x".repeat(64), "hex digits"),
+    ] {
+        home.write("snapshots.json", listed.replace(from, to).as_bytes());
+        let (exit, report) = import(&home);
+        assert!(exit == 3 && report["snapshots"].to_string().contains(part), "{part}: {report}");
+        assert_eq!(snapshots(&home).as_array().unwrap().len(), 1, "{part}: the other one is there");
+    }
+    home.write("snapshots.json", listed.as_bytes());
     // A restore that ends with an error, whatever it wrote.
     write_restic(&home, "[ $1 = restore ] && cp -a trees/$2 \"$4\" && echo 'Fatal: no key' >&2 && exit 1");
     let (exit, report) = import(&home);
@@ -187,14 +200,10 @@ fn a_program_that_is_none_or_says_nonsense_ends_the_import() {
         assert!(code(output) == 1 && stderr(output).contains(part), "{part}: {}", stderr(output));
     };
     fails(&run("./none"), "none");
-    home.write("old", b"#!/bin/sh\necho restic 0.16.5 compiled with go\n");
-    std::fs::set_permissions(home.path("old"), std::fs::Permissions::from_mode(0o755)).unwrap();
-    fails(&run("./old"), "0.17");
     for (content, part) in [
         ("[{\"id\": \"", "a list of snapshots"),
         ("{}", "a list of snapshots"),
-        (&format!("[{{\"id\": \"{}\", \"time\": \"2024-05-06T07:08:09Z\"}}]", "x".repeat(64)), "hex digits"),
-        (&format!("[{{\"id\": \"{}\", \"time\": \"2924-05-06T07:08:09Z\"}}]", id(1)), "too far"),
+        ("[{\"id\": \"x\", \"time\": \"yesterday\"}]", "a list of snapshots"),
     ] {
         home.write("snapshots.json", content.as_bytes());
         fails(&run("./restic"), part);
@@ -202,6 +211,70 @@ fn a_program_that_is_none_or_says_nonsense_ends_the_import() {
     write_restic(&home, "echo 'Fatal: wrong password' >&2; exit 12");
     fails(&run("./restic"), "wrong password");
     assert_eq!(snapshots(&home), json!([]));
+}
+
+/// Names of a file that were linked and are so no more, with equal content, are two files; and a name that ends within
+/// a character is written by restic with a replacement for each byte.
+#[test]
+fn links_that_were_split_and_names_that_are_cut_come_as_they_are() {
+    let home = prepared();
+    let tree = home.path(&format!("trees/{}", id(2)));
+    std::fs::remove_file(tree.join("srv/second")).unwrap();
+    assert!(
+        Command::new("cp").arg("-p").args([tree.join("etc/conf"), tree.join("srv/second")]).status().unwrap().success()
+    );
+    write_listing(&home, &id(2));
+    let cut = std::ffi::OsString::from_vec(b"srv/t\xe2\x82".to_vec());
+    std::fs::write(tree.join(cut), b"cut").unwrap();
+    let (listing, at) = (format!("listings/{}", id(2)), tree.join("srv"));
+    write_listing(&home, &id(2));
+    let listed = String::from_utf8_lossy(&home.read(&listing)).replace("t\u{fffd}\"", "t\u{fffd}\u{fffd}\"");
+    home.write(&listing, listed.as_bytes());
+    let (exit, report) = import(&home);
+    assert_eq!(exit, 0, "{report}");
+    let restored = ["restore", report["snapshots"][1]["snapshot"].as_str().unwrap(), "--target", "back"];
+    assert_eq!(code(&home.run(&restored)), 0);
+    assert_eq!(entries(&home.path("back")), entries(&tree), "{}", at.display());
+}
+
+/// Waits until the program has been called with these arguments.
+fn wait_for_call(home: &Home, arguments: &str) {
+    while !std::fs::read_to_string(home.path("calls")).is_ok_and(|calls| calls.contains(arguments)) {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_run_that_is_killed_before_it_compares_leaves_nothing_that_counts() {
+    let home = prepared();
+    let hangs = format!("[ $1 = ls ] && [ $3 = {} ] && exec sleep 30", id(1));
+    write_restic(&home, &hangs);
+    let command = ["import", "--from", "restic", "foreign", "--program", "./restic"];
+    let listing = format!("listings/{}", id(1));
+    let whole = home.read(&listing);
+    home.write(&listing, String::from_utf8_lossy(&whole).replacen("\"size\":13", "\"size\":14", 1).as_bytes());
+    let mut child = home.command(&command).spawn().unwrap();
+    wait_for_call(&home, &format!("ls --json {}", id(1)));
+    // No second one beside it.
+    let other = home.run(&command);
+    assert!(code(&other) == 1 && stderr(&other).contains("another import"), "{}", stderr(&other));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(snapshots(&home).as_array().unwrap().len(), 1, "it was stored, and not compared");
+    write_restic(&home, "");
+    let (exit, report) = import(&home);
+    let error = report["snapshots"][0]["error"].as_str().unwrap_or_else(|| panic!("{report}"));
+    assert!(exit == 3 && error.contains("14 bytes there"), "{exit} {error}");
+    home.write(&listing, &whole);
+    // A signal ends it although restic hangs.
+    write_restic(&home, &hangs);
+    std::fs::remove_file(home.path("calls")).unwrap();
+    let mut child = home.command(&command).spawn().unwrap();
+    wait_for_call(&home, &format!("ls --json {}", id(1)));
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    write_restic(&home, "");
+    assert_eq!((import(&home).0, snapshots(&home).as_array().unwrap().len()), (0, 2));
 }
 
 /// Thirty snapshots of a tree that changes: restored by both, they are the same.
