@@ -272,7 +272,8 @@ impl Engine {
         if files.is_empty() {
             return Err(ArgumentError::new_err("there is nothing to save"));
         }
-        let labels = SnapshotLabels { tags, host, time_ns, checkpoint: checkpoint(run, step, metrics)? };
+        let checkpoint = checkpoint(run, step, metrics)?;
+        let labels = SnapshotLabels { tags, host, time_ns, checkpoint, ..SnapshotLabels::default() };
         let request = BackupRequest::new(MemorySource { files, labels });
         json(&self.run(py, report, move |call, progress| self.back_up(call, progress, &request))?)
     }
@@ -294,7 +295,7 @@ impl Engine {
         let request = BackupRequest::new(TreeSource {
             paths,
             choice: EntryChoice::everything().map_err(|error| exception(&error))?,
-            labels: SnapshotLabels { tags, host, time_ns: None, checkpoint },
+            labels: SnapshotLabels { tags, host, checkpoint, ..SnapshotLabels::default() },
             ..TreeSource::default()
         });
         json(&self.run(py, report, |call, progress| self.back_up(call, progress, &request))?)
