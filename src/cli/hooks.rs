@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::child::{ended, in_own_group};
+use crate::child::{ended, in_own_group};
 use crate::error::{Error, Result};
 
 /// Runs commands of the shell, one after another until one fails. What they print goes to standard error. `variables`

@@ -6,7 +6,6 @@ mod backup;
 mod bench;
 mod cat;
 mod check;
-mod child;
 mod choice;
 mod complete;
 mod copy;

@@ -11,12 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use zeroize::Zeroize;
 
 use super::args::{NewSecretArguments, Options};
-use super::child::{ended, in_own_group};
 use super::output::note;
 use super::process::{forbid_core_dumps, stop};
+use crate::child::{ended, in_own_group, without_secrets};
 use crate::crypto::{SecretBytes, SecretKey, Unlock};
 use crate::error::{Error, Result};
-use crate::store::without_secrets;
 use crate::types::hex;
 use crate::wire::{input_failed, open_without_waiting, read_input};
 

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::child::{in_own_group, kill, without_secrets};
 use crate::error::{Error, Result};
 use crate::repo::tags::checked_new_tags;
-use crate::store::without_secrets;
 use crate::wire::{read_input, wait_for_input};
 
 /// Bytes of a list of snapshots.
@@ -136,7 +136,7 @@ impl Restic {
         let mut command = Command::new(&self.program);
         command.args(["-r", &self.repository, "--no-lock", "--quiet"]).args(arguments);
         let command = without_secrets(&mut command).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(|error| Error::io("start", &self.program, error))?;
+        let mut child = in_own_group(command).spawn().map_err(|error| Error::io("start", &self.program, error))?;
         let no_pipe = || Error::internal("a program has no output");
         let (output, errors) = (child.stdout.take().ok_or_else(no_pipe)?, child.stderr.take().ok_or_else(no_pipe)?);
         // Whoever writes many errors must not wait for a reader.
@@ -205,8 +205,6 @@ impl RunningProgram {
 
 impl Drop for RunningProgram {
     fn drop(&mut self) {
-        // It may have ended meanwhile.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = kill(&mut self.child);
     }
 }

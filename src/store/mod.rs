@@ -14,7 +14,6 @@ mod blob;
 mod cache_files;
 mod cached;
 mod cached_fragments;
-mod child;
 mod counting;
 mod directories;
 pub(crate) mod disk;
@@ -51,7 +50,6 @@ pub(crate) use kind::named;
 
 pub use blob::{BlobMetadata, ListedBlob, check_hash, get_hashed, newer_or_wrong, read_again};
 pub use cached::CachedStore;
-pub use child::without_secrets;
 pub use counting::{CountingStore, StoreCounters, StoreCounts};
 pub use directories::NO_DIRECTORY;
 pub use disk::{sync_content, sync_name};

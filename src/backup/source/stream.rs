@@ -4,7 +4,7 @@
 //!    names.
 //! 2. Waiting for bytes ends when the user stops the run.
 //! 3. If bytes come from a command, its exit status counts: unless it is success, the run fails and there is no
-//!    snapshot, also of other streams. A run that fails first kills the command.
+//!    snapshot, also of other streams. A run that fails first kills the command and what that has started.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -25,6 +25,7 @@ use super::parents::FoundParents;
 use crate::backup::buffers::BufferPool;
 use crate::backup::counts::ReadCounts;
 use crate::backup::message::{Outcome, ReadBatch, ReadItem, TreeItem};
+use crate::child::{in_own_group, kill};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::metrics::Progress;
@@ -305,7 +306,9 @@ fn start(command: &[OsString], title: Option<&OsString>) -> Result<(OwnedFd, Str
         return Err(Error::Usage("expected a command after `--`".into()));
     };
     let failed = |error| Error::io("start", title, error);
-    let mut child = Command::new(program).args(arguments).stdout(Stdio::piped()).spawn().map_err(failed)?;
+    let mut command = Command::new(program);
+    let command = in_own_group(command.args(arguments).stdout(Stdio::piped()));
+    let mut child = command.spawn().map_err(failed)?;
     let Some(output) = child.stdout.take() else { return Err(Error::internal("a command has no standard output")) };
     Ok((output.into(), title.to_string_lossy().into_owned(), Some(child)))
 }
@@ -313,9 +316,7 @@ fn start(command: &[OsString], title: Option<&OsString>) -> Result<(OwnedFd, Str
 impl Drop for OpenStream {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // It may have ended meanwhile.
-            let _ = child.kill();
-            let _ = child.wait();
+            let _ = kill(&mut child);
         }
     }
 }

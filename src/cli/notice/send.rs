@@ -15,11 +15,10 @@ use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use reqwest::redirect::{Attempt, Policy};
 use reqwest::{Client, StatusCode, Url};
 
-use crate::cli::child::ended;
+use crate::child::{ended, without_secrets};
 use crate::cli::process::stop;
 use crate::config::NotifyProfile;
 use crate::store::runtime::block_on;
-use crate::store::without_secrets;
 use crate::types::hex;
 use crate::wire::read_text_file;
 

@@ -11,8 +11,8 @@ use std::sync::atomic::AtomicBool;
 use configparser::ini::{Ini, IniDefault};
 use serde::Deserialize;
 
+use crate::child::without_secrets;
 use crate::error::{Error, Result};
-use crate::store::without_secrets;
 use crate::wire::read_text_file;
 
 /// Bytes of a file, at most.

@@ -21,10 +21,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
-use super::super::child::without_secrets;
 use super::address::SftpAddress;
 use super::failure::SftpFailure;
 use super::packet::{self, PACKET_BYTES_MAX, Reply, Request};
+use crate::child::without_secrets;
 use crate::store::{RateLimits, StoreOptions};
 
 /// A server that has not answered a request after this time is taken for dead.

@@ -77,16 +77,12 @@ fn the_first_signal_ends_a_run_that_waits_for_input() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-#[test]
-fn a_signal_ends_what_a_password_command_has_started() {
-    let home = prepared();
-    assert_eq!(
-        code(&home.command(&["init", "--repo", "locked", "--quiet"]).env("FHRD_PASSWORD", "x").output().unwrap()),
-        0
-    );
-    let command = "sleep 300 & echo $! > started; wait";
-    let arguments = ["snapshots", "--password-command", command, "--repo", "locked"];
-    let fhrd = home.command(&arguments);
+/// A command of the shell that starts another process and waits for it.
+const STARTS_ANOTHER: &str = "sleep 300 & echo $! > started; wait";
+
+/// Runs `fhrd` with a command like [`STARTS_ANOTHER`] and asks it to stop. Both have to end.
+fn assert_signal_ends_all(home: &Home, arguments: &[&str]) {
+    let fhrd = home.command(arguments);
     let envs = fhrd.get_envs().filter_map(|(name, value)| Some((name, value?)));
     // On a terminal, the command stays in the group of who may type there.
     let mut alone = Command::new("setsid");
@@ -100,7 +96,24 @@ fn a_signal_ends_what_a_password_command_has_started() {
     }
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     assert_eq!(within(child, Duration::from_secs(5)).map(|output| code(&output)), Some(130));
-    assert!(is_gone(&home, "started"), "it goes on");
+    assert!(is_gone(home, "started"), "it goes on");
+}
+
+#[test]
+fn a_signal_ends_what_a_password_command_has_started() {
+    let home = prepared();
+    assert_eq!(
+        code(&home.command(&["init", "--repo", "locked", "--quiet"]).env("FHRD_PASSWORD", "x").output().unwrap()),
+        0
+    );
+    assert_signal_ends_all(&home, &["snapshots", "--password-command", STARTS_ANOTHER, "--repo", "locked"]);
+}
+
+#[test]
+fn a_signal_ends_what_the_command_of_a_stream_has_started() {
+    let home = prepared();
+    let named = format!("x={STARTS_ANOTHER}");
+    assert_signal_ends_all(&home, &["backup", "--stdin-from-command", &named, "--repo", "repo"]);
 }
 
 #[test]

@@ -15,6 +15,7 @@ const LAYERS: &[&[&str]] = &[
     &["config"],
     &["metrics"],
     &["cache"],
+    &["child"],
     // Loops
     &["kernel"],
     // Plugs
