@@ -30,7 +30,8 @@ pub enum EntryChange {
     Changed,
     /// It looks as in a parent.
     Unchanged,
-    /// It looks as in a parent, but the parent was made too soon after its last change to be sure.
+    /// It looks as in a parent, but the parent was made too soon after its last change to be sure, or its times say
+    /// nothing.
     Recent,
     /// It looks as in a parent, but the repository lacks some of its content.
     Lost,
@@ -45,7 +46,7 @@ pub struct FileChangeCounts {
     pub changed: AtomicU64,
     /// Files that are gone.
     pub removed: AtomicU64,
-    /// Files that are read again because they changed shortly before the parent.
+    /// Files that are read again because they changed shortly before the parent, or because their times say nothing.
     pub recent: AtomicU64,
     /// Files that are read again because the repository lacks some of their content.
     pub lost: AtomicU64,

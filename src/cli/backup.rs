@@ -167,7 +167,8 @@ fn files(report: &BackupReport) -> String {
 fn read_again(report: &BackupReport, recheck_seconds: u64) -> Vec<(&'static str, String)> {
     let FileChanges { files_rechecked, files_healed, .. } = report.changes;
     let recent = format!(
-        "{files_rechecked} files look unchanged, but changed less than {recheck_seconds} s before the last backup began"
+        "{files_rechecked} files look unchanged, but changed less than {recheck_seconds} s before the last backup \
+         began, or are on a mounted image, where times prove nothing"
     );
     let lost = format!("{files_healed} files look unchanged, but the repository lacked some of their content");
     let reasons = [(files_rechecked, recent), (files_healed, lost)];

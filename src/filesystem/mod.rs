@@ -5,11 +5,13 @@ mod apply;
 mod attributes;
 mod capture;
 mod choice;
+mod chosen_times;
 mod copied_link;
 mod descent;
 mod event;
 mod flags;
 mod links;
+mod location;
 mod moments;
 mod new_file;
 mod notes;
@@ -30,6 +32,7 @@ pub use choice::{EntryChoice, EntryFacts, Exclusion, PATTERN_BYTES_MAX, Patterns
 pub use copied_link::is_link_refusal;
 pub use descent::Descent;
 pub use event::Event;
+pub use location::FileLocation;
 #[cfg(test)]
 pub(crate) use moments::observe;
 pub use new_file::{FileToken, NewFile};
@@ -40,4 +43,4 @@ pub use removal::Remover;
 pub use source::{FileRange, FileRanges, SourceFile, next_data};
 pub use target::{Target, TargetOptions};
 pub use target_directory::{Completeness, TargetDirectory, TargetName, damaged_name};
-pub use walk::{FileLocation, Walker};
+pub use walk::Walker;

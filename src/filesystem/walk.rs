@@ -11,11 +11,13 @@
 
 use super::capture::{Capturer, identity_of, node_of};
 use super::choice::{EntryChoice, EntryFacts, Scope};
+use super::chosen_times::ChosenTimes;
 use super::event::Event;
 use super::links::{self, LinkTarget};
+use super::location::FileLocation;
 use super::moments;
 use super::plan::{PlannedEntry, WalkPlan};
-use super::source::{SourceFile, open_quietly};
+use super::source::open_quietly;
 use crate::error::{Error, Result};
 use crate::repo::tree::{FileIdentity, Node, NodeKind};
 use rustix::fs::{CWD, Dir, OFlags, fstat};
@@ -36,6 +38,7 @@ const OPEN_DIRECTORIES_MAX: usize = 64;
 #[derive(Debug)]
 pub struct Walker {
     capturer: Capturer,
+    chosen_times: ChosenTimes,
     skip: BTreeSet<FileIdentity>,
     choice: EntryChoice,
     directories: Vec<WalkedDirectory>,
@@ -58,19 +61,6 @@ enum WalkedDirectory {
     Listed { open: Option<Arc<OwnedFd>>, identity: FileIdentity, names: vec::IntoIter<OsString>, scope: Scope },
 }
 
-/// Where to open a file of the walk. It keeps the file's directory open.
-#[derive(Debug)]
-pub struct FileLocation {
-    /// The open directory of the file and its identity. `None`: the path counts.
-    directory: Option<(Arc<OwnedFd>, FileIdentity)>,
-    /// Path on disk.
-    path: PathBuf,
-    /// Whether it is a special file whose content is read.
-    is_special: bool,
-    /// Whether its holes are read.
-    read_holes: bool,
-}
-
 /// Where the walk meets an entry.
 struct EntryLocation<'a> {
     parent: BorrowedFd<'a>,
@@ -85,6 +75,7 @@ impl Walker {
         let pending = plan.missing.into_iter().map(|(path, error)| Event::Problem { path, error }).collect();
         let mut walker = Walker {
             capturer: Capturer::new().with_atime(choice.with_atime).deferring_flags(),
+            chosen_times: ChosenTimes::default(),
             skip,
             choice,
             directories: Vec::new(),
@@ -137,6 +128,12 @@ impl Walker {
             _ => (None, self.source.clone()),
         };
         FileLocation { directory, path, is_special: false, read_holes }
+    }
+
+    /// Whether size, times and inode say nothing about the content of the file `node` of the [`Event::Entry`] that was
+    /// returned last; see [`ChosenTimes`].
+    pub fn may_be_of_another_image(&self, node: &Node) -> bool {
+        self.chosen_times.may_be_those_of(node, || self.location(node).is_read_only())
     }
 
     /// Reads the file flags of the file `node` of the [`Event::Entry`] that was returned last, if they are not known.
@@ -415,30 +412,6 @@ impl Walker {
             },
         }
         true
-    }
-}
-
-impl FileLocation {
-    /// The directory that stays open as long as this exists.
-    pub fn directory_identity(&self) -> Option<FileIdentity> {
-        self.directory.as_ref().map(|(_, identity)| *identity)
-    }
-
-    /// Opens the file, which was captured as `node`.
-    ///
-    /// # Errors
-    /// [`Error::Io`] if it is gone, or if another file has replaced it.
-    pub fn open(&self, node: &Node) -> Result<SourceFile> {
-        if self.is_special {
-            return SourceFile::open_special(&self.path, node);
-        }
-        let source = match &self.directory {
-            Some((directory, _)) => {
-                SourceFile::open_at(directory.as_fd(), OsStr::from_bytes(&node.name), &self.path, node)
-            }
-            None => SourceFile::open(&self.path, node),
-        };
-        source.map(|source| if self.read_holes { source.without_holes() } else { source })
     }
 }
 

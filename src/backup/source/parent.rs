@@ -192,11 +192,14 @@ impl ParentCursor {
 
     /// The content of a file that is unchanged since the parent snapshot; `Some(None)` for an empty file, `None` for a
     /// changed one. Copies the parent's map of holes to the node, and its file flags if the node's are not known: a
-    /// change of flags is one of `ctime`.
-    pub fn unchanged(&mut self, node: &mut Node) -> Option<Option<ContentReference>> {
+    /// change of flags is one of `ctime`. None is unchanged if it `may_be_other`, whatever its metadata say.
+    pub fn unchanged(&mut self, node: &mut Node, may_be_other: bool) -> Option<Option<ContentReference>> {
         self.previous_version = None;
         let mut known = self.look(node)?;
         self.previous_version = known.content;
+        if may_be_other && self.change == EntryChange::Unchanged {
+            self.change = EntryChange::Recent;
+        }
         if self.change != EntryChange::Unchanged {
             return None;
         }

@@ -75,9 +75,9 @@ impl ParentCursors {
     }
 
     /// The content of a file that is unchanged since a parent; see [`ParentCursor::unchanged`].
-    pub fn unchanged(&mut self, node: &mut Node) -> Option<Option<ContentReference>> {
+    pub fn unchanged(&mut self, node: &mut Node, may_be_other: bool) -> Option<Option<ContentReference>> {
         // The watched parent is the first that has the directory, so it is asked in any case.
-        self.0.iter_mut().find_map(|parent| parent.unchanged(node))
+        self.0.iter_mut().find_map(|parent| parent.unchanged(node, may_be_other))
     }
 
     /// Content of the file called `name` in the latest parent that has it in the current directory.

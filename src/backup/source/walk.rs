@@ -2,7 +2,8 @@
 //!
 //! - A file is not read if its size, times and inode equal those in a parent snapshot, its times are at least a minute
 //!   older than that snapshot, and all its chunks are present. Its entry refers to the parent's content. A file of
-//!   size 0 is always read: some file systems do not know the sizes of their files.
+//!   size 0 is always read: some file systems do not know the sizes of their files. So is one of a mounted image that
+//!   another image may have replaced.
 //! - A file of up to a batch is one task, which also opens it. A larger file is opened here and read in ranges.
 //! - Holes are not read. An inode with several names is read once, if size and times show that it is still the same
 //!   file: the system gives the inode number of a deleted file to the next new one.
@@ -196,7 +197,8 @@ impl<'a> WalkStage<'a> {
         if self.walker.is_given() {
             self.locate(&node);
         }
-        let unchanged = self.parents.unchanged(&mut node);
+        let may_be_other = self.walker.may_be_of_another_image(&node);
+        let unchanged = self.parents.unchanged(&mut node, may_be_other);
         self.counts.changes.entry(self.parents.change(), path, &node);
         if let Some(sent) = self.sent(&node, emit)? {
             if unchanged.is_some() {

@@ -209,6 +209,29 @@ fn a_subvolume_of_btrfs_is_stored_from_a_snapshot() {
     assert_eq!(home.names("mounted/data"), ["file", "more"], "the snapshot is gone");
 }
 
+#[test]
+fn another_image_with_equal_times_at_the_same_path_is_read() {
+    if !has(&["mksquashfs", "mount"], true) {
+        return;
+    }
+    let home = prepared();
+    let make = "mksquashfs tree image -noappend -quiet -no-progress -mkfs-time 0 -all-time 1000000000 > /dev/null";
+    let back_up = |version: &str| {
+        succeed(&home, &format!("mkdir -p tree mounted; echo version {version} > tree/file; {make}"));
+        succeed(&home, "mount -o loop image mounted");
+        let _mounted = Mounted(home.path("mounted"));
+        let report = json(&home.run(&["backup", "mounted", "--repo", "repo", "--json"]));
+        assert_eq!(
+            stdout(&home.run(&["dump", "latest:mounted/file", "--repo", "repo"])),
+            format!("version {version}\n")
+        );
+        report
+    };
+    back_up("1");
+    let report = back_up("2");
+    assert_eq!((&report["files_unchanged"], &report["files_rechecked"]), (&0.into(), &1.into()), "{report}");
+}
+
 /// Waits until a server answers.
 fn wait(home: &Home, script: &str) {
     let started = Instant::now();
@@ -265,16 +288,19 @@ fn databases_of_mariadb_are_dumped_and_come_back() {
     let home = prepared();
     succeed(
         &home,
-        "mariadb-install-db --no-defaults --auth-root-authentication-method=normal --datadir=my > /dev/null",
+        "mariadb-install-db --no-defaults --auth-root-authentication-method=normal --datadir=$PWD/my > /dev/null",
     );
     let start = "exec mariadbd --no-defaults --user=root --datadir=$PWD/my --socket=$PWD/socket --skip-networking";
     let _server = Ended(shell(&home, start).stderr(Stdio::null()).spawn().unwrap());
-    let with = format!("export MYSQL_UNIX_PORT={}; ", home.path("socket").display());
+    // The settings of the machine name another socket.
+    home.write(".my.cnf", format!("[client]\nsocket={}\n", home.path("socket").display()).as_bytes());
+    let with = format!("export HOME={}; ", home.path("").display());
     wait(&home, &format!("{with} mariadb -e 'SELECT 1'"));
     succeed(
         &home,
         &format!(
-            "{with} mariadb -e 'CREATE DATABASE app; CREATE TABLE app.t AS SELECT seq, md5(seq) m FROM mysql.help_topic, (SELECT 1 seq) s'"
+            "{with} mariadb -e 'CREATE DATABASE app; CREATE TABLE app.t AS WITH RECURSIVE n(i) AS \
+             (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 999) SELECT i, md5(i) m FROM n'"
         ),
     );
     let query = "mariadb -N -e 'SELECT count(*), max(m) FROM app.t'";
