@@ -7,12 +7,13 @@ use super::args::CheckArguments;
 use super::choice;
 use super::exit::Exit;
 use super::location;
+use super::no_snapshots;
 use super::notice::RunFact;
 use super::output::{note, print, print_json, size, write_pairs};
 use super::progress::shown;
 use super::requests::{self, WithRequests};
 use crate::error::{Error, Result};
-use crate::inspect::check::{CheckReport, ReadData, check, check_snapshots, check_stored};
+use crate::inspect::check::{CheckReport, ReadData, StoredReport, check, check_snapshots, check_stored};
 use crate::metrics::Progress;
 use crate::repair::quarantine::{self, QuarantineReport};
 use crate::repo::Repository;
@@ -30,6 +31,17 @@ struct CheckOutput<'a> {
     quarantine: Option<QuarantineReport>,
     /// Whether the repository has a record of what was read.
     recorded: bool,
+    /// Bytes of containers, if there is no snapshot.
+    bytes_without_snapshots: u64,
+}
+
+/// The report of a check without keys as JSON.
+#[derive(Serialize)]
+struct StoredDocument {
+    #[serde(flatten)]
+    report: StoredReport,
+    /// Bytes of containers, if there is no snapshot.
+    bytes_without_snapshots: u64,
 }
 
 /// Verifies the repository, or what some snapshots need.
@@ -68,8 +80,10 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
     }
     tell_facts(session, &report);
     let recorded = quarantine.is_some() && record_reads(&repository, "check", &report, ReadRun::default());
+    let bytes_without_snapshots = no_snapshots::warn(session, repository.store.as_ref())?;
     if options.json {
-        print_json(&CheckOutput { report: WithRequests::new(&report, &repository), quarantine, recorded })?;
+        let report = WithRequests::new(&report, &repository);
+        print_json(&CheckOutput { report, quarantine, recorded, bytes_without_snapshots })?;
     } else {
         report.notes.iter().for_each(|text| note(&format!("note: {text}")));
         report.newer.iter().for_each(|text| note(&format!("newer: {text}")));
@@ -96,7 +110,7 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
         }
     }
     Ok(match (report.defect_count, report.newer_count) {
-        (0, 0) => Exit::Fine,
+        (0, 0) => no_snapshots::outcome(bytes_without_snapshots, Exit::Fine),
         // It is whole, as far as this version can tell.
         (0, _) => Exit::Failed,
         _ => Exit::Damaged,
@@ -134,8 +148,10 @@ fn run_without_key(session: &Session) -> Result<Exit> {
     let (options, progress) = (&session.options, Progress::default());
     let store = location::store(options)?;
     let report = shown(options, &progress, None, || check_stored(store.as_ref(), &progress, &session.stop))?;
+    let bytes_without_snapshots = no_snapshots::warn(session, store.as_ref())?;
+    let (defects, found) = (report.defect_count, no_snapshots::outcome(bytes_without_snapshots, Exit::Fine));
     if options.json {
-        print_json(&report)?;
+        print_json(&StoredDocument { report, bytes_without_snapshots })?;
     } else {
         note_defects(&report.defects, report.defect_count);
         let pairs = [
@@ -147,7 +163,7 @@ fn run_without_key(session: &Session) -> Result<Exit> {
             print(|out| write_pairs(out, &pairs))?;
         }
     }
-    Ok(if report.defect_count > 0 { Exit::Damaged } else { Exit::Fine })
+    Ok(if defects > 0 { Exit::Damaged } else { found })
 }
 
 /// Prints the first defects, and how many more there are.

@@ -13,6 +13,8 @@ pub enum Exit {
     Failed,
     /// The snapshot is committed, but some entries could not be read.
     Incomplete,
+    /// There is data, and no snapshot. Its code is that of [`Exit::Incomplete`], but it is no success.
+    NoSnapshots,
     /// The last snapshot is older than expected.
     Late,
     /// There is no repository.
@@ -43,6 +45,7 @@ impl Exit {
             Exit::Fine => "success",
             Exit::Failed => "not everything was done: see the lines before, and the document",
             Exit::Incomplete => "complete except for what could not be read: see the lines before, and the document",
+            Exit::NoSnapshots => "there is data and no snapshot: see the lines before, and the document",
             Exit::Late => "the last snapshot is older than expected, or there is none: see the document",
             Exit::NoRepository => "there is no repository",
             Exit::ReadOnly => "the repository may not be changed",
@@ -59,7 +62,7 @@ impl Exit {
         match self {
             Exit::Fine => 0,
             Exit::Failed => 1,
-            Exit::Incomplete => 3,
+            Exit::Incomplete | Exit::NoSnapshots => 3,
             Exit::Late => 4,
             Exit::NoRepository => 10,
             Exit::ReadOnly => 11,

@@ -29,6 +29,7 @@ mod manual;
 mod models;
 #[cfg(target_os = "linux")]
 mod mount;
+mod no_snapshots;
 mod notice;
 mod output;
 mod pace;

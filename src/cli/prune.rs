@@ -10,13 +10,14 @@ use super::args::PruneArguments;
 use super::exit::Exit;
 use super::forget::locks_of_profile;
 use super::location;
+use super::no_snapshots;
 use super::notice::RunFact;
 use super::output::{print, print_json, size, write_pairs};
 use super::requests::{self, WithRequests};
 use crate::error::{Error, Result};
 use crate::keep::{PruneOptions, PruneReport, SkippedRule, estimate_prune, prune};
 use crate::repo::Repository;
-use crate::store::BlobKind;
+use crate::repo::snapshot::bytes_without_snapshots;
 use crate::types::SnapshotId;
 
 /// The grace period unless another one is given.
@@ -76,26 +77,21 @@ pub fn prune_now(
         skipped_rule: SkippedRule::Nothing,
     };
     if options.dry_run {
+        if forgotten.is_empty() {
+            no_snapshots::warn(session, repository.store.as_ref())?;
+        }
         return estimate_prune(repository, &options, forgotten, &session.stop);
     }
-    // Those that this command has forgotten were there.
-    if forgotten.is_empty() && !arguments.allow_no_snapshots {
-        check_snapshots(repository)?;
+    // Those that this command has forgotten were there. An empty directory may be a mount point whose share is away.
+    let may_prune = !forgotten.is_empty() || arguments.allow_no_snapshots;
+    if !may_prune && bytes_without_snapshots(repository.store.as_ref())? > 0 {
+        return Err(Error::Usage(
+            "there is no snapshot, so all data would be deleted; if no share is away, say --allow-no-snapshots".into(),
+        ));
     }
     let report = prune(repository, &options, &session.stop)?;
     session.facts.add(RunFact::FreedBytes, report.bytes_deleted.saturating_sub(report.bytes_written));
     Ok(report)
-}
-
-/// Fails if there is data and no snapshot. An empty directory may be a mount point whose share is away.
-fn check_snapshots(repository: &Repository) -> Result<()> {
-    let is_empty = |kind: BlobKind| Ok::<_, Error>(repository.store.list(kind.into())?.is_empty());
-    match is_empty(BlobKind::Snapshot)? && !is_empty(BlobKind::Container)? {
-        true => Err(Error::Usage(
-            "there is no snapshot, so all data would be deleted; if no share is away, say --allow-no-snapshots".into(),
-        )),
-        false => Ok(()),
-    }
 }
 
 /// The time for which a prune locks what stays. Longer than ten years is a slip: nobody can take such a lock back.

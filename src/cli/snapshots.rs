@@ -11,6 +11,7 @@ use super::args::SnapshotsArguments;
 use super::choice;
 use super::exit::Exit;
 use super::location;
+use super::no_snapshots;
 use super::output::{
     Align, failed, hex_unless_utf8, note_empty, print, print_json, printable, shortened, size, split_ns, time_local,
     time_utc, write_table,
@@ -121,7 +122,7 @@ pub fn run(session: &Session, arguments: &SnapshotsArguments) -> Result<Exit> {
         let by_default = GroupBy(vec![GroupField::Host, GroupField::Paths]);
         snapshots = last_of_each(snapshots, arguments.group_by.as_ref().unwrap_or(&by_default), count, now_ns);
     }
-    if snapshots.is_empty() {
+    if snapshots.is_empty() && no_snapshots::warn(session, repository.store.as_ref())? == 0 {
         note_empty(&session.options, "there are no such snapshots");
     }
     let Some(by) = arguments.group_by.as_ref().filter(|by| !by.0.is_empty()) else {

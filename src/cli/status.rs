@@ -11,6 +11,7 @@ use super::args::StatusArguments;
 use super::choice;
 use super::exit::Exit;
 use super::location;
+use super::no_snapshots;
 use super::output::{
     Align, failed, note_empty, print, print_json, size, split_ns, time_local, time_utc, write_fitting, write_pairs,
 };
@@ -28,6 +29,7 @@ pub(super) struct StatusDocument<'a> {
     late: usize,
     snapshots_unreadable: usize,
     snapshots_unreported: usize,
+    bytes_without_snapshots: u64,
     last_check: Option<RunDocument<'a>>,
     last_verify: Option<RunDocument<'a>>,
     proof: Value,
@@ -66,23 +68,25 @@ pub fn run(session: &Session, arguments: &StatusArguments) -> Result<Exit> {
     for (name, error) in &status.unreadable_snapshots {
         tracing::error!("cannot read {name}: {error}");
     }
+    no_snapshots::say(status.bytes_without_snapshots);
     let late = status.sources.iter().filter(|source| is_late(source, &status, arguments.expect)).count();
     let is_missing = arguments.expect.is_some() && status.sources.is_empty();
     if options.json {
         print_json(&document(&status, late, arguments.expect))?;
     } else {
-        if status.sources.is_empty() {
+        if status.sources.is_empty() && status.bytes_without_snapshots == 0 {
             note_empty(options, "there are no such snapshots");
         }
         print(|out| write(out, &status, arguments.expect))?;
     }
     let newer = status.unreadable_snapshots.iter().filter(|(_, error)| error.is_newer()).count();
     let exit = Exit::of_unreadable(status.unreadable_snapshots.len() as u64, newer as u64);
-    Ok(match exit {
+    let exit = match exit {
         _ if is_damaged(&status) => Exit::Damaged,
         Exit::Fine if late > 0 || is_missing => Exit::Late,
         exit => exit,
-    })
+    };
+    Ok(no_snapshots::outcome(status.bytes_without_snapshots, exit))
 }
 
 pub(super) fn is_damaged(status: &RepositoryStatus) -> bool {
@@ -127,6 +131,7 @@ pub(super) fn document<'a>(
         late,
         snapshots_unreadable: status.unreadable_snapshots.len(),
         snapshots_unreported: status.unreported,
+        bytes_without_snapshots: status.bytes_without_snapshots,
         last_check: status.last_check.as_ref().map(run),
         last_verify: status.last_verify.as_ref().map(run),
         proof,

@@ -8,6 +8,7 @@ use super::check::{note_defects, record_reads};
 use super::choice;
 use super::exit::Exit;
 use super::location;
+use super::no_snapshots;
 use super::notice::RunFact;
 use super::output::{note, print, print_json, size, write_pairs};
 use super::progress::shown;
@@ -37,6 +38,8 @@ struct VerifyDocument<'a> {
     quarantine: Option<&'a QuarantineReport>,
     /// Whether the repository has a record of what was read.
     recorded: bool,
+    /// Bytes of containers, if there is no snapshot.
+    bytes_without_snapshots: u64,
 }
 
 /// A report, and what followed from it.
@@ -59,10 +62,12 @@ pub fn run(session: &Session, arguments: &VerifyArguments) -> Result<Exit> {
         handled.push(handle(session, &repository, before.as_ref(), report)?);
         Ok(())
     });
+    let without_snapshots = no_snapshots::warn(session, repository.store.as_ref());
     if session.options.json && !(verified.is_err() && handled.is_empty()) {
-        print_json(&handled.iter().map(|handled| document(&repository, handled)).collect::<Vec<_>>())?;
+        let bytes = *without_snapshots.as_ref().unwrap_or(&0);
+        print_json(&handled.iter().map(|handled| document(&repository, handled, bytes)).collect::<Vec<_>>())?;
     }
-    let mut exit = verified?;
+    let (mut exit, without_snapshots) = (verified?, without_snapshots?);
     for HandledReport { report, .. } in &handled {
         let is_damaged = report.files.damaged + report.check.defect_count > 0;
         exit = match exit {
@@ -72,7 +77,7 @@ pub fn run(session: &Session, arguments: &VerifyArguments) -> Result<Exit> {
             _ => exit,
         };
     }
-    Ok(exit)
+    Ok(no_snapshots::outcome(without_snapshots, exit))
 }
 
 /// Verifies the sample, then the containers whose turn it is, as far as they are asked for, and calls `each` with each
@@ -139,7 +144,11 @@ fn handle(
     Ok(handled)
 }
 
-fn document<'a>(repository: &Repository, handled: &'a HandledReport) -> VerifyDocument<'a> {
+fn document<'a>(
+    repository: &Repository,
+    handled: &'a HandledReport,
+    bytes_without_snapshots: u64,
+) -> VerifyDocument<'a> {
     let HandledReport { report, quarantine, recorded } = handled;
     VerifyDocument {
         report: WithRequests::new(report, repository),
@@ -150,6 +159,7 @@ fn document<'a>(repository: &Repository, handled: &'a HandledReport) -> VerifyDo
         defects: &report.check.defects,
         quarantine: quarantine.as_ref(),
         recorded: *recorded,
+        bytes_without_snapshots,
     }
 }
 

@@ -15,7 +15,7 @@ use crate::repo::container::parse_name;
 use crate::repo::marks::{BadParts, Marks, Quarantine};
 use crate::repo::naming::SnapshotFilter;
 use crate::repo::reads::{ReadLedger, ReadRun};
-use crate::repo::snapshot::NamedSnapshot;
+use crate::repo::snapshot::{NamedSnapshot, bytes_without_snapshots};
 use crate::repo::snapshot_cache::{self, SnapshotListing};
 use crate::repo::snapshot_groups::{GroupBy, GroupField, grouped};
 use crate::store::{BlobKind, BlobPrefix};
@@ -36,6 +36,8 @@ pub struct RepositoryStatus {
     pub sources: Vec<SourceStatus>,
     /// Names of snapshots that cannot be read.
     pub unreadable_snapshots: Vec<(String, Error)>,
+    /// Bytes of containers, if there is no snapshot at all.
+    pub bytes_without_snapshots: u64,
     /// Snapshots whose backup runs, or was killed before it reported them.
     pub unreported: usize,
     /// The last `check` that read data.
@@ -152,6 +154,7 @@ pub fn status(repository: &Repository, filter: &SnapshotFilter) -> Result<Reposi
         now_ns,
         sources: sources(snapshots, now_ns),
         unreadable_snapshots: damaged,
+        bytes_without_snapshots: bytes_without_snapshots(store)?,
         unreported: unreported.len(),
         last_check,
         last_verify,

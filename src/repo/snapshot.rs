@@ -99,6 +99,19 @@ pub fn blob_name(id: &SnapshotId) -> BlobName {
     BlobName::hashed(BlobKind::Snapshot, &id.0)
 }
 
+/// Bytes of the containers of a repository that lists no snapshot; 0 if it lists one, or has no data. It is no damage:
+/// a first backup may run or have been killed, or all snapshots are forgotten. But it is also what a lost directory of
+/// snapshots looks like, or an empty mount point in its place. A snapshot that cannot be read is listed.
+///
+/// # Errors
+/// Those of listing the store.
+pub fn bytes_without_snapshots(store: &dyn Store) -> Result<u64> {
+    if store.list(BlobKind::Snapshot.into())?.iter().any(|blob| parse_name(&blob.name).is_some()) {
+        return Ok(0);
+    }
+    Ok(store.list(BlobKind::Container.into())?.iter().map(|blob| blob.len).sum())
+}
+
 /// Id of the snapshot with this store name.
 pub fn parse_name(name: &str) -> Option<SnapshotId> {
     name.rsplit('/').next().and_then(SnapshotId::parse)

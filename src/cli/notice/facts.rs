@@ -26,6 +26,8 @@ pub enum RunFact {
     FreedBytes,
     /// Bytes of all containers.
     RepositoryBytes,
+    /// Bytes of all containers of a repository without any snapshot.
+    WithoutSnapshotsBytes,
     /// Snapshots in the repository, or copied.
     Snapshots,
     /// Entries that could not be read.
@@ -36,7 +38,7 @@ pub enum RunFact {
 
 impl RunFact {
     /// Every fact, in the order of the enum.
-    pub const ALL: [RunFact; 11] = [
+    pub const ALL: [RunFact; 12] = [
         RunFact::Files,
         RunFact::ChangedFiles,
         RunFact::ContentBytes,
@@ -45,6 +47,7 @@ impl RunFact {
         RunFact::StoredBytes,
         RunFact::FreedBytes,
         RunFact::RepositoryBytes,
+        RunFact::WithoutSnapshotsBytes,
         RunFact::Snapshots,
         RunFact::Problems,
         RunFact::Defects,
@@ -61,6 +64,9 @@ impl RunFact {
             RunFact::StoredBytes => ("stored_bytes", "Bytes that the last run added to the repository"),
             RunFact::FreedBytes => ("freed_bytes", "Bytes that the last run gave back"),
             RunFact::RepositoryBytes => ("repository_bytes", "Bytes of all containers as the last run saw them"),
+            RunFact::WithoutSnapshotsBytes => {
+                ("without_snapshots_bytes", "Bytes of all containers, if the last run saw data and no snapshot")
+            }
             RunFact::Snapshots => ("snapshots", "Snapshots that the last run copied or saw"),
             RunFact::Problems => ("problems", "Entries that the last run could not read"),
             RunFact::Defects => ("defects", "Damage that the last run found"),

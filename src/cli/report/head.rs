@@ -4,6 +4,7 @@ use maud::{Markup, html};
 
 use super::page::{counted, table, text};
 use super::picture::name;
+use crate::cli::no_snapshots::describe;
 use crate::cli::output::{printable, ratio, size};
 use crate::cli::status::{damage_text, duration, is_damaged, pending_text, proof_text, row, run_text};
 use crate::inspect::report::RepositoryReport;
@@ -18,6 +19,9 @@ const UNREADABLE_SHOWN: usize = 50;
 pub fn alerts(report: &RepositoryReport) -> Markup {
     let unreadable = &report.status.unreadable_snapshots;
     let mut others = Vec::new();
+    if report.status.bytes_without_snapshots > 0 {
+        others.push(format!("Warning: {}.", describe(report.status.bytes_without_snapshots)));
+    }
     if let Some(error) = &report.models_unread {
         others.push(format!("The models are not listed: {error}"));
     }

@@ -32,6 +32,7 @@ use super::args::ReportArguments;
 use super::choice;
 use super::exit::Exit;
 use super::location;
+use super::no_snapshots;
 use super::output::{check_open, failed, print, print_json, replaceable};
 use crate::error::{Error, Result};
 use crate::inspect::report::{RepositoryReport, report};
@@ -68,7 +69,8 @@ pub fn run(session: &Session, arguments: &ReportArguments) -> Result<Exit> {
     if session.options.json {
         print_json(&PageDocument::new(&report, &location))?;
     }
-    Ok(exit(&report))
+    no_snapshots::say(report.status.bytes_without_snapshots);
+    Ok(no_snapshots::outcome(report.status.bytes_without_snapshots, exit(&report)))
 }
 
 /// A file that replaces what is at `path`, and its path.

@@ -128,3 +128,62 @@ fn status_of_many_snapshots_reads_bundles() {
     let few = reads();
     assert!(few < 60, "{few} reads of 301 snapshots in bundles");
 }
+
+/// As where the share with the snapshots is away, and an empty directory is at its mount point.
+#[test]
+fn data_without_any_snapshot_never_looks_healthy() {
+    let home = Home::new();
+    home.write("src/a", b"content");
+    home.backup(&["src"]);
+    let verbs: [&[&str]; 7] = [
+        &["check"],
+        &["check", "--without-key"],
+        &["verify"],
+        &["verify", "--within", "30d"],
+        &["status"],
+        &["status", "--expect", "26h"],
+        &["report", "--out", "page.html"],
+    ];
+    for verb in verbs {
+        let output = home.run(verb);
+        assert_eq!((code(&output), stderr(&output)), (0, String::new()), "{verb:?}");
+        let output = home.run(&[verb, &["--json"]].concat());
+        assert!(code(&output) == 0 && stdout(&output).contains("\"bytes_without_snapshots\":0"), "{verb:?}");
+    }
+    std::fs::rename(home.path(&format!("{REPOSITORY}/snapshots")), home.path("away")).unwrap();
+    std::fs::create_dir(home.path(&format!("{REPOSITORY}/snapshots"))).unwrap();
+    for verb in verbs {
+        for more in [&[][..], &["--quiet"], &["--json"]] {
+            let output = home.run(&[verb, more].concat());
+            let (text, out) = (stderr(&output), stdout(&output));
+            assert_eq!(code(&output), 3, "{verb:?} {text}");
+            assert!(
+                text.contains("warning: there is no snapshot, but ") && text.contains("before any prune"),
+                "{text}"
+            );
+            let is_said =
+                out.contains("\"bytes_without_snapshots\":") && !out.contains("\"bytes_without_snapshots\":0");
+            assert_eq!(is_said, more == ["--json"], "{verb:?} {out}");
+        }
+    }
+    assert!(String::from_utf8(home.read("page.html")).unwrap().contains("there is no snapshot, but"));
+    let listed = home.run(&["snapshots", "--quiet"]);
+    assert!(code(&listed) == 0 && stderr(&listed).contains("there is no snapshot, but"), "{}", stderr(&listed));
+    assert!(stderr(&home.run(&["prune", "-n"])).contains("there is no snapshot, but"));
+    // It is no success for whoever reads metrics.
+    assert_eq!(code(&home.run(&["verify", "--metrics-file", "v.prom"])), 3);
+    let metrics = String::from_utf8(home.read("v.prom")).unwrap();
+    let value = |name: &str| {
+        let line = metrics.lines().find(|line| line.starts_with(&format!("fhrd_last_run_{name}"))).unwrap();
+        line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
+    };
+    assert_eq!((value("success"), value("exit_code")), (0.0, 3.0), "{metrics}");
+    assert!(value("without_snapshots_bytes") > 0.0, "{metrics}");
+
+    std::fs::remove_dir(home.path(&format!("{REPOSITORY}/snapshots"))).unwrap();
+    std::fs::rename(home.path("away"), home.path(&format!("{REPOSITORY}/snapshots"))).unwrap();
+    assert_eq!(code(&home.run(&["check"])), 0);
+    // An empty repository has nothing to lose.
+    assert_eq!(code(&home.run(&["init", "--repo", "new", "--quiet"])), 0);
+    assert_eq!(code(&home.run(&["status", "--repo", "new"])), 0);
+}

@@ -1,0 +1,48 @@
+//! A repository that has data and lists no snapshot: it is not damaged, and must not look healthy either.
+
+use super::Session;
+use super::exit::Exit;
+use super::notice::RunFact;
+use super::output::{note, size};
+use crate::error::Result;
+use crate::repo::snapshot::bytes_without_snapshots;
+use crate::store::Store;
+
+/// What to do about it.
+const ADVICE: &str = "that is right only while the first backup runs, after it was killed, and after all snapshots were \
+                      forgotten; if not, look for the directory `snapshots` (moved, emptied, a share that is away) \
+                      before any prune, which would delete all data";
+
+/// Bytes of data without any snapshot, as [`bytes_without_snapshots`] counts them. A warning names them, also with
+/// `--quiet`, and the metrics have them.
+///
+/// # Errors
+/// Those of listing the store.
+pub fn warn(session: &Session, store: &dyn Store) -> Result<u64> {
+    let bytes = bytes_without_snapshots(store)?;
+    if bytes > 0 {
+        session.facts.add(RunFact::WithoutSnapshotsBytes, bytes);
+    }
+    say(bytes);
+    Ok(bytes)
+}
+
+/// The warning, if there are such bytes.
+pub fn say(bytes: u64) {
+    if bytes > 0 {
+        note(&format!("warning: {}", describe(bytes)));
+    }
+}
+
+/// Says it for people.
+pub fn describe(bytes: u64) -> String {
+    format!("there is no snapshot, but {} of data: {ADVICE}", size(bytes))
+}
+
+/// The outcome of a verb that is `exit` otherwise.
+pub fn outcome(bytes: u64, exit: Exit) -> Exit {
+    match exit {
+        Exit::Fine | Exit::Late if bytes > 0 => Exit::NoSnapshots,
+        exit => exit,
+    }
+}
