@@ -116,7 +116,7 @@ pub fn snapshots(repository: &Repository, arguments: &FilterArguments) -> Result
 /// # Errors
 /// Those of listing the snapshots.
 pub fn reported(repository: &Repository) -> Result<(Vec<NamedSnapshot>, Exit)> {
-    let SnapshotListing { snapshots, unreported, damaged } = snapshot_cache::list(repository)?;
+    let SnapshotListing { snapshots, unreported, damaged, .. } = snapshot_cache::list(repository)?;
     for (name, error) in &damaged {
         tracing::error!("cannot read {name}: {error}");
     }

@@ -90,9 +90,7 @@ pub fn run(session: &Session, arguments: &StatusArguments) -> Result<Exit> {
 }
 
 pub(super) fn is_damaged(status: &RepositoryStatus) -> bool {
-    let DamageStatus { containers, marks_unreadable, .. } = status.damage;
-    let runs = [&status.last_check, &status.last_verify].into_iter().flatten();
-    containers + marks_unreadable + status.proof.containers_damaged + runs.map(|run| run.damaged).sum::<u64>() > 0
+    !damages(status).is_empty()
 }
 
 /// Whether the last snapshot is older than expected. One from the future says nothing, so it is late, too.
@@ -161,9 +159,13 @@ fn write(out: &mut dyn Write, status: &RepositoryStatus, expect: Option<SignedDu
         ("checked", run_text(status.last_check.as_ref(), status.now_ns)),
         ("verified", run_text(status.last_verify.as_ref(), status.now_ns)),
         ("proven", proof_text(&status.proof, status.space.bytes_containers, status.now_ns)),
-        ("damage", damage_text(&status.damage, &status.proof)),
+        ("damage", damage_text(status)),
         ("space", space_text(&status.space)),
     ];
+    let newer = status.unreadable_snapshots.iter().filter(|(_, error)| error.is_newer()).count();
+    if newer > 0 {
+        pairs.push(("newer", format!("{newer} snapshots that only a newer version can read")));
+    }
     pairs.push(("pending", pending_text(&status.pending)));
     if status.unreported > 0 {
         pairs.push(("running", format!("{} backups run, or were killed before they were complete", status.unreported)));
@@ -240,19 +242,34 @@ pub(super) fn share(part: u64, whole: u64) -> String {
     format!("{percent:.1} %")
 }
 
-pub(super) fn damage_text(damage: &DamageStatus, proof: &ProofStatus) -> String {
-    let DamageStatus { containers, frames, chunks, whole_containers, marks_unreadable } = *damage;
+pub(super) fn damage_text(status: &RepositoryStatus) -> String {
+    let texts = damages(status);
+    if texts.is_empty() { "none is known".into() } else { texts.join("; ") }
+}
+
+/// The damage that is known, and what to do. The exit code is that of damage exactly if there is some.
+fn damages(status: &RepositoryStatus) -> Vec<String> {
+    let DamageStatus { containers, frames, chunks, whole_containers, marks_unreadable } = status.damage;
     let mut texts = Vec::new();
+    let unreadable = status.unreadable_snapshots.iter().filter(|(_, error)| !error.is_newer()).count();
+    if unreadable > 0 {
+        texts.push(format!("{unreadable} snapshots cannot be read: run `fhrd check`"));
+    }
     if containers > 0 {
         let parts = format!("{frames} frames, {chunks} chunks, {whole_containers} whole containers");
         texts.push(format!("{parts} in {containers} containers; back up the same files again to heal it"));
-    } else if proof.containers_damaged > 0 {
-        texts.push(format!("{} containers when they were read; run `fhrd check`", proof.containers_damaged));
+    } else if status.proof.containers_damaged > 0 {
+        texts.push(format!("{} containers when they were read; run `fhrd check`", status.proof.containers_damaged));
     }
     if marks_unreadable > 0 {
         texts.push(format!("{marks_unreadable} marks of damage cannot be read: run `fhrd check --read-data`"));
     }
-    if texts.is_empty() { "none is known".into() } else { texts.join("; ") }
+    for (verb, run) in [("check", &status.last_check), ("verify", &status.last_verify)] {
+        if let Some(run) = run.as_ref().filter(|run| run.damaged > 0) {
+            texts.push(format!("{} when `fhrd {verb}` read data last: run it again", run.damaged));
+        }
+    }
+    texts
 }
 
 pub(super) fn pending_text(pending: &PendingStatus) -> String {

@@ -1,7 +1,9 @@
 //! The state of a repository at a glance: last snapshots, reads that proved it, damage, space, what waits for deletion.
 //!
 //! Only names, snapshots and small blobs are read, no container: it takes one listing of the store, the snapshots from
-//! the local file or from bundles, marks, pending entries and read records.
+//! the local file or from bundles, marks, pending entries and read records. So which snapshots there are comes from the
+//! store, and the lengths of their blobs. A flipped bit in the blob of a snapshot that is known goes unseen: `verify`
+//! and `check` read these blobs.
 
 use std::collections::{HashMap, HashSet};
 
@@ -34,7 +36,7 @@ pub struct RepositoryStatus {
     pub now_ns: i64,
     /// The last snapshot of each host and its paths, in the order of these.
     pub sources: Vec<SourceStatus>,
-    /// Names of snapshots that cannot be read.
+    /// Names of snapshots that cannot be read, or whose blobs have another length than a copy.
     pub unreadable_snapshots: Vec<(String, Error)>,
     /// Bytes of containers, if there is no snapshot at all.
     pub bytes_without_snapshots: u64,
@@ -133,7 +135,7 @@ pub struct PendingStatus {
 /// Those of listing the store. What cannot be read is in the status.
 pub fn status(repository: &Repository, filter: &SnapshotFilter) -> Result<RepositoryStatus> {
     let (store, now_ns) = (repository.store.as_ref(), repository.clock.now_ns());
-    let SnapshotListing { mut snapshots, unreported, damaged } = snapshot_cache::list(repository)?;
+    let SnapshotListing { mut snapshots, unreported, damaged, resized } = snapshot_cache::list(repository)?;
     snapshots.retain(|named| filter.passes(&named.snapshot));
     let (mut containers, mut space) = (HashMap::new(), SpaceStatus::default());
     for blob in store.list(BlobPrefix::All)? {
@@ -153,7 +155,7 @@ pub fn status(repository: &Repository, filter: &SnapshotFilter) -> Result<Reposi
     Ok(RepositoryStatus {
         now_ns,
         sources: sources(snapshots, now_ns),
-        unreadable_snapshots: damaged,
+        unreadable_snapshots: damaged.into_iter().chain(resized).collect(),
         bytes_without_snapshots: bytes_without_snapshots(store)?,
         unreported: unreported.len(),
         last_check,

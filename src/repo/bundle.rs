@@ -96,14 +96,15 @@ fn listed(store: &dyn Store) -> Result<Vec<ListedBlob>> {
     Ok(listed)
 }
 
-/// Finds copies of the `wanted` snapshots, removes each from `wanted` and calls `found` with it and its blob.
+/// Finds copies of the `wanted` snapshots, removes each from `wanted` and calls `found` with it, its blob, and the
+/// length that a listing gives for that.
 ///
 /// # Errors
 /// Those of the store. A bundle that cannot be read is a warning.
 pub(super) fn find(
     store: &dyn Store,
     wanted: &mut HashSet<SnapshotId>,
-    mut found: impl FnMut(NamedSnapshot, &[u8]),
+    mut found: impl FnMut(NamedSnapshot, &[u8], u64),
 ) -> Result<()> {
     if wanted.is_empty() {
         return Ok(());
@@ -111,10 +112,10 @@ pub(super) fn find(
     visit(store, |bundle| {
         let _ = bundle.visit(|id, blob| {
             if wanted.contains(&id)
-                && let Ok(snapshot) = Snapshot::parse(store, &id, blob)
+                && let Ok((snapshot, len)) = Snapshot::parse_with_len(store, &id, blob)
             {
                 wanted.remove(&id);
-                found(NamedSnapshot { id, snapshot }, blob);
+                found(NamedSnapshot { id, snapshot }, blob, len);
             }
         });
         !wanted.is_empty()

@@ -19,8 +19,8 @@ fn bundles(store: &dyn Store) -> Vec<BlobName> {
 fn found(store: &dyn Store, ids: &[SnapshotId]) -> Vec<i64> {
     let mut wanted: HashSet<SnapshotId> = ids.iter().copied().collect();
     let mut times = Vec::new();
-    find(store, &mut wanted, |named, blob| {
-        assert_eq!(named.id.0, *blake3::hash(blob).as_bytes());
+    find(store, &mut wanted, |named, blob, len| {
+        assert_eq!((named.id.0, len), (*blake3::hash(blob).as_bytes(), blob.len() as u64));
         times.push(named.snapshot.time_ns);
     })
     .unwrap();

@@ -183,11 +183,19 @@ impl Snapshot {
     /// # Errors
     /// As of [`Self::load`].
     pub fn parse(store: &dyn Store, id: &SnapshotId, stored: &[u8]) -> Result<Snapshot> {
+        Self::parse_with_len(store, id, stored).map(|(snapshot, _)| snapshot)
+    }
+
+    /// As [`Self::parse`], with the length that a listing gives for the blob.
+    ///
+    /// # Errors
+    /// As of [`Self::load`].
+    pub fn parse_with_len(store: &dyn Store, id: &SnapshotId, stored: &[u8]) -> Result<(Snapshot, u64)> {
         let name = blob_name(id);
         check_hash(&name, stored)?;
         let blob = store.open_stored(&name, stored.to_vec())?;
         let (_, payload) = Envelope::open(MAGIC, &name, &blob)?;
-        decode(&name, payload)
+        Ok((decode(&name, payload)?, blob.len() as u64))
     }
 }
 

@@ -41,6 +41,9 @@ pub struct SnapshotListing {
     pub unreported: Vec<NamedSnapshot>,
     /// Snapshots that could not be read.
     pub damaged: Vec<Unreadable>,
+    /// Snapshots that a copy gave although the blob in the store has another length. Whoever has no copy cannot read
+    /// them.
+    pub resized: Vec<Unreadable>,
 }
 
 /// The snapshots, as [`snapshot::list_reported`] gives them. What the local file or a bundle has is not read from its
@@ -50,9 +53,9 @@ pub struct SnapshotListing {
 /// Those of listing the store.
 pub fn list(repository: &Repository) -> Result<SnapshotListing> {
     let path = cache_directory(repository).ok().map(|directory| directory.join(SNAPSHOTS_FILE));
-    let (mut snapshots, damaged) = list_with(repository.store.as_ref(), path)?;
-    let unreported = snapshot::take_unreported(repository.store.as_ref(), &mut snapshots)?;
-    Ok(SnapshotListing { snapshots, unreported, damaged })
+    let mut listing = list_with(repository.store.as_ref(), path)?;
+    listing.unreported = snapshot::take_unreported(repository.store.as_ref(), &mut listing.snapshots)?;
+    Ok(listing)
 }
 
 /// Finds a snapshot by id, unique prefix or `latest`, as [`snapshot::find`] does.
@@ -143,19 +146,25 @@ fn visit(bytes: &[u8], mut each: impl FnMut(SnapshotId, &[u8])) -> bool {
     rest.is_empty()
 }
 
-fn list_with(store: &dyn Store, path: Option<PathBuf>) -> Result<(Vec<NamedSnapshot>, Vec<Unreadable>)> {
+/// The snapshots, without a look at which are reported.
+fn list_with(store: &dyn Store, path: Option<PathBuf>) -> Result<SnapshotListing> {
     let mut known = path.as_deref().map(|path| KnownSnapshots::load(path, store)).unwrap_or_default();
     let (mut snapshots, mut damaged, mut new) = (Vec::new(), Vec::new(), Vec::new());
-    let mut unknown = HashSet::new();
+    let (mut unknown, mut resized) = (HashSet::new(), Resized::default());
     for listed in store.list(BlobKind::Snapshot.into())? {
         let Some(id) = snapshot::parse_name(&listed.name) else { continue };
+        resized.lens.insert(id, listed.len);
         match known.snapshots.remove(&id) {
-            Some(snapshot) => snapshots.push(NamedSnapshot { id, snapshot }),
+            Some((snapshot, len)) => {
+                resized.compare(&id, len);
+                snapshots.push(NamedSnapshot { id, snapshot });
+            }
             None => _ = unknown.insert(id),
         }
     }
     if unknown.len() > READ_ALONE_MAX {
-        bundle::find(store, &mut unknown, |named, blob| {
+        bundle::find(store, &mut unknown, |named, blob, len| {
+            resized.compare(&named.id, len);
             snapshots.push(named);
             new.push(blob.to_vec());
         })?;
@@ -180,14 +189,31 @@ fn list_with(store: &dyn Store, path: Option<PathBuf>) -> Result<(Vec<NamedSnaps
         tracing::debug!("{} is not written: {error}", path.display());
     }
     snapshots.sort_by_key(|named| (named.snapshot.time_ns, named.id));
-    Ok((snapshots, damaged))
+    Ok(SnapshotListing { snapshots, damaged, resized: resized.found, ..SnapshotListing::default() })
+}
+
+/// Snapshots whose copies have another length than their blobs.
+#[derive(Default)]
+struct Resized {
+    /// Lengths of the listed blobs.
+    lens: HashMap<SnapshotId, u64>,
+    found: Vec<Unreadable>,
+}
+
+impl Resized {
+    fn compare(&mut self, id: &SnapshotId, copy_len: u64) {
+        let Some(len) = self.lens.get(id).filter(|len| **len != copy_len) else { return };
+        let name: String = snapshot::blob_name(id).into();
+        let error = Error::corrupt(&name, 0, format!("{copy_len} bytes, as a copy has"), format!("{len} bytes"));
+        self.found.push((name, error));
+    }
 }
 
 /// What the file has.
 #[derive(Default)]
 struct KnownSnapshots {
-    /// Snapshots that no listing has asked for yet.
-    snapshots: HashMap<SnapshotId, Snapshot>,
+    /// Snapshots that no listing has asked for yet, and the lengths of their blobs.
+    snapshots: HashMap<SnapshotId, (Snapshot, u64)>,
     /// Number of snapshots in the file.
     count: usize,
     bytes: u64,
@@ -203,8 +229,8 @@ impl KnownSnapshots {
         });
         known.bytes = bytes.len() as u64;
         let is_whole = visit(&bytes, |id, blob| {
-            match Snapshot::parse(store, &id, blob) {
-                Ok(snapshot) => drop(known.snapshots.insert(id, snapshot)),
+            match Snapshot::parse_with_len(store, &id, blob) {
+                Ok(known_one) => drop(known.snapshots.insert(id, known_one)),
                 Err(_) => known.is_damaged = true,
             }
             known.count += 1;

@@ -31,8 +31,8 @@ impl Fixture {
     /// The times of the snapshots, the number of damaged ones, and the number of snapshots read.
     fn listed(&self) -> (Vec<i64>, usize, u64) {
         let before = self.store.counts().gets;
-        let (found, damaged) = list_with(self.store.as_ref(), Some(self.path())).unwrap();
-        let times = found.iter().map(|named| named.snapshot.time_ns).collect();
+        let SnapshotListing { snapshots, damaged, .. } = list_with(self.store.as_ref(), Some(self.path())).unwrap();
+        let times = snapshots.iter().map(|named| named.snapshot.time_ns).collect();
         (times, damaged.len(), self.store.counts().gets - before)
     }
 }

@@ -87,25 +87,21 @@ pub fn cards(report: &RepositoryReport) -> Markup {
 /// What is known of damage and of reads that proved the data.
 pub fn health(report: &RepositoryReport) -> Markup {
     let status = &report.status;
-    let RepositoryStatus { now_ns, last_check, last_verify, proof, damage, space, pending, .. } = status;
+    let RepositoryStatus { now_ns, last_check, last_verify, proof, space, pending, .. } = status;
     let facts = [
         ("Checked", run_text(last_check.as_ref(), *now_ns)),
         ("Verified", run_text(last_verify.as_ref(), *now_ns)),
         ("Proven by reads", proof_text(proof, space.bytes_containers, *now_ns)),
         ("Pending", pending_text(pending)),
     ];
-    let is_good = !is_damaged(status) && status.unreadable_snapshots.is_empty();
     html! {
         dl.facts {
             dt { "Damage" }
             dd {
-                @if is_good {
+                @if !is_damaged(status) {
                     span.good { "✓ None is known" }
                 } @else {
-                    span.bad { "✗ Damage is known" } ": " (damage_text(damage, proof))
-                    @if !status.unreadable_snapshots.is_empty() {
-                        "; " (status.unreadable_snapshots.len()) " snapshots cannot be read"
-                    }
+                    span.bad { "✗ Damage is known" } ": " (damage_text(status))
                 }
             }
             @for (title, fact) in &facts { dt { (title) } dd { (printable(fact)) } }

@@ -187,3 +187,75 @@ fn data_without_any_snapshot_never_looks_healthy() {
     assert_eq!(code(&home.run(&["init", "--repo", "new", "--quiet"])), 0);
     assert_eq!(code(&home.run(&["status", "--repo", "new"])), 0);
 }
+
+/// The file of the only snapshot of a repository.
+fn snapshot_file(home: &Home) -> std::path::PathBuf {
+    let directory = format!("{REPOSITORY}/snapshots");
+    let names = home.names(&directory);
+    assert_eq!(names.len(), 1);
+    home.path(&directory).join(&names[0])
+}
+
+/// The exit code, the line of damage and the number of unreadable snapshots of the document.
+fn damage_said(home: &Home) -> (i32, String, u64) {
+    let output = home.run(&["status"]);
+    let text = stdout(&output);
+    let line = text.lines().find_map(|line| line.strip_prefix("damage")).unwrap().trim().to_string();
+    let as_json = home.run(&["status", "--json"]);
+    assert_eq!(code(&as_json), code(&output));
+    let document: serde_json::Value = serde_json::from_slice(&as_json.stdout).unwrap();
+    (code(&output), line, document["snapshots_unreadable"].as_u64().unwrap())
+}
+
+#[test]
+fn text_document_and_exit_code_agree_about_a_damaged_snapshot() {
+    let home = Home::new();
+    home.write("src/a", b"content");
+    home.backup(&["src"]);
+    assert_eq!(damage_said(&home), (0, "none is known".into(), 0));
+    let file = snapshot_file(&home);
+    let sound = std::fs::read(&file).unwrap();
+    let unreadable = (20, "1 snapshots cannot be read: run `fhrd check`".to_string(), 1);
+    // Also where a local copy of the snapshot is known: the listing has the length.
+    assert!(sound.len() > 20 && code(&home.run(&["snapshots"])) == 0);
+    std::fs::write(&file, &sound[..20]).unwrap();
+    assert_eq!(damage_said(&home), unreadable);
+    std::fs::write(&file, [&sound[..], b"more"].concat()).unwrap();
+    assert_eq!(damage_said(&home), unreadable);
+    assert!(code(&home.run(&["report", "--out", "page.html"])) == 20);
+    assert!(String::from_utf8(home.read("page.html")).unwrap().contains("1 snapshots cannot be read"));
+    // Where none is known, it is read.
+    std::fs::remove_dir_all(home.path("data/fhrd/cache")).unwrap();
+    let mut flipped = sound.clone();
+    flipped[30] ^= 1;
+    std::fs::write(&file, &flipped).unwrap();
+    assert_eq!(damage_said(&home), unreadable);
+    std::fs::write(&file, &sound).unwrap();
+    assert_eq!(damage_said(&home), (0, "none is known".into(), 0));
+    // What a verify found and no mark lists is damage, too.
+    std::fs::write(&file, &flipped).unwrap();
+    assert_eq!(code(&home.run(&["verify"])), 20);
+    let (exit, line, _) = damage_said(&home);
+    assert!(exit == 20 && line == "1 when `fhrd verify` read data last: run it again", "{exit} {line}");
+    std::fs::write(&file, &sound).unwrap();
+    assert_eq!(code(&home.run(&["verify"])), 0);
+    assert_eq!(damage_said(&home), (0, "none is known".into(), 0));
+}
+
+#[test]
+fn an_encrypted_snapshot_has_the_length_that_status_expects() {
+    let home = Home::new();
+    home.write("src/a", b"content");
+    home.write("key", &[b'k'; 40]);
+    let with_key = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        code(&home.run(&[&words[..], &["--repo", "sealed", "--key-file", "key", "--quiet"]].concat()))
+    };
+    assert_eq!(with_key("init --encrypt"), 0);
+    assert_eq!([with_key("backup src"), with_key("status"), with_key("status")], [0, 0, 0]);
+    let name = home.names("sealed/snapshots").remove(0);
+    let file = home.path("sealed/snapshots").join(name);
+    let sound = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &sound[..sound.len() - 1]).unwrap();
+    assert_eq!(with_key("status"), 20);
+}
