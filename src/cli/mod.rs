@@ -32,6 +32,7 @@ mod mount;
 mod no_snapshots;
 mod notice;
 mod output;
+mod outputs;
 mod pace;
 mod process;
 mod progress;
@@ -86,6 +87,7 @@ pub fn main() -> ExitCode {
         facts: RunFacts::default(),
     };
     let result = location::prepare(&mut session)
+        .and_then(|()| outputs::check(&session, &arguments.verb))
         .and_then(|()| notice::watched(&session, &arguments.verb, || dispatch::run(&session, &arguments.verb)));
     logging::finish();
     match result {

@@ -13,6 +13,7 @@ use super::choice;
 use super::exit::Exit;
 use super::location;
 use super::output::{note, print_json};
+use super::outputs::is_inside;
 use crate::error::{Error, Result};
 use crate::mount::{MountOptions, SnapshotFiles, mount};
 use crate::repo::Repository;
@@ -49,7 +50,7 @@ pub fn run(session: &Session, arguments: &MountArguments) -> Result<Exit> {
 /// Refuses a directory whose mount would hide the repository, or that is part of it.
 fn check_directory(repository: &Repository, directory: &Path) -> Result<()> {
     let Some(store) = repository.store.local_path().and_then(|path| path.canonicalize().ok()) else { return Ok(()) };
-    if store.starts_with(directory) || directory.starts_with(&store) {
+    if store.starts_with(directory) || is_inside(directory, &store) {
         let message = format!("cannot mount at {}: the repository is there", directory.display());
         return Err(Error::Usage(message));
     }

@@ -69,7 +69,7 @@ pub use overlay::OverlayStore;
 pub use parallel::{map_parallel, try_map_parallel};
 pub use rate::RateLimits;
 pub use remote::RemoteStore;
-pub use scheme::{create, create_with, is_remote, open, open_with};
+pub use scheme::{create, create_with, is_remote, local_path, open, open_with};
 pub use sealed::SealedStore;
 pub use sftp::SftpStore;
 pub use stopping::{StoppingReader, StoppingStore};

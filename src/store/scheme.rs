@@ -91,6 +91,14 @@ pub fn is_remote(location: &OsStr) -> bool {
     split_url(location).is_some_and(|(name, _)| !name.eq_ignore_ascii_case("file"))
 }
 
+/// The directory that `location` names. `None` if it is of another scheme than that of files, or is no valid URL.
+pub fn local_path(location: &OsStr) -> Option<PathBuf> {
+    match split_url(location) {
+        None => Some(location.into()),
+        Some((name, rest)) => name.eq_ignore_ascii_case("file").then(|| file_url_path(rest).ok()).flatten(),
+    }
+}
+
 /// Returns the scheme of `location` and the text after `://`, or the whole location if it is a path.
 fn find_scheme(location: &OsStr) -> Result<(&'static StoreScheme, &OsStr)> {
     let (name, rest) = split_url(location).unwrap_or(("", location));

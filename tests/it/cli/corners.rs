@@ -134,3 +134,69 @@ fn long_hosts_and_tags_are_shortened_in_tables_only() {
     let listed = json(&home.run(&["snapshots", "--json"]));
     assert_eq!((&listed[0]["host"], &listed[0]["tags"][0]), (&host.into(), &tag.into()));
 }
+
+#[test]
+fn no_command_writes_its_output_into_a_repository() {
+    let home = Home::new();
+    home.write("src/a", b"a");
+    for repository in ["r", "second"] {
+        assert_eq!(code(&home.run(&["init", "--repo", repository, "--unencrypted", "--quiet"])), 0);
+    }
+    assert_eq!(code(&home.run(&["backup", "src", "--repo", "r", "--quiet"])), 0);
+    home.write("key", &[b'k'; 40]);
+    let sealed = ["--repo", "r-sealed", "--key-file", "key"];
+    assert_eq!(code(&home.run(&[&["init", "--encrypt", "--quiet"], &sealed[..]].concat())), 0);
+    std::os::unix::fs::symlink("r/containers", home.path("link")).unwrap();
+    std::os::unix::fs::symlink("r-sealed", home.path("sealed-link")).unwrap();
+    std::fs::create_dir(home.path("beside")).unwrap();
+    let before = |repository: &str| {
+        let mut all = Vec::new();
+        let mut open = vec![home.path(repository)];
+        while let Some(directory) = open.pop() {
+            for entry in std::fs::read_dir(directory).unwrap() {
+                let path = entry.unwrap().path();
+                open.extend(path.is_dir().then(|| path.clone()));
+                all.push(path);
+            }
+        }
+        all.sort();
+        all
+    };
+    let (first, third) = (before("r"), before("r-sealed"));
+    let url = format!("file://{}", home.path("r").display());
+    let lines: &[&[&str]] = &[
+        &["report", "--out", "r/report.html", "--repo", "r"],
+        &["report", "--out", "link/report.html", "--repo", "r"],
+        &["report", "--out", "beside/../r/report.html", "--repo", &url],
+        &["import", "--from", "restic", "foreign", "--directory", "r", "--repo", "r"],
+        &["import", "--from", "restic", "foreign", "--directory", "absent/../link/new/deep", "--repo", "r"],
+        &["dump", "latest:src", "--output", "r/dump.tar", "--repo", "r"],
+        &["backup", "src", "--metrics-file", "r/m.prom", "--repo", "r"],
+        &["check", "--metrics-file", "r/index/m.prom", "--repo", "r"],
+        &["verify", "--metrics-file", "./r/m.prom", "--repo", "r"],
+        &["prune", "--metrics-file", "r/m.prom", "--repo", "r"],
+        &["copy", "--from-repo", "r", "--metrics-file", "r/m.prom", "--repo", "second"],
+        &["restore", "latest", "--tensor", "w", "--output", "r/w.npy", "--repo", "r"],
+        &["restore", "latest", "--target", "r/back", "--repo", "r"],
+        &["restore", "latest", "--target", "link", "--repo", "r"],
+        &["trace", "src", "--output", "r/trace", "--repo", "r"],
+        &["man", "r/pages", "--repo", "r"],
+        &["mount", "link", "--repo", "r"],
+        &["key", "export", "sealed-link/keys", "--repo", "r-sealed", "--key-file", "key"],
+    ];
+    for line in lines {
+        let output = home.run(line);
+        assert_eq!(code(&output), 1, "{line:?} {}", stderr(&output));
+        assert!(stderr(&output).contains("the repository"), "{line:?} {}", stderr(&output));
+        assert!(before("r") == first && before("r-sealed") == third, "{line:?} wrote");
+    }
+    let inside =
+        home.command(&["restore", "latest", "--tensor", "w", "--repo", "."]).current_dir(home.path("r")).output();
+    assert!(stderr(&inside.unwrap()).contains("it is in the repository"));
+    // Beside it, all is well, also with a name that starts alike.
+    for line in [&["check", "--metrics-file", "r.prom"][..], &["report", "--out", "beside/../report.html"]] {
+        let output = home.run(&[line, &["--repo", "r", "--quiet"]].concat());
+        assert_eq!((code(&output), stderr(&output)), (0, String::new()), "{line:?}");
+    }
+    assert!(home.path("r.prom").exists() && home.path("report.html").exists());
+}
