@@ -14,7 +14,9 @@ use super::forget::{grace_of_profile, locks_of_profile};
 use super::hooks::run_hooks;
 use super::location::{self, ChooseCache};
 use super::notice::RunFact;
-use super::output::{failed, note, print, print_json, rate, ratio, size, unread, unread_marks, write_pairs};
+use super::output::{
+    failed, note, print, print_json, rate, ratio, size, unread, unread_marks, unread_note, warn_if_quiet, write_pairs,
+};
 use super::progress::shown;
 use super::prune::prune_now;
 use super::request::request;
@@ -101,6 +103,7 @@ fn store(session: &Session, arguments: &BackupArguments) -> Result<(Exit, String
         tracing::warn!("no file is stored: all that is there is excluded");
     }
     tell_facts(session, &report);
+    warn_if_quiet(options, &unread_note(report.containers_unread, report.marks_unread));
     if options.json {
         let with_requests = WithRequests::new(&report, &repository);
         print_json(&BackupDocument { repository: location::of_repository(&repository), report: with_requests })?;

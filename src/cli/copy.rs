@@ -10,7 +10,7 @@ use super::choice;
 use super::exit::Exit;
 use super::location;
 use super::notice::RunFact;
-use super::output::{failed, print, print_json, size, unread_note};
+use super::output::{failed, print, print_json, size, unread_note, warn_if_quiet};
 use super::progress::shown;
 use super::snapshots::{short_id, statistic};
 use crate::backup::BackupReport;
@@ -115,6 +115,7 @@ pub fn run(session: &Session, arguments: &CopyArguments) -> Result<Exit> {
         if (copied.problems > 0 || copied.containers_unread > 0 || copied.marks_unread > 0) && exit == Exit::Fine {
             exit = Exit::Incomplete;
         }
+        warn_if_quiet(&session.options, &unread_note(copied.containers_unread, copied.marks_unread));
         if !session.options.json && !session.options.quiet {
             print(|out| write_line(out, &original, &copied))?;
         }

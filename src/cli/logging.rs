@@ -64,10 +64,9 @@ pub fn finish() {
     }
 }
 
-/// Prints events from now on: errors and warnings. `-v` adds information, `-vv` everything; `-q` prints errors only.
+/// Prints events from now on: errors and warnings, also with `-q`. `-v` adds information, `-vv` everything.
 pub fn start(options: &Options) {
     let level = match options.verbose {
-        _ if options.quiet => Level::ERROR,
         0 => Level::WARN,
         1 => Level::INFO,
         _ => Level::DEBUG,

@@ -274,6 +274,13 @@ pub fn unread(count: u64) -> String {
     format!("{count} {what}: run `fhrd repair index`")
 }
 
+/// With `--quiet`, a warning with what the summary would say of an outcome that is no success.
+pub fn warn_if_quiet(options: &Options, text: &str) {
+    if options.quiet && !options.json && !text.is_empty() {
+        tracing::warn!("{}", text.trim_start_matches("; "));
+    }
+}
+
 /// What to do about marks that could not be read.
 pub fn unread_marks(marks: u64) -> String {
     format!("{marks} marks of damage were not read: run `fhrd check --read-data`, and store the same again")

@@ -12,7 +12,7 @@ use super::forget::locks_of_profile;
 use super::location;
 use super::no_snapshots;
 use super::notice::RunFact;
-use super::output::{print, print_json, size, write_pairs};
+use super::output::{print, print_json, size, warn_if_quiet, write_pairs};
 use super::requests::{self, WithRequests};
 use crate::error::{Error, Result};
 use crate::keep::{PruneOptions, PruneReport, SkippedRule, estimate_prune, prune};
@@ -31,6 +31,9 @@ const LOCK_DAYS_MAX: u64 = 3660;
 /// How long a prune waits for another one, or for a backup, that is in the way.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Why a prune has done nothing.
+const WITHDRAWN: &str = "another prune or a backup was in the way; run it again";
+
 /// Gives back the space of what no snapshot needs.
 ///
 /// # Errors
@@ -48,6 +51,9 @@ pub fn run(session: &Session, arguments: &PruneArguments) -> Result<Exit> {
             write_report(out, &report)?;
             requests::summary(&repository).map_or(Ok(()), |pair| write_pairs(out, &[pair]))
         })?;
+    }
+    if report.withdrawn {
+        warn_if_quiet(&session.options, WITHDRAWN);
     }
     Ok(if report.withdrawn { Exit::Failed } else { Exit::Fine })
 }
@@ -139,7 +145,7 @@ pub fn write_report(out: &mut dyn Write, report: &PruneReport) -> Result<()> {
         pairs.push(("locks", format!("{} extended{would}", report.locks_extended)));
     }
     if report.withdrawn {
-        pairs.push(("withdrawn", "another prune or a backup was in the way; run it again".into()));
+        pairs.push(("withdrawn", WITHDRAWN.into()));
     }
     write_pairs(out, &pairs)
 }

@@ -9,7 +9,7 @@ use super::args::RewriteArguments;
 use super::choice;
 use super::exit::Exit;
 use super::location;
-use super::output::{failed, print, print_json, size, unread_note};
+use super::output::{failed, print, print_json, size, unread_note, warn_if_quiet};
 use super::request::PatternLists;
 use super::snapshots::{short_id, statistic};
 use crate::error::{Error, Result};
@@ -80,6 +80,7 @@ pub fn run(session: &Session, arguments: &RewriteArguments) -> Result<Exit> {
         if outcome.report.is_repository_unread() && exit == Exit::Fine {
             exit = Exit::Incomplete;
         }
+        warn_if_quiet(&session.options, &unread_note(document.containers_unread, document.marks_unread));
         if !session.options.json && !session.options.quiet {
             print(|out| write_line(out, original, &document))?;
         }

@@ -63,7 +63,7 @@ pub struct Options {
     /// Print details on standard error; -vv prints all of them
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
-    /// Print errors only, without progress
+    /// Print errors and warnings only, without progress
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
     /// The limits of both repositories of the command together.

@@ -283,3 +283,28 @@ fn a_command_that_does_not_end_in_time_is_ended_with_all_that_it_started() {
     assert!(started.elapsed() < Duration::from_secs(70), "{:?}", started.elapsed());
     assert!(is_gone(&home, "started"), "it goes on");
 }
+
+#[test]
+fn a_quiet_command_still_says_what_goes_wrong() {
+    let home = home("");
+    let quiet = |arguments: &[&str]| {
+        let output = home.run(&[arguments, &["--profile", "nightly", "--quiet"]].concat());
+        (code(&output), stderr(&output))
+    };
+    assert_eq!(quiet(&["backup"]), (0, String::new()));
+    // The code is that of the command: what it was asked for is done.
+    for verb in ["backup", "check"] {
+        let (exit, text) = quiet(&[verb, "--metrics-file", "docs/a/fhrd.prom"]);
+        assert!(exit == 0 && text.starts_with("warning: the metrics are not written: "), "{verb} {exit} {text}");
+    }
+    std::os::unix::fs::symlink("nowhere", home.path("docs/link")).unwrap();
+    let (exit, text) = quiet(&["backup", "--dereference"]);
+    assert!(exit == 0 && text.contains("warning: ") && text.contains("link"), "{exit} {text}");
+    std::fs::remove_file(home.path("docs/link")).unwrap();
+    // An exit code of 3 is explained, although the summary that would do it is not shown.
+    let containers = home.path("store/containers");
+    std::fs::rename(&containers, home.path("away")).unwrap();
+    std::fs::create_dir(&containers).unwrap();
+    let (exit, text) = quiet(&["backup", "--force"]);
+    assert!(exit == 3 && text.contains("missing or unreadable: run `fhrd repair index`"), "{exit} {text}");
+}
