@@ -5,8 +5,9 @@
 //! - [`verify_turn`] reads containers whole, those that were not read for longest first, as many as it takes so that
 //!   regular runs read each one within a given time (`turn`).
 //!
-//! Containers that a damaged file needs are then read whole, too. So in both cases a check has looked at what is bad,
-//! and says it as precisely as `check --read-data` does.
+//! Containers that a damaged file needs are then read whole, too. So are those that were damaged when they were read
+//! last, as a read record says, and that no mark lists: the marks are lost. So in both cases a check has looked at what
+//! is bad, and says it as precisely as `check --read-data` does.
 
 mod sample;
 mod share;
@@ -72,7 +73,11 @@ pub fn verify_sample(
     let all = stored(repository)?;
     let draw = SampleDraw::new(share)?;
     let own = snapshots::read(repository, &snapshots, &draw, progress)?;
-    let (files, doubted) = sample::decode(repository, config, snapshots, &draw, own, progress, stop)?;
+    let (files, mut doubted) = sample::decode(repository, config, snapshots, &draw, own, progress, stop)?;
+    let (store, now_ns) = (repository.store.as_ref(), repository.clock.now_ns());
+    let marks = Marks::read(store)?;
+    let unmarked = all.iter().filter(|(id, _)| marks.quarantine.of(id).is_none());
+    doubted.extend(turn::damaged_last(unmarked, &ReadLedger::load(store, now_ns)?));
     let check = check_containers(repository, config, &doubted, progress, stop)?;
     Ok(VerifyReport { files, check, ..totals(&all) })
 }
@@ -94,7 +99,9 @@ pub fn verify_turn(
     let marks = Marks::read(store)?;
     let sound: Vec<(ContainerId, u64)> =
         all.iter().filter(|(id, _)| marks.quarantine.of(id).is_none()).copied().collect();
-    let chosen = turn::choose(&sound, &ReadLedger::load(store, now_ns)?, now_ns, within_ns);
+    let ledger = ReadLedger::load(store, now_ns)?;
+    let mut chosen = turn::choose(&sound, &ledger, now_ns, within_ns);
+    chosen.extend(turn::damaged_last(&sound, &ledger));
     let check = check_containers(repository, config, &chosen, progress, stop)?;
     let containers_marked = (all.len() - sound.len()) as u64;
     Ok(VerifyReport { check, containers_marked, ..totals(&all) })

@@ -202,3 +202,28 @@ fn directories_that_cannot_be_listed_drop_no_record_of_what_is_in_them() {
     let status: Value = serde_json::from_slice(&home.run(&["status", "--json"]).stdout).unwrap();
     assert_eq!(status["proof"]["bytes_never"], 0, "{status}");
 }
+
+#[test]
+fn lost_marks_of_damage_are_noticed_and_written_again() {
+    let home = home_of_files();
+    damage(containers(&home).last().unwrap());
+    assert_eq!(code(&home.run(&["check", "--read-data"])), 20);
+    let marks = format!("{REPOSITORY}/marks/optional");
+    let lose = || {
+        let names = home.names(&marks);
+        assert!(!names.is_empty());
+        names.iter().for_each(|name| std::fs::remove_file(home.path(&marks).join(name)).unwrap());
+    };
+    // Of its own, each would read one other container or file.
+    for arguments in [["--within", "400d"], ["--sample", "0.0001%"]] {
+        lose();
+        let (exit, report) = verified(&home, &arguments);
+        assert_eq!((exit, &report["containers_damaged"]), (20, &1.into()), "{arguments:?} {report}");
+        assert_eq!(report["quarantine"]["containers"], 1, "{report}");
+        let status: Value = serde_json::from_slice(&home.run(&["status", "--json"]).stdout).unwrap();
+        assert_eq!(status["damage"]["containers"], 1, "{status}");
+    }
+    // Once a mark lists it, it is not read again.
+    let (exit, report) = verified(&home, &["--within", "400d"]);
+    assert_eq!((exit, &report["containers_marked"], &report["containers_damaged"]), (0, &1.into(), &0.into()));
+}
