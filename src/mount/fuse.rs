@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -19,10 +20,12 @@ use crate::repo::tree::{Node, NodeKind, Timestamp, Xattr};
 
 /// How long the kernel may remember entries. Snapshots never change.
 const TTL: Duration = Duration::from_secs(24 * 60 * 60);
-/// Bytes that the kernel may read ahead.
+/// Bytes that the kernel may read ahead. It offers 128 KiB.
 const READAHEAD_BYTES: u32 = 1 << 20;
-/// Threads that answer the kernel.
-const THREADS: usize = 2;
+/// Threads that answer the kernel: as many as there are cores, within these limits.
+const THREADS: (usize, usize) = (2, 16);
+/// Reads of the kernel that nobody waits for yet, such as those ahead of a reader.
+const BACKGROUND_MAX: u16 = 64;
 /// Block size and length of names that are reported.
 const BLOCK_BYTES: u32 = 4096;
 const NAME_BYTES_MAX: u32 = 255;
@@ -59,7 +62,8 @@ pub fn mount(files: Arc<dyn ReadOnlyFiles>, directory: &Path, options: MountOpti
         config.acl = SessionACL::All;
         config.mount_options.push(MountOption::DefaultPermissions);
     }
-    config.n_threads = Some(THREADS);
+    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    config.n_threads = Some(cores.clamp(THREADS.0, THREADS.1));
     let session = fuser::spawn_mount(FuseFiles { files }, directory, &config);
     Ok(MountedFiles { session: session.map_err(|error| Error::io("mount", directory, error))? })
 }
@@ -119,14 +123,15 @@ fn system_time(time: Timestamp) -> SystemTime {
     time.unwrap_or(UNIX_EPOCH)
 }
 
-fn attributes(entry: &FileEntry) -> FileAttr {
+fn attributes(entry: &FileEntry, data_len: Option<u64>) -> FileAttr {
     let node = &entry.node;
     let size = node.link_target.as_ref().map_or(node.size, |target| target.len() as u64);
     let device = node.device_number.map_or(0, |number| rustix::fs::makedev(number.major, number.minor));
     // The number of names is not recorded. Above 1 it tells programs to look for names of the same inode.
     let nlink = if node.hard_link.is_some() || node.kind == NodeKind::Directory { 2 } else { 1 };
     // Fewer blocks than the size needs tell programs such as cp to look for holes.
-    let blocks = size.div_ceil(512).saturating_sub(u64::from(node.sparse));
+    let blocks_max = size.div_ceil(512).saturating_sub(u64::from(node.sparse));
+    let blocks = data_len.map_or(blocks_max, |len| len.div_ceil(512).min(blocks_max));
     FileAttr {
         ino: INodeNo(entry.inode),
         size,
@@ -147,6 +152,12 @@ fn attributes(entry: &FileEntry) -> FileAttr {
 }
 
 impl FuseFiles {
+    fn attributes(&self, entry: &FileEntry) -> FileAttr {
+        let data_len = if entry.node.sparse { self.files.data_len(&entry.node) } else { Ok(None) };
+        // Whoever reads the file gets the error.
+        attributes(entry, data_len.ok().flatten())
+    }
+
     fn node(&self, inode: INodeNo) -> std::result::Result<Node, Errno> {
         answer(self.files.entry(inode.0)).map(|entry| entry.node)
     }
@@ -167,6 +178,7 @@ impl Filesystem for FuseFiles {
         if let Err(offered) = config.set_max_readahead(READAHEAD_BYTES) {
             let _ = config.set_max_readahead(offered);
         }
+        let _ = config.set_max_background(BACKGROUND_MAX);
         let wanted = InitFlags::FUSE_CACHE_SYMLINKS | InitFlags::FUSE_PARALLEL_DIROPS | InitFlags::FUSE_ASYNC_READ;
         let _ = config.add_capabilities(wanted & config.capabilities());
         Ok(())
@@ -174,7 +186,7 @@ impl Filesystem for FuseFiles {
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match answer(self.files.look_up(parent.0, name)) {
-            Ok(entry) => reply.entry(&TTL, &attributes(&entry), Generation(0)),
+            Ok(entry) => reply.entry(&TTL, &self.attributes(&entry), Generation(0)),
             Err(error) => reply.error(error),
         }
     }
@@ -185,7 +197,7 @@ impl Filesystem for FuseFiles {
 
     fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         match answer(self.files.entry(inode.0)) {
-            Ok(entry) => reply.attr(&TTL, &attributes(&entry)),
+            Ok(entry) => reply.attr(&TTL, &self.attributes(&entry)),
             Err(error) => reply.error(error),
         }
     }

@@ -12,6 +12,7 @@ mod file_bytes;
 #[cfg(target_os = "linux")]
 mod fuse;
 mod inodes;
+mod readahead;
 mod snapshot_files;
 mod top;
 
@@ -86,6 +87,12 @@ pub trait ReadOnlyFiles: Send + Sync {
     /// # Errors
     /// Those of reading the repository.
     fn read(&self, inode: u64, offset: u64, count: usize) -> Result<Option<Vec<u8>>>;
+
+    /// Bytes of a file's chunks, which has holes between them. `None` if it has too many to count.
+    ///
+    /// # Errors
+    /// Those of reading the repository.
+    fn data_len(&self, node: &Node) -> Result<Option<u64>>;
 
     /// The first offset from `offset` on that is in a hole if `in_hole`, else in data. The end of a file is a hole.
     /// `Some(None)`: there is none.

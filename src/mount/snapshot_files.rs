@@ -283,6 +283,10 @@ impl ReadOnlyFiles for SnapshotFiles {
         content.map_or(Ok(Some(Vec::new())), |content| self.bytes.read(content, offset, count).map(Some))
     }
 
+    fn data_len(&self, node: &Node) -> Result<Option<u64>> {
+        node.content.map_or(Ok(Some(0)), |content| self.bytes.data_len(content))
+    }
+
     fn seek(&self, inode: u64, offset: u64, in_hole: bool) -> Result<Option<Option<u64>>> {
         let Some(content) = self.content(inode)? else { return Ok(None) };
         content.map_or(Ok(Some(None)), |content| self.bytes.seek(content, offset, in_hole).map(Some))

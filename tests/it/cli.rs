@@ -23,6 +23,8 @@ mod model_fixture;
 mod models;
 #[cfg(target_os = "linux")]
 mod mount;
+#[cfg(target_os = "linux")]
+mod mount_models;
 mod notice;
 mod parents;
 mod private;

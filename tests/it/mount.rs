@@ -3,10 +3,15 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use fhrd::mount::{FileEntry, ROOT, ReadOnlyFiles, SnapshotFiles};
+use fhrd::repo::Repository;
 use fhrd::repo::snapshot;
 use fhrd::repo::tree::NodeKind;
+use fhrd::store::{ObservedStore, StoreCall, StoreObserver};
 
 use crate::input::{TestRepository, write};
 use crate::trees::Random;
@@ -144,4 +149,63 @@ fn any_range_is_what_the_file_has() {
     assert_eq!(files.read(enter(&files, root.inode, "empty").inode, 0, 10).unwrap().unwrap(), b"");
     assert!(files.read(root.inode, 0, 10).is_err(), "a directory has no bytes");
     assert!(files.read(12345, 0, 10).unwrap().is_none());
+}
+
+/// Counts reads of containers by threads that read ahead.
+struct AheadObserver(Arc<AtomicU64>);
+
+impl StoreObserver for AheadObserver {
+    fn before(&self, call: StoreCall, name: &str) -> fhrd::Result<u64> {
+        let is_ahead = std::thread::current().name() == Some("read ahead");
+        if is_ahead && call == StoreCall::GetRange && name.starts_with("containers/") {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(0)
+    }
+}
+
+/// The file `image` of a repository, and the number of reads ahead of those who read it.
+fn observed(repository: &TestRepository, source: &std::path::Path) -> (SnapshotFiles, u64, Arc<AtomicU64>) {
+    let (opened, count) = (repository.open(), Arc::<AtomicU64>::default());
+    let store = Arc::new(ObservedStore::with(opened.store.clone(), AheadObserver(count.clone())));
+    let opened = Repository { store, ..opened };
+    let (snapshots, _) = snapshot::list(opened.store.as_ref()).unwrap();
+    let files = SnapshotFiles::new(&opened, snapshots).unwrap();
+    let image = enter(&files, tree(&files, source).inode, "image").inode;
+    (files, image, count)
+}
+
+#[test]
+fn a_sequential_reader_is_read_ahead_of_in_whatever_order_its_reads_come() {
+    let (repository, source, expected) = stored();
+    let (files, image, ahead) = observed(&repository, source.path());
+    let step = 128 << 10;
+    for pair in 0..16 {
+        // As two threads of a driver answer them.
+        for number in [2 * pair + 1, 2 * pair] {
+            let bytes = files.read(image, (number * step) as u64, step).unwrap().unwrap();
+            assert!(bytes == expected["image"][number * step..(number + 1) * step], "{number}");
+        }
+    }
+    let started = Instant::now();
+    while ahead.load(Ordering::Relaxed) == 0 {
+        assert!(started.elapsed() < Duration::from_secs(20), "nothing was read ahead");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn reads_at_random_offsets_are_not_read_ahead_of() {
+    let (repository, source, expected) = stored();
+    let (files, image, ahead) = observed(&repository, source.path());
+    let len = 64 << 10;
+    for number in [50, 10, 70, 30, 60, 20] {
+        // Pieces of a mapping cross from one read to the next.
+        for offset in [number * len, (number + 1) * len] {
+            let bytes = files.read(image, offset as u64, len).unwrap().unwrap();
+            assert!(bytes == expected["image"][offset..(offset + len).min(expected["image"].len())], "{offset}");
+        }
+    }
+    drop(files);
+    assert_eq!(ahead.load(Ordering::Relaxed), 0);
 }

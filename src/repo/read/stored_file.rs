@@ -158,7 +158,8 @@ impl StoredFile {
         })
     }
 
-    /// Reads the chunks of a range, so that later reads find them. Stops before a chunk when `stops` says so.
+    /// Reads the chunks that begin in a range, so that later reads find them. Stops before a chunk when `stops` says
+    /// so.
     ///
     /// # Errors
     /// Those of reading.
@@ -169,7 +170,9 @@ impl StoredFile {
             && !stops()
             && let Some(range) = self.reader.lend(|reader| {
                 let range = reader.locate(content, offset)?;
-                if let Some(LocatedRange { len, chunk: Some(fingerprint), .. }) = &range {
+                if let Some(LocatedRange { start, len, chunk: Some(fingerprint) }) = &range
+                    && *start >= from
+                {
                     self.chunk(reader, fingerprint, *len, true)?;
                 }
                 Ok(range)

@@ -10,13 +10,13 @@ use super::fixture::{Home, code, stderr};
 use super::tree::{describe, noise, plant};
 
 /// A mount, which ends with the test.
-struct Mount {
-    child: Child,
-    directory: PathBuf,
+pub struct Mount {
+    pub child: Child,
+    pub directory: PathBuf,
 }
 
 /// Whether the kernel offers FUSE here. Without it, a test says so and tests nothing.
-fn can_mount() -> bool {
+pub fn can_mount() -> bool {
     let offered = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
     if !offered {
         eprintln!("NOT TESTED: /dev/fuse cannot be opened here");
@@ -25,7 +25,7 @@ fn can_mount() -> bool {
 }
 
 impl Mount {
-    fn start(home: &Home, arguments: &[&str]) -> Self {
+    pub fn start(home: &Home, arguments: &[&str]) -> Self {
         std::fs::create_dir_all(home.path("mnt")).unwrap();
         let mut command = home.command(&[&["mount", "mnt", "--json"], arguments].concat());
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
