@@ -7,7 +7,7 @@
 #   OUT      receives OUT/NAME with the report and OUT/NAME.log with the output, for each configs/bench/NAME.toml
 #   NAME     run only these
 #
-# The program is target/release/fhrd, or the value of FHRD. A measurement without its data is skipped, and the missing
+# The program is target/release/fhrd, or the value of FHRD; fhrd-bench is beside it or on PATH. A measurement without its data is skipped, and the missing
 # data is printed (`fhrd bench --dry-run`). Each measurement prints a line when it ends. The failed ones are printed
 # again at the end, with their last line of output. Exits with code 1 if any failed, but not if one was skipped.
 

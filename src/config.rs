@@ -351,8 +351,11 @@ impl Config {
         Self::parse(&text, &path.display().to_string())
     }
 
-    /// Checks the range of every value. The error message names the key.
-    pub(crate) fn validate(&self) -> std::result::Result<(), String> {
+    /// Checks the range of every value.
+    ///
+    /// # Errors
+    /// A message that names the key.
+    pub fn validate(&self) -> std::result::Result<(), String> {
         let within = |key: &str, value: u64, low: u64, high: u64| {
             let ok = (low..=high).contains(&value);
             if ok { Ok(()) } else { Err(format!("`{key}` must be between {low} and {high}, found {value}")) }

@@ -32,8 +32,6 @@ pub mod mount;
 pub mod repair;
 pub mod restore;
 
-#[cfg(feature = "bench")]
-pub mod bench;
 pub mod cli;
 
 pub use error::{Error, Result};

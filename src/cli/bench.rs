@@ -1,216 +1,50 @@
-//! `fhrd bench`.
+//! `fhrd bench`: the measurements are a program of their own, as `cargo` has them for its subcommands.
 
-use std::io;
-use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::env;
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
 
-use super::Session;
-use super::args::BenchArguments;
+use super::args::{Options, ProgramArguments};
 use super::exit::Exit;
-use super::output::{Align, failed, note, print, print_json, write_table};
-use super::process;
-use crate::bench::agreement::Agreement;
-use crate::bench::claim::Verdict;
-use crate::bench::experiment::{Experiment, Outline};
-use crate::bench::page::{PlannedExperiment, planned};
-use crate::bench::report::{Report, ReportDocument, claims_page, write};
-use crate::error::{Error, ErrorKind, Result};
-use crate::wire::{input_failed, read_text_file};
+use super::output;
+use crate::error::Error;
 
-/// Bytes of a configuration or of an earlier result, at most.
-const FILE_BYTES_MAX: u64 = 64 << 20;
+/// Name of the program.
+const PROGRAM: &str = "fhrd-bench";
 
-/// Runs the measurements one after another. Ends with [`Exit::Failed`] if a line failed or `--against` differs.
-///
-/// # Errors
-/// [`Error::Config`] for an invalid file, before anything runs; errors of the measurements.
-pub fn run(session: &Session, arguments: &BenchArguments) -> Result<Exit> {
-    let experiments = arguments.files.iter().map(|path| planned(path)).collect::<Result<Vec<_>>>()?;
-    let experiments: Vec<PlannedExperiment> = experiments.into_iter().flatten().collect();
-    if arguments.dry_run {
-        let outlines = experiments.iter().map(|planned| (planned.path.as_path(), planned.experiment.outline()));
-        return outline(session, &outlines.collect::<Vec<_>>());
+/// Becomes the program of the measurements. Reports why, if that is not possible.
+pub fn run(mut options: Options, arguments: &ProgramArguments) -> ExitCode {
+    let error = hand_over();
+    // What follows the first argument of the verb is left to the program.
+    options.json |= arguments.given.iter().any(|argument| argument == "--json");
+    output::report(&options, &error);
+    Exit::from(&error).into()
+}
+
+/// Lets the program answer a shell that asks for completions behind the verb.
+pub fn complete() {
+    let given: Vec<_> = env::args_os().take(4).collect();
+    let is_verb = matches!(given.as_slice(), [_, dashes, _, verb] if dashes == "--" && verb == "bench");
+    if is_verb && env::var_os("COMPLETE").is_some() {
+        // Without the program, only the options of every verb are known.
+        let _ = hand_over();
     }
-    if arguments.against.is_some() && experiments.len() > 1 {
-        return Err(Error::Usage("`--against` needs exactly one measurement".into()));
-    }
-    let previous = arguments.against.as_ref().map(|path| read(path)).transpose()?;
-    let directories = directories(arguments, &experiments)?;
-    let (mut documents, mut failures) = (Vec::new(), 0);
-    for (planned, directory) in experiments.iter().zip(directories) {
-        let old = match &directory {
-            Some(directory) if arguments.keep => ReportDocument::load(&directory.join("result.json"))?,
-            _ => None,
-        };
-        if let Some(old) = old {
-            documents.push(judged_again(old, planned));
-            continue;
-        }
-        if planned.is_empty {
-            documents.push(unmeasured(planned, &missing_text(&planned.missing)));
-            note(&format!("skipped   {}: {}", planned.path.display(), planned.missing.join("; ")));
-            continue;
-        }
-        match measured(session, planned, directory.as_deref(), experiments.len() > 1) {
-            Ok((document, failed)) => {
-                failures += failed;
-                documents.push(document);
-            }
-            // One measurement that fails does not cost the rows of the others.
-            Err(error) if experiments.len() > 1 && error.kind() != ErrorKind::Interrupted => {
-                note(&format!("error: {}: {error}", planned.path.display()));
-                failures += 1;
-                documents.push(unmeasured(planned, &format!("the measurement failed: {error}")));
-            }
-            Err(error) => return Err(error),
+}
+
+/// Replaces this process by the program of the measurements: the one beside this program, or else the first on PATH. It
+/// gets the arguments as they are, with the verb, and the environment. Returns only why that is not possible.
+pub fn hand_over() -> Error {
+    let beside = env::current_exe().ok().and_then(|own| Some(own.parent()?.join(PROGRAM)));
+    for program in beside.into_iter().chain([PathBuf::from(PROGRAM)]) {
+        let error = Command::new(&program).args(env::args_os().skip(1)).exec();
+        if error.kind() != ErrorKind::NotFound {
+            return Error::io("run", program, error);
         }
     }
-    let verdicts: Vec<Verdict> = documents.iter().flat_map(|document| document.claims.clone()).collect();
-    if let Some(directory) = arguments.out.as_ref().filter(|_| !verdicts.is_empty()) {
-        let path = directory.join("claims.md");
-        std::fs::write(&path, claims_page(&documents)).map_err(|error| Error::io("write", &path, error))?;
-    }
-    match (session.options.json, documents.as_slice()) {
-        (true, [document]) => print_json(document)?,
-        (true, documents) => print_json(&documents)?,
-        (false, _) => print_claims(&verdicts)?,
-    }
-    if failures > 0 {
-        note(&format!("error: {failures} lines failed"));
-    }
-    let agrees = match (previous, &arguments.against, documents.first()) {
-        (Some(text), Some(path), Some(document)) => agrees(&document.lines, &text, path)?,
-        _ => true,
-    };
-    Ok(if failures == 0 && agrees { Exit::Fine } else { Exit::Failed })
-}
-
-/// Runs a measurement and writes its report. Returns the number of lines that failed, too.
-fn measured(
-    session: &Session,
-    planned: &PlannedExperiment,
-    directory: Option<&Path>,
-    is_one_of_several: bool,
-) -> Result<(ReportDocument, usize)> {
-    let (started, clock) = (jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M UTC").to_string(), Instant::now());
-    let PlannedExperiment { path, text, experiment, missing, .. } = planned;
-    let report = measure(session, experiment, path, is_one_of_several)?;
-    let origin = (path.as_path(), text.as_str());
-    let judged = with_missing(experiment.judge(&report.lines), missing);
-    let document = ReportDocument::new(&report, judged, origin, (started, clock.elapsed().as_secs_f64()));
-    if let Some(directory) = directory {
-        write(directory, &report, &document)?;
-        note(&format!("report    {}", directory.join("report.html").display()));
-    }
-    Ok((document, report.failures))
-}
-
-/// The verdicts, of which those without a value name the data that is missing.
-fn with_missing(mut verdicts: Vec<Verdict>, missing: &[String]) -> Vec<Verdict> {
-    for verdict in verdicts.iter_mut().filter(|verdict| verdict.measured.is_none() && !missing.is_empty()) {
-        verdict.remark = missing_text(missing);
-    }
-    verdicts
-}
-
-fn missing_text(missing: &[String]) -> String {
-    format!("this data is missing here: {}", missing.join("; "))
-}
-
-/// The document of a measurement without lines: none of its claims is tested, for this reason.
-fn unmeasured(planned: &PlannedExperiment, reason: &str) -> ReportDocument {
-    let nothing = Report::default();
-    let mut claims = planned.experiment.judge(&nothing.lines);
-    claims.iter_mut().for_each(|verdict| verdict.remark = reason.to_string());
-    let now = jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M UTC").to_string();
-    ReportDocument::new(&nothing, claims, (&planned.path, &planned.text), (now, 0.0))
-}
-
-/// The document of an earlier run with the claims of today's configuration.
-fn judged_again(old: ReportDocument, planned: &PlannedExperiment) -> ReportDocument {
-    let age = old.age(&planned.text);
-    let mut claims = with_missing(planned.experiment.judge(&old.lines), &planned.missing);
-    claims.iter_mut().for_each(|verdict| verdict.age.clone_from(&age));
-    ReportDocument { claims, ..old }
-}
-
-fn read(path: &Path) -> Result<String> {
-    read_text_file(path, FILE_BYTES_MAX, process::stop()).map_err(|error| input_failed("read", path, error))
-}
-
-/// Prints how `lines` compare with the previous run of the file `path`. Returns whether the ratios are equal.
-fn agrees(lines: &[serde_json::Value], previous: &str, path: &Path) -> Result<bool> {
-    let agreement = Agreement::of(lines, previous, &path.display().to_string())?;
-    agreement.to_string().lines().for_each(note);
-    Ok(agreement.has_same_ratios())
-}
-
-fn measure(session: &Session, experiment: &Experiment, path: &Path, is_one_of_several: bool) -> Result<Report> {
-    if session.options.json {
-        return experiment.run(&session.stop, &mut io::sink());
-    }
-    let mut report = None;
-    print(|out| {
-        if is_one_of_several {
-            writeln!(out, "\n{}", path.display()).map_err(failed)?;
-        }
-        report = Some(experiment.run(&session.stop, out)?);
-        Ok(())
-    })?;
-    report.ok_or_else(|| failed(io::ErrorKind::BrokenPipe.into()))
-}
-
-/// Directory of each report: `--out` itself, or a subdirectory for each of several files.
-fn directories(arguments: &BenchArguments, experiments: &[PlannedExperiment]) -> Result<Vec<Option<PathBuf>>> {
-    let several = experiments.len() > 1;
-    let mut directories: Vec<Option<PathBuf>> = Vec::new();
-    for PlannedExperiment { path, .. } in experiments {
-        let directory = arguments.out.as_ref().map(|out| match path.file_stem() {
-            Some(name) if several => out.join(name),
-            _ => out.clone(),
-        });
-        if directory.is_some() && directories.contains(&directory) {
-            return Err(Error::Usage(format!(
-                "two files have the name of {}, so their reports would overwrite each other",
-                path.display()
-            )));
-        }
-        directories.push(directory);
-    }
-    Ok(directories)
-}
-
-/// Prints the plan of the measurements.
-fn outline(session: &Session, outlines: &[(&Path, Outline)]) -> Result<Exit> {
-    if session.options.json {
-        let object = |(path, Outline { runs, missing }): &(&Path, Outline)| serde_json::json!({"file": path.display().to_string(), "runs": runs, "missing": missing});
-        print_json(&outlines.iter().map(object).collect::<Vec<_>>())?;
-        return Ok(Exit::Fine);
-    }
-    print(|out| {
-        for (path, Outline { runs, missing }) in outlines {
-            writeln!(out, "{}", path.display()).map_err(failed)?;
-            runs.iter().try_for_each(|run| writeln!(out, "  {run}").map_err(failed))?;
-            missing.iter().try_for_each(|reason| writeln!(out, "  missing: {reason}").map_err(failed))?;
-        }
-        Ok(())
-    })?;
-    Ok(Exit::Fine)
-}
-
-fn print_claims(verdicts: &[Verdict]) -> Result<()> {
-    if verdicts.is_empty() {
-        return Ok(());
-    }
-    let columns =
-        ["source", "claim", "in the paper", "here", "verdict", "measured on"].map(|title| (title, Align::Left));
-    let row = |verdict: &Verdict| {
-        let Verdict { source, section, text, expected, .. } = verdict;
-        let (source, decision) = (format!("{source} {section}"), verdict.verdict.name().to_string());
-        vec![source, text.clone(), expected.clone(), verdict.measured_text(), decision, verdict.measured_on()]
-    };
-    print(|out| {
-        writeln!(out).map_err(failed)?;
-        write_table(out, &columns, &verdicts.iter().map(row).collect::<Vec<_>>())
-    })
+    Error::Usage(format!(
+        "measurements need the program `{PROGRAM}`, which is neither beside `fhrd` nor on PATH. In the directory of the \
+        sources, `cargo install --path bench` installs it, and `cargo build --workspace` builds it"
+    ))
 }

@@ -11,7 +11,7 @@ use clap::{Arg, Command, Parser};
 use clap_complete::env::{CompleteEnv, Shells};
 use clap_complete::{ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter};
 
-use super::args::{Arguments, command};
+use super::args::Arguments;
 use super::location;
 use super::output::{split_ns, time_local};
 use super::snapshots::short_id;
@@ -25,8 +25,8 @@ use crate::repo::snapshot_cache;
 /// Snapshots that are offered, the latest first.
 const SNAPSHOTS_MAX: usize = 50;
 
-/// Answers a shell that asks for completions, and ends the process then.
-pub fn answer() {
+/// Answers a shell that asks for completions of this command line, and ends the process then.
+pub fn answer(command: fn() -> Command) {
     CompleteEnv::with_factory(|| with_values(command())).complete();
 }
 

@@ -2,15 +2,13 @@
 
 use super::Session;
 use super::args::Verb;
-#[cfg(feature = "bench")]
-use super::bench;
 use super::exit::Exit;
 #[cfg(target_os = "linux")]
 use super::mount;
 use super::{
-    backup, cat, check, copy, diff, distance, dump, estimate, find, forget, import, init, key, lineage, ls, manual,
-    models, process, prune, repair, report, restore, rewrite, runs, schedule, snapshots, stats, status, tag, trace,
-    upgrade, verify,
+    backup, bench, cat, check, copy, diff, distance, dump, estimate, find, forget, import, init, key, lineage, ls,
+    manual, models, process, prune, repair, report, restore, rewrite, runs, schedule, snapshots, stats, status, tag,
+    trace, upgrade, verify,
 };
 use crate::error::Result;
 
@@ -57,7 +55,6 @@ pub fn run(session: &Session, verb: &Verb) -> Result<Exit> {
         Verb::Trace(arguments) => trace::run(session, arguments),
         Verb::Completions(arguments) => manual::completions(arguments),
         Verb::Man(arguments) => manual::pages(session, arguments),
-        #[cfg(feature = "bench")]
-        Verb::Bench(arguments) => bench::run(session, arguments),
+        Verb::Bench(_) => Err(bench::hand_over()),
     }
 }

@@ -1,8 +1,10 @@
 //! The command line: parses the arguments, runs the verb, prints the result, and maps errors to exit codes.
+//!
+//! What another program with the options of `fhrd` needs is public: [`parsed`] and [`run`], what a verb is given and
+//! returns, and [`output`].
 
 mod args;
 mod backup;
-#[cfg(feature = "bench")]
 mod bench;
 mod cat;
 mod check;
@@ -31,8 +33,8 @@ mod models;
 mod mount;
 mod no_snapshots;
 mod notice;
-mod output;
-mod outputs;
+pub mod output;
+pub mod outputs;
 mod pace;
 mod process;
 mod progress;
@@ -59,36 +61,56 @@ mod verify;
 
 use std::{process::ExitCode, sync::Arc, sync::atomic::AtomicBool};
 
+use clap::{Command, FromArgMatches};
+
 use crate::config::UserProfile;
-use args::{Arguments, Options};
-use exit::Exit;
+use crate::error::Result;
+use args::{Arguments, Verb};
 use notice::RunFacts;
 
+pub use args::Options;
+pub use exit::Exit;
+pub use process::check_cpu_features;
+
 /// Options of every verb with its profile, and the flag that stops it.
-struct Session {
-    options: Options,
+pub struct Session {
+    /// The options, completed by the profile.
+    pub options: Options,
+    /// Set once the user has asked to stop.
+    pub stop: Arc<AtomicBool>,
     profile: UserProfile,
-    stop: Arc<AtomicBool>,
     /// Numbers for whoever is told how the command has ended.
     facts: RunFacts,
 }
 
 /// Parses the arguments of this process and runs the verb.
 pub fn main() -> ExitCode {
+    bench::complete();
+    let Arguments { verb, options } = parsed(args::command);
+    if let Verb::Bench(arguments) = &verb {
+        return bench::run(options, arguments);
+    }
+    run(options, |session| {
+        outputs::check(session, &verb)?;
+        notice::watched(session, &verb, || dispatch::run(session, &verb))
+    })
+}
+
+/// The arguments of this process, by the command line that `command` makes. Must be called before other threads run.
+/// Ends the process after the help, after completions for a shell, and with an error.
+pub fn parsed<A: FromArgMatches>(command: fn() -> Command) -> A {
     process::start();
-    complete::answer();
-    let arguments = Arguments::of_process();
-    logging::start(&arguments.options);
+    complete::answer(command);
+    args::of_process(command())
+}
+
+/// Runs a verb with these options, and reports its error. The exit code of the process.
+pub fn run(options: Options, verb: impl FnOnce(&Session) -> Result<Exit>) -> ExitCode {
+    logging::start(&options);
     process::raise_open_files();
-    let mut session = Session {
-        options: arguments.options,
-        profile: UserProfile::default(),
-        stop: process::stop_flag(),
-        facts: RunFacts::default(),
-    };
-    let result = location::prepare(&mut session)
-        .and_then(|()| outputs::check(&session, &arguments.verb))
-        .and_then(|()| notice::watched(&session, &arguments.verb, || dispatch::run(&session, &arguments.verb)));
+    let stop = process::stop_flag();
+    let mut session = Session { options, stop, profile: UserProfile::default(), facts: RunFacts::default() };
+    let result = location::prepare(&mut session).and_then(|()| verb(&session));
     logging::finish();
     match result {
         Ok(exit) => output::ended(&session.options, exit).into(),

@@ -17,10 +17,17 @@ const METRICS: &str = "--metrics-file";
 ///
 /// # Errors
 /// [`Error::Usage`] that names the option.
-pub fn check(session: &Session, verb: &Verb) -> Result<()> {
-    let Some((option, path)) = output(verb) else { return Ok(()) };
+pub(super) fn check(session: &Session, verb: &Verb) -> Result<()> {
+    output(verb).map_or(Ok(()), |(option, path)| check_path(session, option, path, other_repository(verb)))
+}
+
+/// Fails if `path`, which `option` names, is in the repository of the session, or in the `other` one.
+///
+/// # Errors
+/// [`Error::Usage`] that names the option.
+pub fn check_path(session: &Session, option: &str, path: &Path, other: Option<&Path>) -> Result<()> {
     let own = location::path(&session.options).ok();
-    let repositories = own.iter().map(PathBuf::as_path).chain(other_repository(verb));
+    let repositories = own.iter().map(PathBuf::as_path).chain(other);
     for repository in repositories.filter_map(|location| store::local_path(location.as_os_str())) {
         if is_inside(path, &repository) {
             let (path, shown) = (path.display(), location::shown(&repository));
@@ -79,8 +86,6 @@ fn output(verb: &Verb) -> Option<(&'static str, &Path)> {
         Verb::Restore(arguments) => ("--output", arguments.output.as_ref()),
         Verb::Key(KeyVerb::Export { file }) => ("key export", Some(file)),
         Verb::Man(arguments) => ("man", Some(&arguments.directory)),
-        #[cfg(feature = "bench")]
-        Verb::Bench(arguments) => ("--out", arguments.out.as_ref()),
         _ => return None,
     };
     path.map(|path| (option, path.as_path()))

@@ -136,7 +136,7 @@ impl Repository {
     ///
     /// # Errors
     /// [`Error::AlreadyExists`]; those of writing.
-    pub(crate) fn init_with(store: Arc<dyn Store>, config: &RepositoryConfig, identity: &[u8; 48]) -> Result<Self> {
+    pub fn init_with(store: Arc<dyn Store>, config: &RepositoryConfig, identity: &[u8; 48]) -> Result<Self> {
         let (id, key) = identity.split_at(16);
         let payload = encode_record(&config_record(config, id, Some(key), None))?;
         put_record(&store, &payload, features::bits(&features::needed(false)))?;

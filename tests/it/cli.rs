@@ -1,12 +1,12 @@
 //! The command as a user meets it: what it prints, stores, restores and exits with.
 
-#[cfg(feature = "bench")]
 mod bench;
 mod changes;
 mod choose;
 mod copy;
 mod corners;
 mod damage;
+mod documented;
 mod documents;
 mod estimate;
 pub mod fixture;
@@ -37,8 +37,6 @@ mod report;
 mod restore;
 mod restore_choice;
 mod runs;
-#[cfg(feature = "bench")]
-mod simulate;
 mod sources;
 mod status;
 mod tasks;
@@ -57,6 +55,9 @@ use serde_json::Value;
 
 use fixture::{Home, code, json, stderr, stdout};
 use tree::{describe, plant};
+
+/// The program that [`Home`] runs.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_fhrd");
 
 #[test]
 fn init_creates_once_and_leaves_foreign_directories_alone() {

@@ -3,8 +3,6 @@
 
 mod append_only;
 mod away;
-#[cfg(feature = "bench")]
-mod bench;
 mod check;
 mod check_snapshots;
 mod chunk_database;
@@ -40,7 +38,6 @@ mod lacking;
 mod late_segments;
 mod list;
 mod local_cache;
-mod manifests;
 mod meetings;
 mod memory_files;
 mod models;

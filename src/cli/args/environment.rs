@@ -9,8 +9,6 @@ use std::os::unix::ffi::OsStrExt;
 use clap::builder::{OsStr as ClapOsStr, Resettable};
 use clap::{Arg, Command, FromArgMatches};
 
-use super::Arguments;
-use super::help::command;
 use super::hints::hint;
 use crate::cli::output::{note, note_json};
 
@@ -19,20 +17,18 @@ const USAGE: u8 = 2;
 /// Ids of the options that say where the password or key comes from.
 const SECRETS: [&str; 3] = ["password_file", "password_command", "key_file"];
 
-impl Arguments {
-    /// Parses the arguments and the environment of this process, or ends it with an error or the help.
-    pub fn of_process() -> Self {
-        let given: Vec<OsString> = std::env::args_os().collect();
-        let command = considered(command(), &given);
-        if given.len() < 2 {
-            // Nothing is asked for.
-            let _ = command.clone().print_help();
-            std::process::exit(i32::from(USAGE));
-        }
-        let is_json = before_dashes(&given).any(|argument| argument == "--json");
-        let parsed = command.try_get_matches_from(given);
-        parsed.and_then(|matches| Self::from_arg_matches(&matches)).unwrap_or_else(|error| end(error, is_json))
+/// Parses the arguments and the environment of this process, or ends it with an error or the help.
+pub fn of_process<A: FromArgMatches>(command: Command) -> A {
+    let given: Vec<OsString> = std::env::args_os().collect();
+    let command = considered(command, &given);
+    if given.len() < 2 {
+        // Nothing is asked for.
+        let _ = command.clone().print_help();
+        std::process::exit(i32::from(USAGE));
     }
+    let is_json = before_dashes(&given).any(|argument| argument == "--json");
+    let parsed = command.try_get_matches_from(given);
+    parsed.and_then(|matches| A::from_arg_matches(&matches)).unwrap_or_else(|error| end(error, is_json))
 }
 
 /// Ends the process with the help that was asked for, or an error.

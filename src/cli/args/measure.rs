@@ -1,5 +1,6 @@
-//! Arguments of the verbs that measure.
+//! Arguments of the verbs around measurements.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -15,24 +16,11 @@ pub struct TraceArguments {
     pub output: Option<PathBuf>,
 }
 
-/// Arguments of `bench`.
-#[cfg(feature = "bench")]
+/// Arguments of `bench`, which the program `fhrd-bench` parses.
 #[derive(Debug, Args)]
-pub struct BenchArguments {
-    /// Measurements, or pages of measurements; the key `kind` selects what runs (docs/BENCH.md)
-    #[arg(value_name = "CONFIG.TOML", required = true)]
-    pub files: Vec<PathBuf>,
-    /// Directory for result.json, report.html and histograms; of several measurements, each has a subdirectory
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// Skip measurements that have a result.json below DIR. Rows that another build, configuration or machine
-    /// measured say so
-    #[arg(long, requires = "out", conflicts_with = "dry_run")]
-    pub keep: bool,
-    /// The result.json of a previous run: ratios must be equal, and speeds must agree within the noise
-    #[arg(long, value_name = "RESULT.JSON", conflicts_with = "dry_run")]
-    pub against: Option<PathBuf>,
-    /// Only show what would run and which data is missing
-    #[arg(long)]
-    pub dry_run: bool,
+#[command(disable_help_flag = true)]
+pub struct ProgramArguments {
+    /// Measurements and options of the program `fhrd-bench`, as `fhrd bench --help` describes them
+    #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub given: Vec<OsString>,
 }

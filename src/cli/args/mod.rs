@@ -28,6 +28,7 @@ mod verify;
 use clap::Parser;
 
 pub use backup::{BackupArguments, ChoiceArguments, InputArguments};
+pub use environment::of_process;
 pub use estimate::EstimateArguments;
 pub use import::ImportArguments;
 pub use keep::{CopyArguments, ForgetArguments, InitArguments, PruneArguments, RewriteArguments, TagArguments};
@@ -37,9 +38,7 @@ pub use look::{
     ReportArguments, SnapshotsArguments, StatsArguments, StatusArguments,
 };
 pub use manual::{CompletionsArguments, ManArguments};
-#[cfg(feature = "bench")]
-pub use measure::BenchArguments;
-pub use measure::TraceArguments;
+pub use measure::{ProgramArguments, TraceArguments};
 pub use metrics::MetricsArguments;
 pub use models::{DistanceArguments, LineageArguments, ModelOrder, ModelsArguments, SnapshotChoice};
 pub use options::Options;

@@ -2,16 +2,15 @@
 
 use clap::Subcommand;
 
-#[cfg(feature = "bench")]
-use super::BenchArguments;
 #[cfg(target_os = "linux")]
 use super::MountArguments;
 use super::{
     BackupArguments, BestArguments, CatArguments, CheckArguments, CompletionsArguments, CopyArguments, DiffArguments,
     DistanceArguments, DumpArguments, EstimateArguments, FindArguments, ForgetArguments, ImportArguments,
-    InitArguments, KeyVerb, LineageArguments, LsArguments, ManArguments, ModelsArguments, PruneArguments, RepairVerb,
-    ReportArguments, RestoreArguments, RewriteArguments, ScheduleArguments, SnapshotsArguments, StatsArguments,
-    StatusArguments, StepsArguments, TagArguments, TraceArguments, UpgradeArguments, VerifyArguments,
+    InitArguments, KeyVerb, LineageArguments, LsArguments, ManArguments, ModelsArguments, ProgramArguments,
+    PruneArguments, RepairVerb, ReportArguments, RestoreArguments, RewriteArguments, ScheduleArguments,
+    SnapshotsArguments, StatsArguments, StatusArguments, StepsArguments, TagArguments, TraceArguments,
+    UpgradeArguments, VerifyArguments,
 };
 
 /// The verbs.
@@ -91,6 +90,5 @@ pub enum Verb {
     /// Write a manual page for each command
     Man(ManArguments),
     /// Run measurements described in TOML files
-    #[cfg(feature = "bench")]
-    Bench(BenchArguments),
+    Bench(ProgramArguments),
 }

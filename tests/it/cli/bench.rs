@@ -1,82 +1,76 @@
-//! The verb `bench`: what runs, what it prints and writes, and how it fails.
+//! `fhrd bench` becomes the program `fhrd-bench`. The tests of that program are its own.
 
-use super::fixture::{Home, code, json, stderr};
+use std::process::Command;
 
-#[test]
-fn schemes_are_compared_on_a_directory() {
+use serde_json::Value;
+
+use super::PROGRAM;
+use super::fixture::{Home, code, stderr, stdout};
+
+/// A home with the program as `bin/fhrd` and, in these directories, a script `fhrd-bench` that prints the name of its
+/// directory, FHRD_CONFIG and its arguments, and exits with 7.
+fn installed(directories: &[&str]) -> Home {
     let home = Home::new();
-    (0..40).for_each(|number| {
-        home.write(&format!("corpus/set/{number}"), format!("file {number}\n").repeat(5000).as_bytes())
-    });
-    let schemes = "kind = \"schemes\"\ncorpus = \"corpus\"\nwork = \"work\"\nrestore = true\nsets = [\"set\"]\n\
-        [[scheme]]\nname = \"whole\"\n[scheme.config.subdedup]\nstrategy = \"none\"\n[[scheme]]\nname = \"default\"\n";
-    home.write("bench.toml", schemes.as_bytes());
-    let output = home.run(&["bench", "bench.toml", "--json"]);
-    assert_eq!(code(&output), 0, "{}", stderr(&output));
-    let document = json(&output);
-    let lines = &document["lines"];
-    let of = |number: usize, key: &str| lines[number][key].clone();
-    assert_eq!((of(0, "scheme"), of(1, "scheme")), ("whole".into(), "default".into()));
-    assert!(of(0, "stored").as_u64() > Some(0) && of(0, "bytes") == of(1, "bytes"), "{lines}");
-    assert!(of(1, "restore_seconds").is_number(), "{lines}");
-    assert!(document["profiles"].as_array().is_some_and(|runs| runs.len() == 4), "a backup and a restore of both");
-    assert!(document["config"]["text"] == schemes && document["commit"].is_null(), "no checkout: {document}");
+    let script =
+        "#!/bin/sh\nown=${0%/*}\nfor word in \"${own##*/}\" \"$FHRD_CONFIG\" \"$@\"; do echo \"$word\"; done\nexit 7\n";
+    home.write("script", script.as_bytes());
+    // Another process writes what is run, so that no child of another test holds it open.
+    let mut line = "set -e; mkdir bin path; cp \"$0\" bin/fhrd".to_string();
+    directories.iter().for_each(|name| line += &format!("; cp script {name}/fhrd-bench; chmod +x {name}/fhrd-bench"));
+    assert!(Command::new("sh").args(["-c", &line, PROGRAM]).current_dir(home.path("")).status().unwrap().success());
+    home
+}
+
+/// `bin/fhrd` with these words, where PATH is the directory `path`.
+fn command(home: &Home, words: &[&str]) -> Command {
+    let mut command = Command::new(home.path("bin/fhrd"));
+    command.args(words).current_dir(home.path("")).env("HOME", home.path("")).env("PATH", home.path("path"));
+    command.env_remove("FHRD_REPO").env_remove("FHRD_PROFILE").env("FHRD_CONFIG", "c.toml");
+    command
 }
 
 #[test]
-fn several_measurements_write_reports_to_directories_of_their_names() {
-    let home = Home::new();
-    (0..8).for_each(|number| home.write(&format!("corpus/set/{number}"), "a line of text\n".repeat(5000).as_bytes()));
-    let head = "corpus = \"corpus\"\nwork = \"work\"\nsets = [\"set\"]\n[[scheme]]\nname = \"one\"\n[[sweep]]\n\
-        key = \"compress.level\"\nvalues = [1, 19]\n[[claim]]\nsource = \"Somebody\"\ntext = \"19 over 1\"\n\
-        expected = \"more\"\nfigure = \"ratio\"\nof = { level = 19 }\nover = { level = 1 }\nremark = \"none\"\nrule = { at_least = 0 }\n";
-    home.write("a.toml", format!("kind = \"schemes\"\n{head}").as_bytes());
-    home.write("b.toml", format!("kind = \"versions\"\n{head}").as_bytes());
-    let output = home.run(&["bench", "a.toml", "b.toml", "--dry-run"]);
-    assert_eq!(code(&output), 0, "{}", stderr(&output));
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(printed.starts_with("a.toml\n  one level 1, 128 KiB\n  one level 19, 128 KiB\nb.toml\n"), "{printed}");
-    assert!(!home.path("work").exists(), "nothing was run");
-    let output = home.run(&["bench", "a.toml", "b.toml", "--out", "out"]);
-    assert_eq!(code(&output), 0, "{}", stderr(&output));
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(printed.contains("Somebody") && !printed.contains("not measured"), "{printed}");
-    for name in ["out/a/result.json", "out/b/report.html", "out/claims.md"] {
-        assert!(home.path(name).exists(), "{name}");
+fn the_program_beside_gets_all_arguments_and_the_environment() {
+    let home = installed(&["bin", "path"]);
+    for words in [
+        &["bench", "plan.toml"][..],
+        &["--json", "--repo", "bench", "bench", "--out", "d", "--no-such-option", "plan.toml", "-q", "-v"],
+        &["bench", "--help"],
+        &["bench", "-h"],
+        &["bench"],
+    ] {
+        let output = command(&home, words).output().unwrap();
+        assert_eq!(code(&output), 7, "{words:?}: {}", stderr(&output));
+        assert_eq!(stdout(&output).lines().collect::<Vec<_>>(), [&["bin", "c.toml"], words].concat());
+        assert_eq!(stderr(&output), "", "{words:?}");
     }
-    let claims = std::fs::read_to_string(home.path("out/claims.md")).unwrap();
-    assert_eq!(claims.lines().filter(|line| line.starts_with("|  | 19 over 1 | more | ")).count(), 2);
-    home.write("elsewhere/a.toml", b"kind = \"magic\"");
-    let output = home.run(&["bench", "a.toml", "elsewhere/a.toml", "--out", "out"]);
-    assert!(code(&output) == 1 && stderr(&output).contains("magic"), "faults are reported before anything runs");
+    let output = command(&home, &["--", "fhrd", "bench", "--"]).env("COMPLETE", "bash").output().unwrap();
+    assert_eq!(stdout(&output), "bin\nc.toml\n--\nfhrd\nbench\n--\n", "completions are the program's");
 }
 
 #[test]
-#[cfg(target_os = "linux")]
-fn a_scheme_whose_restore_differs_fails_the_comparison() {
-    let home = Home::new();
-    home.write("corpus/fine", b"the same");
-    // A file with different content at every read.
-    let schemes = "kind = \"schemes\"\ncorpus = \"corpus\"\nwork = \"work\"\nrestore = true\nrepeats = 2\n\
-        sets = [{ name = \"odd\", paths = [\"/proc/sys/kernel/random/uuid\"] }, \"fine\"]\n\
-        [[scheme]]\nname = \"whole\"\n";
-    home.write("bench.toml", schemes.as_bytes());
-    let output = home.run(&["bench", "bench.toml", "--json"]);
-    assert_eq!(code(&output), 1, "{}", stderr(&output));
-    assert!(stderr(&output).contains("1 lines failed"), "{}", stderr(&output));
-    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let lines = &document["lines"];
-    assert!(lines[0]["set"] == "odd" && lines[0]["failure"].is_string() && lines[0].get("stored").is_none(), "{lines}");
-    assert!(lines[1]["set"] == "fine" && lines[1]["failure"].is_null() && lines[1]["stored"].is_number(), "{lines}");
+fn without_a_program_beside_the_one_on_path_runs() {
+    let home = installed(&["path"]);
+    let output = command(&home, &["bench", "plan.toml"]).output().unwrap();
+    assert_eq!((code(&output), stdout(&output)), (7, "path\nc.toml\nbench\nplan.toml\n".into()), "{}", stderr(&output));
 }
 
 #[test]
-fn a_measurement_of_unknown_kind_is_refused() {
-    let home = Home::new();
-    for (text, names) in [("kind = \"magic\"", ["magic", "identify"]), ("a = 1", ["kind", "missing"])] {
-        home.write("bench.toml", text.as_bytes());
-        let output = home.run(&["bench", "bench.toml"]);
+fn without_the_program_the_error_says_how_to_get_it() {
+    let home = installed(&[]);
+    let output = command(&home, &["bench", "plan.toml"]).output().unwrap();
+    assert_eq!((code(&output), stdout(&output)), (1, String::new()));
+    let text = stderr(&output);
+    for words in ["fhrd-bench", "`cargo install --path bench`", "`cargo build --workspace`"] {
+        assert!(text.starts_with("error: ") && text.contains(words), "{words}: {text}");
+    }
+    for words in [["--json", "bench", "plan.toml"], ["bench", "plan.toml", "--json"]] {
+        let output = command(&home, &words).output().unwrap();
         assert_eq!(code(&output), 1);
-        assert!(names.iter().all(|name| stderr(&output).contains(name)), "{}", stderr(&output));
+        let error: Value = serde_json::from_str(&stderr(&output)).unwrap();
+        assert_eq!(error["exit_code"], 1, "{error}");
     }
+    // The help names the verb all the same.
+    let help = stdout(&command(&home, &["--help"]).output().unwrap());
+    assert!(help.contains("\n  bench "), "{help}");
 }

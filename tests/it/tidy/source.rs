@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 /// A source file.
 pub struct Source {
-    /// Path below `src`.
+    /// Path below `src`; of a file below `bench/src`, behind `bench`.
     pub name: String,
     pub text: String,
     /// Lines with comments and literals replaced by spaces.
@@ -94,32 +94,38 @@ fn character(text: &str) -> Option<usize> {
     chars.next().filter(|(_, c)| *c == '\'').map(|(at, _)| at + 1)
 }
 
-/// Every file below `src`.
+/// Directories of sources, and what comes before the names of their files.
+const ROOTS: [(&str, &str); 2] = [("src", ""), ("bench/src", "bench")];
+
+/// Every file of [`ROOTS`].
 pub fn sources() -> Vec<Source> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut sources = Vec::new();
-    collect(&root, &root, &mut sources);
-    assert!(sources.len() > 50, "only {} files found", sources.len());
+    for (directory, prefix) in ROOTS {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(directory);
+        let before = sources.len();
+        collect(&root, &root, Path::new(prefix), &mut sources);
+        assert!(sources.len() > before + 50, "only {} files found in {directory}", sources.len() - before);
+    }
     sources
 }
 
-fn collect(directory: &Path, root: &Path, sources: &mut Vec<Source>) {
+fn collect(directory: &Path, root: &Path, prefix: &Path, sources: &mut Vec<Source>) {
     let mut paths: Vec<PathBuf> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     for path in paths {
         if path.is_dir() {
-            collect(&path, root, sources);
+            collect(&path, root, prefix, sources);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let name = path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
+            let name = prefix.join(path.strip_prefix(root).unwrap()).to_string_lossy().into_owned();
             sources.push(Source::new(&name, &std::fs::read_to_string(&path).unwrap()));
         }
     }
 }
 
-/// Directories of sources that are not below `src`.
-const OTHERS: &[&str] = &["tests", "benches", "fuzz", "python"];
+/// Directories of other sources.
+const OTHERS: &[&str] = &["tests", "bench/tests", "benches", "fuzz", "python"];
 
-/// Every file in Rust or Python outside `src`, from the root of the project, with its number of lines.
+/// Every file in Rust or Python of [`OTHERS`], from the root of the project, with its number of lines.
 pub fn other_files() -> Vec<(String, usize)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();

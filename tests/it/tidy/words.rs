@@ -97,6 +97,7 @@ const TEXTS: &[&str] = &[
     "CHANGELOG.md",
     "Cargo.toml",
     ".ci",
+    "bench",
     "benches",
     "configs",
     "datasets",
