@@ -19,6 +19,7 @@ use super::claim::Claim;
 use super::codecs::CodecClass;
 use super::comparison::corpus_directory;
 use super::data::{expand, files_below, lack};
+use super::measurement::{Measurement, Outline};
 use super::report::{Grid, Report, pictures};
 use super::table::{flush, write_line};
 
@@ -146,11 +147,25 @@ fn mean<'a>(bits: impl Iterator<Item = &'a BitShare>) -> Option<f64> {
     (count > 0).then(|| sum / f64::from(count))
 }
 
+impl Measurement for BitBench {
+    fn claims(&self) -> &[Claim] {
+        &self.claim
+    }
+
+    fn outline(&self) -> Outline {
+        Outline::of("class", self.class.iter().map(|class| &class.name), self.missing())
+    }
+
+    fn run(&self, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
+        run(self, stop, out)
+    }
+}
+
 /// Measures every class and prints a line for each bit.
 ///
 /// # Errors
 /// A class that cannot be read; [`Error::Interrupted`].
-pub fn run(config: &BitBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
+fn run(config: &BitBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
     let columns = ["field", "set %", "bits"];
     write_line(out, "class", "bit", &columns)?;
     let (mut lines, mut rows) = (Vec::new(), Vec::new());

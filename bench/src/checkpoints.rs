@@ -29,6 +29,7 @@ use self::arrays::{Extraction, concatenated};
 use super::claim::Claim;
 use super::comparison::{Versions, corpus_directory};
 use super::data::{Set, set_with};
+use super::measurement::{Measurement, Outline};
 use super::report::{Grid, Report, pictures};
 use super::table::{flush, mb, two, write_line};
 use super::versions::versions_of;
@@ -269,11 +270,25 @@ impl<'a> RunTally<'a> {
     }
 }
 
+impl Measurement for CheckpointBench {
+    fn claims(&self) -> &[Claim] {
+        &self.claim
+    }
+
+    fn outline(&self) -> Outline {
+        Outline::of("run", self.run.iter().map(|run| &run.steps.name), self.missing())
+    }
+
+    fn run(&self, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
+        run(self, stop, out)
+    }
+}
+
 /// Measures every run and prints a line for each unit.
 ///
 /// # Errors
 /// A checkpoint that cannot be read; [`Error::Interrupted`].
-pub fn run(config: &CheckpointBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
+fn run(config: &CheckpointBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
     let corpus = corpus_directory(config.corpus.as_deref());
     write_line(out, "run", "unit", &TITLES)?;
     let (mut lines, mut rows, mut reuse) = (Vec::new(), Vec::new(), Vec::new());

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::claim::Claim;
 use super::comparison::corpus_directory;
 use super::data::{Random, Set, SetSource, files_below};
+use super::measurement::{Measurement, Outline};
 use super::report::{Grid, Report, objects, pictures};
 use super::table::{flush, mb, two, write_line};
 use super::whole_model::ModelBytes;
@@ -227,11 +228,25 @@ fn measure(config: &ChunkerBench, named: &NamedChunker, source: &SetSource, stop
     })
 }
 
+impl Measurement for ChunkerBench {
+    fn claims(&self) -> &[Claim] {
+        &self.claim
+    }
+
+    fn outline(&self) -> Outline {
+        Outline::of("chunker", self.chunker.iter().map(|named| &named.name), self.missing())
+    }
+
+    fn run(&self, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
+        run(self, stop, out)
+    }
+}
+
 /// Measures every set with every chunker and prints a line for each.
 ///
 /// # Errors
 /// A set that cannot be read; [`Error::Interrupted`].
-pub fn run(config: &ChunkerBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
+fn run(config: &ChunkerBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
     let corpus = corpus_directory(config.corpus.as_deref());
     write_line(out, "set", "chunker", &TITLES)?;
     let mut lines = Vec::new();

@@ -28,6 +28,7 @@ use super::claim::Claim;
 use super::comparison::corpus_directory;
 use super::data::{expand, files_below, lack};
 use super::lz4_frame::Framed;
+use super::measurement::{Measurement, Outline};
 use super::report::{Grid, Report, objects, pictures};
 use super::table::{flush, or_dash, two, write_line};
 
@@ -385,12 +386,29 @@ fn compare_with_bitx(lines: &mut [CodecLine]) {
     }
 }
 
+impl Measurement for CodecBench {
+    fn claims(&self) -> &[Claim] {
+        &self.claim
+    }
+
+    fn outline(&self) -> Outline {
+        let of_class = |class: &CodecClass| -> Vec<String> {
+            self.methods.iter().map(|method| format!("class {}, {method}", class.name)).collect()
+        };
+        Outline { runs: self.class.iter().flat_map(of_class).collect(), missing: self.missing() }
+    }
+
+    fn run(&self, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
+        run(self, stop, out)
+    }
+}
+
 /// Measures every class with every method. Prints a line for each: ratio, percentiles of the blocks' ratios, the worst
 /// block relative to BitX, and MB/s of one thread.
 ///
 /// # Errors
 /// A class that cannot be read; [`Error::Interrupted`].
-pub fn run(config: &CodecBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
+fn run(config: &CodecBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
     write_line(out, "class", "method", &TITLES)?;
     let mut lines = Vec::new();
     for class in &config.class {

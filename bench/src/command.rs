@@ -15,7 +15,7 @@ use fhrd::wire::{input_failed, read_text_file};
 use super::agreement::Agreement;
 use super::arguments::{BenchArguments, BenchVerb, CommandLine, command};
 use super::claim::Verdict;
-use super::experiment::{Experiment, Outline};
+use super::measurement::{Measurement, Outline};
 use super::page::{PlannedExperiment, planned};
 use super::report::{Report, ReportDocument, claims_page, write};
 
@@ -106,7 +106,7 @@ fn measured(
 ) -> Result<(ReportDocument, usize)> {
     let (started, clock) = (jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M UTC").to_string(), Instant::now());
     let PlannedExperiment { path, text, experiment, missing, .. } = planned;
-    let report = measure(session, experiment, path, is_one_of_several)?;
+    let report = measure(session, experiment.as_ref(), path, is_one_of_several)?;
     let origin = (path.as_path(), text.as_str());
     let judged = with_missing(experiment.judge(&report.lines), missing);
     let document = ReportDocument::new(&report, judged, origin, (started, clock.elapsed().as_secs_f64()));
@@ -157,7 +157,7 @@ fn agrees(lines: &[serde_json::Value], previous: &str, path: &Path) -> Result<bo
     Ok(agreement.has_same_ratios())
 }
 
-fn measure(session: &Session, experiment: &Experiment, path: &Path, is_one_of_several: bool) -> Result<Report> {
+fn measure(session: &Session, experiment: &dyn Measurement, path: &Path, is_one_of_several: bool) -> Result<Report> {
     if session.options.json {
         return experiment.run(&session.stop, &mut io::sink());
     }

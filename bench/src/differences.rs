@@ -29,6 +29,7 @@ use self::distribution::DifferenceDistribution;
 use self::encodings::{Encodings, Method};
 use super::claim::Claim;
 use super::comparison::corpus_directory;
+use super::measurement::{Measurement, Outline};
 use super::pair_source::{PairSource, bytes_of};
 use super::report::{Bins, Grid, HistogramPlot, Plot, Report, Scales, pictures};
 use super::table::{flush, write_line};
@@ -107,11 +108,25 @@ impl DifferenceBench {
     }
 }
 
+impl Measurement for DifferenceBench {
+    fn claims(&self) -> &[Claim] {
+        &self.claim
+    }
+
+    fn outline(&self) -> Outline {
+        Outline::of("pair", self.pair.iter().map(|pair| &pair.data.name), self.missing())
+    }
+
+    fn run(&self, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
+        run(self, stop, out)
+    }
+}
+
 /// Measures every pair and prints a line for each method.
 ///
 /// # Errors
 /// A model that cannot be read; [`Error::Interrupted`].
-pub fn run(config: &DifferenceBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
+fn run(config: &DifferenceBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
     let corpus = corpus_directory(config.corpus.as_deref());
     let mut report = Report { title: config.title.clone(), ..Report::default() };
     let (mut histograms, mut bits, mut rows, mut shapes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());

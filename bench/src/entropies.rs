@@ -10,6 +10,8 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use fhrd::codec::Scratch;
 use fhrd::error::{Error, Result};
@@ -22,6 +24,7 @@ use super::blocks::{Blocks, DrawnBlock, Transform};
 use super::claim::Claim;
 use super::comparison::corpus_directory;
 use super::data::lack;
+use super::measurement::{Measurement, Outline};
 use super::report::{Grid, Report, pictures};
 use super::table::{flush, two, write_line};
 
@@ -171,11 +174,25 @@ const PICTURES: [(&str, &str, &str); 3] = [
     ("separated", "Blocks with a low and a high byte group", "fraction"),
 ];
 
+impl Measurement for EntropyBench {
+    fn claims(&self) -> &[Claim] {
+        &self.claim
+    }
+
+    fn outline(&self) -> Outline {
+        Outline::of("class", self.class.iter().map(|class| &class.name), self.missing())
+    }
+
+    fn run(&self, _stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
+        run(self, out)
+    }
+}
+
 /// Measures every class and prints a line for each byte group.
 ///
 /// # Errors
 /// [`Error::Io`] if reading fails; [`Error::Usage`] if the files of a class are too short for a block.
-pub fn run(config: &EntropyBench, out: &mut dyn Write) -> Result<Report> {
+fn run(config: &EntropyBench, out: &mut dyn Write) -> Result<Report> {
     let corpus = corpus_directory(config.corpus.as_deref());
     let (mut lines, mut groups, mut shares) = (Vec::new(), Vec::new(), Vec::new());
     write_line(out, "class", "byte group, lowest first", &COLUMNS)?;

@@ -34,6 +34,7 @@ use self::orders::Orders;
 use super::claim::Claim;
 use super::comparison::corpus_directory;
 use super::data::{Set, files_below};
+use super::measurement::{Measurement, Outline};
 use super::report::{Grid, Report, objects, pictures};
 use super::table::{flush, mb, or_dash, two, write_line};
 use super::whole_model::{ModelBytes, base_of};
@@ -292,11 +293,25 @@ const PICTURES: [(&str, &str, &str); 2] = [
     ("metadata_bytes", "Index entries of the distinct units", "bytes"),
 ];
 
+impl Measurement for GranularityBench {
+    fn claims(&self) -> &[Claim] {
+        &self.claim
+    }
+
+    fn outline(&self) -> Outline {
+        Outline::of("set", self.sets.iter().map(|set| &set.name), self.missing())
+    }
+
+    fn run(&self, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
+        run(self, stop, out)
+    }
+}
+
 /// Measures every set with every unit and prints a line for each.
 ///
 /// # Errors
 /// A set that cannot be read; [`Error::Interrupted`].
-pub fn run(config: &GranularityBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
+fn run(config: &GranularityBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
     let corpus = corpus_directory(config.corpus.as_deref());
     write_line(out, "set", "unit", &TITLES)?;
     let mut lines: Vec<GranularityLine> = Vec::new();

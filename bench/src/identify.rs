@@ -9,6 +9,8 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use fhrd::chunk::classify::ChunkClass;
@@ -16,12 +18,15 @@ use fhrd::codec::{ByteGroupLayout, Planes, Scratch};
 use fhrd::config::IdentifyConfig;
 use fhrd::error::{Error, Result};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use super::blocks::{Blocks, DrawnBlock, Transform};
 use super::claim::Claim;
 use super::comparison::corpus_directory;
 use super::data::lack;
+use super::measurement::{Measurement, Outline};
 use super::methods::{Answer, Answers, IdentifyMethod};
+use super::report::{Grid, Report, pictures};
 use super::score::{FLOAT, HEADING, INCOMPRESSIBLE, ORDINARY, Score};
 
 /// Configuration of a measurement of classification.
@@ -208,11 +213,73 @@ impl Oracle {
     }
 }
 
+impl Measurement for IdentifyBench {
+    fn claims(&self) -> &[Claim] {
+        &self.claim
+    }
+
+    fn outline(&self) -> Outline {
+        Outline::of("class", self.class.iter().map(|class| &class.name), self.missing())
+    }
+
+    fn run(&self, _stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
+        Ok(report(self, &run(self, out)?))
+    }
+}
+
+/// The report of scores.
+fn report(bench: &IdentifyBench, scores: &IdentifyReport) -> Report {
+    let line = |kind: &str, score: &Score| -> Value {
+        json!({
+            "set": score.name,
+            "scope": kind,
+            "method": score.method.name(),
+            "confusion": score.confusion,
+            "weights": score.weights,
+            "weights_found": score.weights_found,
+            "recall": score.recall(),
+            "accuracy": score.accuracy(),
+            "bytes": score.bytes,
+            "bytes_best": score.bytes_best,
+            "excess": score.excess(),
+            "block_us": score.block_us(),
+        })
+    };
+    let classes = scores.classes.iter().map(|score| line("class", score));
+    let lines: Vec<Value> = classes.chain(scores.sets.iter().map(|score| line("all", score))).collect();
+    let percent = |value: f64| format!("{:.2}", 100.0 * value);
+    let row = |score: &Score| {
+        let speed = format!("{:.1}", score.block_us());
+        let names = [score.name.clone(), score.method.name().to_string()];
+        let numbers = [percent(score.recall()), percent(score.accuracy()), percent(score.excess()), speed];
+        names.into_iter().chain(numbers).collect()
+    };
+    let columns = ["class", "method", "recall %", "accuracy %", "bytes above the best %", "µs per block"]
+        .map(str::to_string)
+        .to_vec();
+    let measurements = [
+        ("accuracy", "Share of blocks classified correctly", "fraction"),
+        ("excess", "Bytes above the best encodings", "fraction"),
+        ("block_us", "Time per block", "µs"),
+    ];
+    Report {
+        title: bench.title.clone(),
+        grids: vec![Grid {
+            title: String::new(),
+            columns,
+            rows: scores.classes.iter().chain(&scores.sets).map(row).collect(),
+        }],
+        plots: pictures(&lines, &measurements),
+        lines,
+        ..Report::default()
+    }
+}
+
 /// Scores every class and prints the tables to `out`.
 ///
 /// # Errors
 /// [`Error::Io`] if reading fails; [`Error::Usage`] if the files of a class are too short for a block.
-pub fn run(config: &IdentifyBench, out: &mut dyn Write) -> Result<IdentifyReport> {
+fn run(config: &IdentifyBench, out: &mut dyn Write) -> Result<IdentifyReport> {
     let corpus = corpus_directory(config.corpus.as_deref());
     let failed = |error| Error::io("write", "the report", error);
     let mut report = IdentifyReport::default();

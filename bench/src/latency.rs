@@ -37,6 +37,7 @@ use serde_json::{Value, json};
 use super::claim::Claim;
 use super::comparison::corpus_directory;
 use super::data::{Random, Set, files_below};
+use super::measurement::{Measurement, Outline};
 use super::report::{Grid, Plot, Report, Scale, Scales, pictures};
 use super::table::{flush, write_line};
 use super::workbench::{Workbench, warm};
@@ -300,11 +301,25 @@ fn line(set: &str, method: &str, level: &str, latencies: &Latencies, share: f64)
     (object, cells)
 }
 
+impl Measurement for LatencyBench {
+    fn claims(&self) -> &[Claim] {
+        &self.claim
+    }
+
+    fn outline(&self) -> Outline {
+        Outline::of("set", self.sets.iter().map(|set| &set.name), self.missing())
+    }
+
+    fn run(&self, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
+        run(self, stop, out)
+    }
+}
+
 /// Measures every set and prints a line for each level of each variant, all of them together, and the tensors.
 ///
 /// # Errors
 /// Errors of the backup and of reading; [`Error::Interrupted`].
-pub fn run(config: &LatencyBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
+fn run(config: &LatencyBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
     let corpus = corpus_directory(config.corpus.as_deref());
     let bench = Workbench::new(&config.work, stop)?;
     let (mut lines, mut rows, mut curves) = (Vec::new(), Vec::new(), Vec::new());

@@ -18,6 +18,7 @@ use serde_json::json;
 use super::claim::Claim;
 use super::data::Random;
 use super::data::rounding::{brain, half};
+use super::measurement::{Measurement, Outline};
 use super::report::{Grid, HeatMap, Plot, Report};
 use super::table::{flush, two};
 
@@ -113,11 +114,26 @@ impl MonteCarloBench {
     }
 }
 
+impl Measurement for MonteCarloBench {
+    fn claims(&self) -> &[Claim] {
+        &self.claim
+    }
+
+    fn outline(&self) -> Outline {
+        let runs = self.sigma_weight.iter().map(|sigma| format!("weights of sigma {sigma}")).collect();
+        Outline { runs, missing: Vec::new() }
+    }
+
+    fn run(&self, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
+        run(self, stop, out)
+    }
+}
+
 /// Simulates every pair of deviations and prints a line for each deviation of the weights.
 ///
 /// # Errors
 /// [`Error::Interrupted`].
-pub fn run(config: &MonteCarloBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
+fn run(config: &MonteCarloBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
     let mut report = Report { title: config.title.clone(), ..Report::default() };
     let names = |values: &[f64]| values.iter().map(f64::to_string).collect::<Vec<_>>();
     for dtype in &config.dtypes {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use fhrd::error::{Error, Result};
 use serde::Deserialize;
 
-use super::experiment::Experiment;
+use super::experiment::{Experiment, PAGE, parse};
 
 /// The configuration as written.
 #[derive(Deserialize)]
@@ -56,7 +56,7 @@ pub fn planned(path: &Path) -> Result<Vec<PlannedExperiment>> {
     let text = read(path)?;
     let wrong = |message: String| Error::Config { origin: path.display().to_string(), message };
     let table: toml::Table = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-    if table.get("kind").and_then(toml::Value::as_str) != Some("page") {
+    if table.get("kind").and_then(toml::Value::as_str) != Some(PAGE) {
         return Ok(vec![PlannedExperiment::new(path.into(), text)?]);
     }
     let page: PageFile = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
@@ -84,7 +84,7 @@ impl PagePart {
 
 impl PlannedExperiment {
     fn new(path: PathBuf, text: String) -> Result<Self> {
-        let experiment = Experiment::parse(&text, &path)?;
+        let experiment = parse(&text, &path)?;
         Ok(PlannedExperiment { path, text, experiment, missing: Vec::new(), is_empty: false })
     }
 

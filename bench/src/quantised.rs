@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use super::claim::Claim;
 use super::comparison::corpus_directory;
 use super::data::Set;
+use super::measurement::{Measurement, Outline};
 use super::pair_source::{PairSource, bytes_of, singles};
 use super::report::{Grid, Report, pictures};
 use super::table::{flush, mb, two, write_line};
@@ -198,11 +199,25 @@ fn same_values(
     Ok(())
 }
 
+impl Measurement for QuantisedBench {
+    fn claims(&self) -> &[Claim] {
+        &self.claim
+    }
+
+    fn outline(&self) -> Outline {
+        Outline::of("pair", self.pair.iter().map(|pair| &pair.data.name), self.missing())
+    }
+
+    fn run(&self, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
+        run(self, stop, out)
+    }
+}
+
 /// Measures every pair and prints a line for each computation.
 ///
 /// # Errors
 /// A model that cannot be read; [`Error::Interrupted`].
-pub fn run(config: &QuantisedBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
+fn run(config: &QuantisedBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
     let corpus = corpus_directory(config.corpus.as_deref());
     let (mut lines, mut rows) = (Vec::new(), Vec::new());
     write_line(out, "quantised", "computation", &TITLES)?;

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use super::claim::Claim;
 use super::comparison::corpus_directory;
 use super::data::{Set, files_below, set_with};
+use super::measurement::{Measurement, Outline};
 use super::report::{Grid, Plot, Report, Violins, quantile};
 use super::table::{flush, write_line};
 use super::whole_model::{FileMethod, ModelBytes, base_of};
@@ -170,11 +171,25 @@ fn sorted<'a>(found: impl Iterator<Item = &'a Reduction>, method: FileMethod) ->
     shares
 }
 
+impl Measurement for ReductionBench {
+    fn claims(&self) -> &[Claim] {
+        &self.claim
+    }
+
+    fn outline(&self) -> Outline {
+        Outline::of("family", self.family.iter().map(|family| &family.models.name), self.missing())
+    }
+
+    fn run(&self, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
+        run(self, stop, out)
+    }
+}
+
 /// Measures every family and prints the quartiles of its models by method.
 ///
 /// # Errors
 /// A file that cannot be read; a family without its base; [`Error::Interrupted`].
-pub fn run(config: &ReductionBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
+fn run(config: &ReductionBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
     let (mut found, mut rows, mut lines) = (Vec::new(), Vec::new(), Vec::new());
     write_line(out, "family", "method", &TITLES)?;
     let mut summarise = |set: &str, of_set: Vec<&Reduction>, out: &mut dyn Write| -> Result<()> {

@@ -26,6 +26,7 @@ use self::profiles::Profiles;
 use super::claim::Claim;
 use super::comparison::corpus_directory;
 use super::data::{Set, files_below, set_with};
+use super::measurement::{Measurement, Outline};
 use super::report::{Grid, Report, pictures};
 use super::table::{flush, two};
 
@@ -236,11 +237,26 @@ const PICTURES: [(&str, &str, &str); 4] = [
     ("f1", "F1: harmonic mean of precision and recall", "fraction"),
 ];
 
+impl Measurement for ThresholdBench {
+    fn claims(&self) -> &[Claim] {
+        &self.claim
+    }
+
+    fn outline(&self) -> Outline {
+        let runs = self.thresholds.iter().map(|bits| format!("threshold {bits}")).collect();
+        Outline { runs, missing: self.missing() }
+    }
+
+    fn run(&self, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
+        run(self, stop, out)
+    }
+}
+
 /// Compares all pairs and prints a line for each threshold.
 ///
 /// # Errors
 /// A model that cannot be read; [`Error::Interrupted`].
-pub fn run(config: &ThresholdBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
+fn run(config: &ThresholdBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
     let members = config.models()?;
     let (pairs, profiles) = config.pairs(&members, stop)?;
     let failed = |error| Error::io("write", "the table", error);

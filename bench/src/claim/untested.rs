@@ -1,11 +1,15 @@
 //! Claims that cannot be measured here, each with the reason.
 
 use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use fhrd::error::{Error, Result};
 use serde::Deserialize;
+use serde_json::Value;
 
-use super::{Average, Verdict, VerdictKind};
+use super::{Average, Claim, Verdict, VerdictKind};
+use crate::measurement::{Measurement, Outline};
 use crate::report::{Grid, Report};
 use crate::table::{flush, write_line};
 
@@ -81,12 +85,19 @@ impl UntestedBench {
             None => Ok(bench),
         }
     }
+}
+
+impl Measurement for UntestedBench {
+    fn claims(&self) -> &[Claim] {
+        &[]
+    }
+
+    fn outline(&self) -> Outline {
+        Outline::of("not measured:", self.untested.iter().map(|claim| &claim.text), Vec::new())
+    }
 
     /// Prints the claims.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
-    pub fn run(&self, out: &mut dyn Write) -> Result<Report> {
+    fn run(&self, _stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
         let row = |claim: &Untested| {
             vec![claim.source.clone(), claim.section.clone(), claim.text.clone(), claim.reason.clone()]
         };
@@ -97,6 +108,10 @@ impl UntestedBench {
         let rows = self.untested.iter().map(row).collect();
         let grids = vec![Grid { title: String::new(), columns, rows }];
         Ok(Report { title: self.title.clone(), grids, ..Report::default() })
+    }
+
+    fn judge(&self, _lines: &[Value]) -> Vec<Verdict> {
+        self.untested.iter().map(Untested::verdict).collect()
     }
 }
 
@@ -117,6 +132,6 @@ mod tests {
         let bench = UntestedBench::parse(&text("no such data"), "x.toml").unwrap();
         let verdict = bench.untested[0].verdict();
         assert_eq!((verdict.verdict, verdict.remark.as_str()), (VerdictKind::NotTested, "no such data"));
-        assert_eq!(bench.run(&mut Vec::new()).unwrap().grids[0].rows[0][3], "no such data");
+        assert_eq!(bench.run(&Arc::default(), &mut Vec::new()).unwrap().grids[0].rows[0][3], "no such data");
     }
 }

@@ -22,5 +22,4 @@ pub use item::{
     CHUNK_BYTES_MAX, FINGERPRINT_BYTES, NAME_BYTES_MAX, Trace, TraceChunk, TraceFingerprint, TraceItem, open, recognise,
 };
 pub use plan::TraceBench;
-pub use report::{SimulatedBackup, SimulatedRestore, run};
-pub use summary::summary;
+pub use report::{SimulatedBackup, SimulatedRestore};

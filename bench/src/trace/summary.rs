@@ -1,16 +1,40 @@
 //! The report of a simulation: tables of backups and restores, and plots of stored bytes and of restore speed.
 
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use fhrd::error::Result;
 
 use super::plan::TraceBench;
-use super::report::{BACKUP_TITLES, RESTORE_TITLES, SimulatedBackup};
+use super::report::{BACKUP_TITLES, RESTORE_TITLES, SimulatedBackup, run};
+use crate::claim::Claim;
+use crate::measurement::{Measurement, Outline};
 use crate::report::{Grid, Plot, Report, Scale, Scales, objects};
+
+impl Measurement for TraceBench {
+    fn claims(&self) -> &[Claim] {
+        &self.claim
+    }
+
+    fn outline(&self) -> Outline {
+        let of_index = |index: &String| -> Vec<String> {
+            self.rewrite.iter().map(|rewrite| format!("{index} {rewrite}")).collect()
+        };
+        let missing = self.traces().err().map(|error| error.to_string());
+        Outline { runs: self.index.iter().flat_map(of_index).collect(), missing: missing.into_iter().collect() }
+    }
+
+    fn run(&self, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
+        summary(self, &run(self, stop, out)?)
+    }
+}
 
 /// The report of the simulated backups.
 ///
 /// # Errors
 /// [`fhrd::error::Error::Internal`] if a line cannot be serialised.
-pub fn summary(plan: &TraceBench, jobs: &[SimulatedBackup]) -> Result<Report> {
+fn summary(plan: &TraceBench, jobs: &[SimulatedBackup]) -> Result<Report> {
     let titles = |kind: &str, titles: &[&str]| -> Vec<String> {
         let head = ["index", "rewrite", "job", kind];
         head.iter().chain(titles).map(|title| title.trim().to_string()).collect()

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fhrd::config::{Config, StrategyKind};
 use fhrd_bench::agreement::Agreement;
 use fhrd_bench::comparison::Comparison;
-use fhrd_bench::experiment::Experiment;
+use fhrd_bench::experiment::{Experiment, parse};
 use fhrd_bench::page::planned;
 use fhrd_bench::report::{ReportDocument, write};
 use serde_json::Value;
@@ -58,7 +58,7 @@ fn quick(work: &Path) -> (Experiment, String, PathBuf) {
         .replace("corpus = \"datasets/sample\"", &format!("corpus = {corpus:?}"))
         .replace("repeats = 11", "repeats = 3")
         .replace("work = \"target/bench\"", &format!("work = {work:?}"));
-    (Experiment::parse(&text, &path).unwrap(), text, path)
+    (parse(&text, &path).unwrap(), text, path)
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn documented_keys() -> BTreeMap<String, BTreeSet<String>> {
 
 /// The keys that a table knows: those in the error about one that it does not know.
 fn known_keys(text: &str) -> BTreeSet<String> {
-    let error = match Experiment::parse(text, Path::new("x.toml")) {
+    let error = match parse(text, Path::new("x.toml")) {
         Ok(_) => panic!("{text} has an unknown key"),
         Err(error) => error.to_string(),
     };
@@ -134,7 +134,7 @@ fn known_keys(text: &str) -> BTreeSet<String> {
 #[test]
 fn every_key_of_a_measurement_is_documented() {
     let documented = documented_keys();
-    let refused = Experiment::parse("kind = \"magic\"", Path::new("x.toml")).err().unwrap().to_string();
+    let refused = parse("kind = \"magic\"", Path::new("x.toml")).err().unwrap().to_string();
     let kinds: Vec<String> = refused.split('`').skip(1).step_by(2).map(str::to_string).collect();
     let kinds: Vec<&str> =
         kinds.iter().map(String::as_str).filter(|kind| !["kind", "magic", "page"].contains(kind)).collect();
