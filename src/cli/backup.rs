@@ -13,6 +13,7 @@ use super::exit::Exit;
 use super::forget::{grace_of_profile, locks_of_profile};
 use super::hooks::run_hooks;
 use super::location::{self, ChooseCache};
+use super::no_snapshots;
 use super::notice::RunFact;
 use super::output::{
     failed, note, print, print_json, rate, ratio, size, unread, unread_marks, unread_note, warn_if_quiet, write_pairs,
@@ -28,6 +29,7 @@ use crate::error::Result;
 use crate::metrics::Progress;
 use crate::repo::index::Hits;
 use crate::repo::paths::{NO_CACHE, cache_directory, own_directories};
+use crate::repo::snapshot_cache;
 use crate::repo::{BlobCache, Rehearsal, Repository};
 
 /// The report as JSON, with the location of the repository.
@@ -90,6 +92,10 @@ fn store(session: &Session, arguments: &BackupArguments) -> Result<(Exit, String
         _ => None,
     };
     let scan = tree.map(|tree| Scan { paths: &tree.paths, skip, choice: &tree.choice });
+    if tree.is_none() || arguments.force {
+        // Others look at all snapshots anyway.
+        snapshot_cache::look_for_vanished(&repository)?;
+    }
     // A dry run is a whole backup into nothing, so what it says is true.
     let whole = BackupRequest { dry_run: false, ..request.clone() };
     let mut report = shown(options, &progress, scan, || backup(target, &config, &whole, &progress, &session.stop))?;
@@ -114,7 +120,10 @@ fn store(session: &Session, arguments: &BackupArguments) -> Result<(Exit, String
     if let Some(bytes) = session.profile.backup.compact.filter(|_| !report.dry_run) {
         compact(session, &repository, bytes);
     }
-    Ok((if report.is_complete() { Exit::Fine } else { Exit::Incomplete }, report.snapshot))
+    // The snapshot is stored, so what cannot be looked at is no failure of the backup.
+    let gone = no_snapshots::gone(&repository).unwrap_or_default();
+    let exit = if report.is_complete() { no_snapshots::outcome(gone, Exit::Fine) } else { Exit::Incomplete };
+    Ok((exit, report.snapshot))
 }
 
 fn tell_facts(session: &Session, report: &BackupReport) {

@@ -81,6 +81,7 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
     tell_facts(session, &report);
     let recorded = quarantine.is_some() && record_reads(&repository, "check", &report, ReadRun::default());
     let bytes_without_snapshots = no_snapshots::warn(session, repository.store.as_ref())?;
+    let gone = no_snapshots::gone(&repository)?;
     if options.json {
         let report = WithRequests::new(&report, &repository);
         print_json(&CheckOutput { report, quarantine, recorded, bytes_without_snapshots })?;
@@ -110,7 +111,7 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
         }
     }
     Ok(match (report.defect_count, report.newer_count) {
-        (0, 0) => no_snapshots::outcome(bytes_without_snapshots, Exit::Fine),
+        (0, 0) => no_snapshots::outcome(bytes_without_snapshots.max(gone), Exit::Fine),
         // It is whole, as far as this version can tell.
         (0, _) => Exit::Failed,
         _ => Exit::Damaged,

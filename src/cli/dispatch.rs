@@ -7,10 +7,19 @@ use super::exit::Exit;
 use super::mount;
 use super::{
     backup, bench, cat, check, copy, diff, distance, dump, estimate, find, forget, import, init, key, lineage, ls,
-    manual, models, process, prune, repair, report, restore, rewrite, runs, schedule, snapshots, stats, status, tag,
-    trace, upgrade, verify,
+    manual, models, notice, outputs, process, prune, repair, report, restore, rewrite, runs, schedule, snapshots,
+    stats, status, tag, trace, upgrade, verify,
 };
 use crate::error::Result;
+
+/// Runs `verb`, unless it would write into a repository past its store, and tells who wants to know how it ends.
+///
+/// # Errors
+/// Those of the verb.
+pub fn watched(session: &Session, verb: &Verb) -> Result<Exit> {
+    outputs::check(session, verb)?;
+    notice::watched(session, verb, || run(session, verb))
+}
 
 /// Runs `verb`.
 ///

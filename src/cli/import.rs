@@ -52,7 +52,7 @@ pub fn run(session: &Session, arguments: &ImportArguments) -> Result<Exit> {
     let config = location::config(options)?;
     let repository = location::open(session)?;
     let restic = Restic { program: arguments.program.clone(), repository: arguments.repository.clone() };
-    let all = restic.snapshots(stop)?;
+    let (all, complaints) = restic.snapshots(stop)?;
     let directory = arguments.directory.clone().map_or_else(default_directory, Ok)?;
     create_private(&directory)?;
     let mut importer = Importer::new(&restic, &repository, &config, &directory)?;
@@ -62,7 +62,10 @@ pub fn run(session: &Session, arguments: &ImportArguments) -> Result<Exit> {
     if !arguments.dry_run {
         importer.compare_last(&all, stop)?;
     }
-    let (mut document, mut exit) = (Vec::new(), Exit::Fine);
+    complaints.lines().for_each(|line| tracing::warn!("restic, which lists its snapshots, says: {}", printable(line)));
+    // It leaves out what it cannot load, and ends with success.
+    let mut exit = if complaints.is_empty() { Exit::Fine } else { Exit::Incomplete };
+    let mut document = Vec::new();
     for foreign in all {
         let mut imported = ImportedDocument::new(&foreign, importer.existing(&foreign));
         if !imported.existed && !arguments.dry_run {

@@ -90,10 +90,7 @@ pub fn main() -> ExitCode {
     if let Verb::Bench(arguments) = &verb {
         return bench::run(options, arguments);
     }
-    run(options, |session| {
-        outputs::check(session, &verb)?;
-        notice::watched(session, &verb, || dispatch::run(session, &verb))
-    })
+    run(options, |session| dispatch::watched(session, &verb))
 }
 
 /// The arguments of this process, by the command line that `command` makes. Must be called before other threads run.

@@ -5,7 +5,9 @@ use super::exit::Exit;
 use super::notice::RunFact;
 use super::output::{note, size};
 use crate::error::Result;
+use crate::repo::Repository;
 use crate::repo::snapshot::bytes_without_snapshots;
+use crate::repo::vanished;
 use crate::store::Store;
 
 /// What to do about it.
@@ -37,6 +39,32 @@ pub fn say(bytes: u64) {
 /// Says it for people.
 pub fn describe(bytes: u64) -> String {
     format!("there is no snapshot, but {} of data: {ADVICE}", size(bytes))
+}
+
+/// The number of snapshots that this machine has seen and that were [all gone at once](vanished). A warning names it.
+///
+/// # Errors
+/// Those of listing the store.
+pub fn gone(repository: &Repository) -> Result<u64> {
+    let gone = vanished::count(repository)?;
+    say_gone(gone);
+    Ok(gone as u64)
+}
+
+/// The warning, if there are any.
+pub fn say_gone(gone: usize) {
+    if gone > 0 {
+        note(&format!("warning: {}", describe_gone(gone)));
+    }
+}
+
+/// Says it for people.
+pub fn describe_gone(gone: usize) -> String {
+    format!(
+        "the {gone} snapshots that this machine has seen were all gone at once; if nobody has forgotten them, look for \
+         the directory `snapshots` (moved, emptied, a share that is away) before any prune, which would delete their \
+         data; if they were forgotten, `fhrd prune --allow-no-snapshots` says so"
+    )
 }
 
 /// The outcome of a verb that is `exit` otherwise.

@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::keep::{PruneOptions, PruneReport, SkippedRule, estimate_prune, prune};
 use crate::repo::Repository;
 use crate::repo::snapshot::bytes_without_snapshots;
+use crate::repo::vanished;
 use crate::types::SnapshotId;
 
 /// The grace period unless another one is given.
@@ -82,22 +83,32 @@ pub fn prune_now(
         patience: PATIENCE,
         skipped_rule: SkippedRule::Nothing,
     };
+    if !arguments.allow_no_snapshots {
+        check_snapshots(repository, forgotten)?;
+    }
     if options.dry_run {
-        if forgotten.is_empty() {
-            no_snapshots::warn(session, repository.store.as_ref())?;
-        }
         return estimate_prune(repository, &options, forgotten, &session.stop);
     }
-    // Those that this command has forgotten were there. An empty directory may be a mount point whose share is away.
-    let may_prune = !forgotten.is_empty() || arguments.allow_no_snapshots;
-    if !may_prune && bytes_without_snapshots(repository.store.as_ref())? > 0 {
+    let report = prune(repository, &options, &session.stop)?;
+    if arguments.allow_no_snapshots {
+        vanished::accept(repository);
+    }
+    session.facts.add(RunFact::FreedBytes, report.bytes_deleted.saturating_sub(report.bytes_written));
+    Ok(report)
+}
+
+/// Fails if there is data and no snapshot, or if all were gone at once. An empty directory may be a mount point whose
+/// share is away. Those that this command has `forgotten` were there.
+fn check_snapshots(repository: &Repository, forgotten: &[SnapshotId]) -> Result<()> {
+    if forgotten.is_empty() && bytes_without_snapshots(repository.store.as_ref())? > 0 {
         return Err(Error::Usage(
             "there is no snapshot, so all data would be deleted; if no share is away, say --allow-no-snapshots".into(),
         ));
     }
-    let report = prune(repository, &options, &session.stop)?;
-    session.facts.add(RunFact::FreedBytes, report.bytes_deleted.saturating_sub(report.bytes_written));
-    Ok(report)
+    match vanished::count(repository)? {
+        0 => Ok(()),
+        gone => Err(Error::Usage(no_snapshots::describe_gone(gone))),
+    }
 }
 
 /// The time for which a prune locks what stays. Longer than ten years is a slip: nobody can take such a lock back.

@@ -30,6 +30,10 @@ pub(super) struct StatusDocument<'a> {
     snapshots_unreadable: usize,
     snapshots_unreported: usize,
     bytes_without_snapshots: u64,
+    /// Snapshots that this machine has seen and that were all gone at once.
+    snapshots_gone: usize,
+    /// Whether there is no container, although snapshots have content.
+    lacks_containers: bool,
     last_check: Option<RunDocument<'a>>,
     last_verify: Option<RunDocument<'a>>,
     proof: Value,
@@ -69,6 +73,7 @@ pub fn run(session: &Session, arguments: &StatusArguments) -> Result<Exit> {
         tracing::error!("cannot read {name}: {error}");
     }
     no_snapshots::say(status.bytes_without_snapshots);
+    no_snapshots::say_gone(status.snapshots_gone);
     let late = status.sources.iter().filter(|source| is_late(source, &status, arguments.expect)).count();
     let is_missing = arguments.expect.is_some() && status.sources.is_empty();
     if options.json {
@@ -86,7 +91,7 @@ pub fn run(session: &Session, arguments: &StatusArguments) -> Result<Exit> {
         Exit::Fine if late > 0 || is_missing => Exit::Late,
         exit => exit,
     };
-    Ok(no_snapshots::outcome(status.bytes_without_snapshots, exit))
+    Ok(no_snapshots::outcome(status.bytes_without_snapshots.max(status.snapshots_gone as u64), exit))
 }
 
 pub(super) fn is_damaged(status: &RepositoryStatus) -> bool {
@@ -130,6 +135,8 @@ pub(super) fn document<'a>(
         snapshots_unreadable: status.unreadable_snapshots.len(),
         snapshots_unreported: status.unreported,
         bytes_without_snapshots: status.bytes_without_snapshots,
+        snapshots_gone: status.snapshots_gone,
+        lacks_containers: status.lacks_containers,
         last_check: status.last_check.as_ref().map(run),
         last_verify: status.last_verify.as_ref().map(run),
         proof,
@@ -251,6 +258,11 @@ pub(super) fn damage_text(status: &RepositoryStatus) -> String {
 fn damages(status: &RepositoryStatus) -> Vec<String> {
     let DamageStatus { containers, frames, chunks, whole_containers, marks_unreadable } = status.damage;
     let mut texts = Vec::new();
+    if status.lacks_containers {
+        texts.push(
+            "there is no container: look for the directory `containers` (moved, emptied, a disk that is away)".into(),
+        );
+    }
     let unreadable = status.unreadable_snapshots.iter().filter(|(_, error)| !error.is_newer()).count();
     if unreadable > 0 {
         texts.push(format!("{unreadable} snapshots cannot be read: run `fhrd check`"));

@@ -3,12 +3,15 @@
 use super::source::SourceFile;
 use crate::error::Result;
 use crate::repo::tree::{FileIdentity, Node};
-use rustix::fs::{StatVfsMountFlags, fstatvfs, statvfs};
+use rustix::fs::{StatVfsMountFlags, fstatfs, fstatvfs, statfs, statvfs};
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// Type of an overlay file system, whose files have the times and inodes of the layer below.
+const OVERLAY: u32 = 0x794c_7630;
 
 /// Where to open a file of the walk. It keeps the file's directory open.
 #[derive(Debug)]
@@ -29,19 +32,21 @@ impl FileLocation {
         self.directory.as_ref().map(|(_, identity)| *identity)
     }
 
-    /// Whether the file is on a file system that is mounted read-only, or nobody knows that.
-    pub(super) fn is_read_only(&self) -> bool {
-        let stat = match &self.directory {
-            Some((directory, _)) => fstatvfs(directory),
-            None => statvfs(&self.path),
+    /// Whether the file may be in the image of a file system: on one that is mounted read-only, or below one that
+    /// takes changes for it. It may be if nobody knows.
+    pub(super) fn may_be_in_image(&self) -> bool {
+        let (flags, kind) = match &self.directory {
+            Some((directory, _)) => (fstatvfs(directory), fstatfs(directory)),
+            None => (statvfs(&self.path), statfs(&self.path)),
         };
-        stat.map_or(true, |stat| stat.f_flag.contains(StatVfsMountFlags::RDONLY))
+        let is_read_only = flags.map_or(true, |stat| stat.f_flag.contains(StatVfsMountFlags::RDONLY));
+        is_read_only || kind.map_or(true, |stat| stat.f_type as u32 == OVERLAY)
     }
 
     /// Opens the file, which was captured as `node`.
     ///
     /// # Errors
-    /// [`Error::Io`] if it is gone, or if another file has replaced it.
+    /// [`Error::Io`](crate::Error::Io) if it is gone, or if another file has replaced it.
     pub fn open(&self, node: &Node) -> Result<SourceFile> {
         if self.is_special {
             return SourceFile::open_special(&self.path, node);

@@ -131,9 +131,9 @@ impl Walker {
     }
 
     /// Whether size, times and inode say nothing about the content of the file `node` of the [`Event::Entry`] that was
-    /// returned last; see [`ChosenTimes`].
+    /// returned last: they may be those of another image.
     pub fn may_be_of_another_image(&self, node: &Node) -> bool {
-        self.chosen_times.may_be_those_of(node, || self.location(node).is_read_only())
+        self.chosen_times.may_be_those_of(node, || self.location(node).may_be_in_image())
     }
 
     /// Reads the file flags of the file `node` of the [`Event::Entry`] that was returned last, if they are not known.

@@ -83,15 +83,15 @@ impl ForeignSnapshot {
 }
 
 impl Restic {
-    /// Its snapshots, oldest first.
+    /// Its snapshots, oldest first, and what it complains of: it leaves out snapshots that it cannot load.
     ///
     /// # Errors
     /// Those of the program, and [`Error::Malformed`] if it prints no list.
-    pub fn snapshots(&self, stop: &AtomicBool) -> Result<Vec<ForeignSnapshot>> {
+    pub fn snapshots(&self, stop: &AtomicBool) -> Result<(Vec<ForeignSnapshot>, String)> {
         let running = self.start(&["snapshots", "--json"])?;
         let bytes = read_input(&running.output, LIST_BYTES_MAX, stop).map_err(|error| running.failed(error, stop))?;
         // The program says best why there is no list.
-        running.finish(stop)?;
+        let complaints = running.finish(stop)?;
         let mut snapshots: Vec<ForeignSnapshot> = serde_json::from_slice(&bytes).map_err(|error| Error::Malformed {
             path: self.program.clone(),
             location: format!("in line {} of its output", error.line()),
@@ -99,7 +99,7 @@ impl Restic {
             got: error.to_string(),
         })?;
         snapshots.sort_by(|one, other| (one.time, &one.id).cmp(&(other.time, &other.id)));
-        Ok(snapshots)
+        Ok((snapshots, complaints))
     }
 
     /// Restores the snapshot into the directory `target`, which does not exist.
@@ -112,7 +112,7 @@ impl Restic {
         })?;
         let running = self.start(&["restore", &snapshot.id, "--target", target, "--verify"])?;
         io::copy(&mut running.lines(stop), &mut io::sink()).map_err(|error| running.failed(error, stop))?;
-        running.finish(stop)
+        running.finish(stop).map(drop)
     }
 
     /// Gives the listing of a snapshot to `read`: lines of JSON.
@@ -129,7 +129,7 @@ impl Restic {
         let outcome = read(&mut running.lines(stop));
         // Whoever was interrupted has read an error.
         let outcome = if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { outcome };
-        outcome.and_then(|()| running.finish(stop))
+        outcome.and_then(|()| running.finish(stop).map(drop))
     }
 
     fn start(&self, arguments: &[&str]) -> Result<RunningProgram> {
@@ -185,8 +185,8 @@ impl RunningProgram {
         }
     }
 
-    /// Waits for the end. Fails unless it is success.
-    fn finish(mut self, stop: &AtomicBool) -> Result<()> {
+    /// Waits for the end, and returns what it has printed on standard error. Fails unless it is success.
+    fn finish(mut self, stop: &AtomicBool) -> Result<String> {
         let status = loop {
             let ended = self.child.try_wait().map_err(|error| Error::io("wait for", &self.title, error))?;
             match ended {
@@ -197,7 +197,7 @@ impl RunningProgram {
         };
         let errors = self.errors.take().and_then(|errors| errors.join().ok()).unwrap_or_default();
         match status.success() {
-            true => Ok(()),
+            true => Ok(errors),
             false => Err(Error::io("use", &self.title, io::Error::other(format!("{status}: {errors}")))),
         }
     }

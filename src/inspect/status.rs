@@ -20,6 +20,7 @@ use crate::repo::reads::{ReadLedger, ReadRun};
 use crate::repo::snapshot::{NamedSnapshot, bytes_without_snapshots};
 use crate::repo::snapshot_cache::{self, SnapshotListing};
 use crate::repo::snapshot_groups::{GroupBy, GroupField, grouped};
+use crate::repo::vanished;
 use crate::store::{BlobKind, BlobPrefix};
 use crate::types::ContainerId;
 
@@ -40,6 +41,10 @@ pub struct RepositoryStatus {
     pub unreadable_snapshots: Vec<(String, Error)>,
     /// Bytes of containers, if there is no snapshot at all.
     pub bytes_without_snapshots: u64,
+    /// Snapshots that this machine has seen and that were [all gone at once](vanished).
+    pub snapshots_gone: usize,
+    /// Whether there is no container, although snapshots have content.
+    pub lacks_containers: bool,
     /// Snapshots whose backup runs, or was killed before it reported them.
     pub unreported: usize,
     /// The last `check` that read data.
@@ -136,6 +141,7 @@ pub struct PendingStatus {
 pub fn status(repository: &Repository, filter: &SnapshotFilter) -> Result<RepositoryStatus> {
     let (store, now_ns) = (repository.store.as_ref(), repository.clock.now_ns());
     let SnapshotListing { mut snapshots, unreported, damaged, resized } = snapshot_cache::list(repository)?;
+    let has_content = snapshots.iter().any(|named| named.snapshot.root.is_some());
     snapshots.retain(|named| filter.passes(&named.snapshot));
     let (mut containers, mut space) = (HashMap::new(), SpaceStatus::default());
     for blob in store.list(BlobPrefix::All)? {
@@ -157,6 +163,8 @@ pub fn status(repository: &Repository, filter: &SnapshotFilter) -> Result<Reposi
         sources: sources(snapshots, now_ns),
         unreadable_snapshots: damaged.into_iter().chain(resized).collect(),
         bytes_without_snapshots: bytes_without_snapshots(store)?,
+        snapshots_gone: vanished::count(repository)?,
+        lacks_containers: has_content && space.containers == 0,
         unreported: unreported.len(),
         last_check,
         last_verify,

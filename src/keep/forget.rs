@@ -23,8 +23,10 @@ use crate::repo::Repository;
 use crate::repo::checkpoint::{self, Checkpoint};
 use crate::repo::marks::check_writable;
 use crate::repo::snapshot::{self, NamedSnapshot};
+use crate::repo::snapshot_cache;
 use crate::repo::snapshot_groups::{GroupBy, GroupValues, grouped};
 use crate::repo::tags::has_tags;
+use crate::repo::vanished;
 use crate::store::Durable;
 use crate::types::SnapshotId;
 
@@ -288,9 +290,13 @@ impl AppliedRules<'_> {
 /// Those of the store.
 pub fn forget(repository: &Repository, ids: &[SnapshotId]) -> Result<()> {
     check_writable(repository)?;
+    // Snapshots that are back are not gone, whoever deletes them now.
+    vanished::count(repository)?;
     let (store, names) = (repository.store.as_ref(), ids.iter().map(snapshot::blob_name).collect::<Vec<_>>());
     names.iter().try_for_each(|name| store.delete(name, Durable::AfterSync))?;
-    store.sync_deletions(&names)
+    store.sync_deletions(&names)?;
+    snapshot_cache::forget_all(repository);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -39,6 +39,7 @@ pub mod snapshot_groups;
 pub mod tags;
 pub mod tree;
 pub mod unknown_keys;
+pub mod vanished;
 
 pub use blob_cache::BlobCache;
 pub use encryption::{Encryption, HeldBack};

@@ -17,6 +17,7 @@ use super::Repository;
 use super::bundle::{self, SNAPSHOT_BYTES_MAX};
 use super::paths::{NO_WAITING, cache_directory, create_private};
 use super::snapshot::{self, LATEST, NamedSnapshot, Snapshot, Unreadable};
+use super::vanished;
 use crate::error::{Error, Result};
 use crate::store::{BlobKind, BlobName, LocalFile, Store, StoreExt, map_parallel};
 use crate::types::SnapshotId;
@@ -54,8 +55,38 @@ pub struct SnapshotListing {
 pub fn list(repository: &Repository) -> Result<SnapshotListing> {
     let path = cache_directory(repository).ok().map(|directory| directory.join(SNAPSHOTS_FILE));
     let mut listing = list_with(repository.store.as_ref(), path)?;
+    if listing.snapshots.is_empty() && listing.damaged.is_empty() {
+        note_vanished(repository);
+    }
     listing.unreported = snapshot::take_unreported(repository.store.as_ref(), &mut listing.snapshots)?;
     Ok(listing)
+}
+
+/// Notes the snapshots of the local file as [vanished] if the store lists none. It is for whoever stores a snapshot
+/// without a look at the others.
+///
+/// # Errors
+/// Those of listing the store.
+pub fn look_for_vanished(repository: &Repository) -> Result<()> {
+    if !known_bytes(repository).is_empty() && repository.store.list(BlobKind::Snapshot.into())?.is_empty() {
+        note_vanished(repository);
+    }
+    Ok(())
+}
+
+fn note_vanished(repository: &Repository) {
+    let mut ids = Vec::new();
+    visit(&known_bytes(repository), |id, _| ids.push(id));
+    vanished::note(repository, ids.into_iter());
+}
+
+/// Forgets the local file if the store lists no snapshot, because this machine has deleted the last ones.
+pub fn forget_all(repository: &Repository) {
+    let is_listed = repository.store.list(BlobKind::Snapshot.into()).map_or(true, |listed| !listed.is_empty());
+    if let (false, Ok(directory)) = (is_listed, cache_directory(repository)) {
+        // Where it cannot be removed, it was not written.
+        let _ = std::fs::remove_file(directory.join(SNAPSHOTS_FILE));
+    }
 }
 
 /// Finds a snapshot by id, unique prefix or `latest`, as [`snapshot::find`] does.
@@ -183,7 +214,8 @@ fn list_with(store: &dyn Store, path: Option<PathBuf>) -> Result<SnapshotListing
     }
     snapshot::drop_forgotten(store, &mut damaged)?;
     damaged.sort_by(|(one, _), (other, _)| one.cmp(other));
-    if let Some(path) = path
+    // If all are gone at once, the file says which ones were there.
+    if let Some(path) = path.filter(|_| !snapshots.is_empty())
         && let Err(error) = known.save(&path, &snapshots, &new, store)
     {
         tracing::debug!("{} is not written: {error}", path.display());

@@ -33,7 +33,7 @@ pub(super) fn is_with_others(prefix: &str) -> bool {
 }
 
 /// Whether `path` is `directory` or below it. All is below the empty one.
-fn is_at_or_below(path: &str, directory: &str) -> bool {
+pub(super) fn is_at_or_below(path: &str, directory: &str) -> bool {
     let rest = path.strip_prefix(directory);
     directory.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

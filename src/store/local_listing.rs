@@ -1,8 +1,8 @@
 //! Lists the blobs of a local store.
 //!
 //! 1. Every regular file with the name of a blob is one, but for those below `tmp`.
-//! 2. A link in the place of a blob that is named by a hash, or of a directory of containers, counts as what it
-//!    refers to: somebody has moved a part of the store to another disk. Other links are foreign.
+//! 2. A link in the place of a blob that is named by a hash, or of a directory of blobs, counts as what it refers to:
+//!    somebody has moved a part of the store to another disk. Other links are foreign.
 //! 3. What is there and cannot be looked at is listed, with a length of 0: it is not absent, and whoever reads it
 //!    learns why it cannot be read. So is what has the name of a blob and is no file.
 //! 4. What is in the place of a directory and is none is unreadable, never empty.
@@ -12,7 +12,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use super::ListedBlob;
-use super::directories::{is_containers_part, no_directory};
+use super::directories::{is_at_or_below, is_containers_part, no_directory};
 use super::kind::{BlobKind, BlobName};
 use super::name::{HASH_DIGITS, TEMPORARY_PREFIX, is_component};
 use crate::error::{Error, Result};
@@ -49,7 +49,7 @@ pub(super) fn list_directory(directory: &Path, prefix: &str, listed: &mut Vec<Li
             listed.push(ListedBlob { name: blob.clone(), len: 0 });
         } else if kind.is_dir() {
             list_directory(&entry.path(), &name, listed)?;
-        } else if is_containers_part(prefix, component) {
+        } else if is_containers_part(prefix, component) || (kind.is_symlink() && is_directory_of_blobs(&name)) {
             list_linked(&entry.path(), &name, listed)?;
         } else if kind.is_file() || (kind.is_symlink() && component.len() == HASH_DIGITS) {
             // A path that is too long for a name is nobody's.
@@ -70,7 +70,12 @@ pub(super) fn list_directory(directory: &Path, prefix: &str, listed: &mut Vec<Li
     Ok(())
 }
 
-/// Appends the blobs below what is in the place of the directory `name` of containers. Somebody has moved a part to
+/// Whether blobs of a kind are in the directory `name`, or further below it.
+fn is_directory_of_blobs(name: &str) -> bool {
+    BlobKind::all().any(|kind| is_at_or_below(kind.directory(), name))
+}
+
+/// Appends the blobs below what is in the place of the directory `name`. Somebody has moved a part to
 /// another disk if it is a link. A link in a directory that is a link is not followed.
 fn list_linked(path: &Path, name: &str, listed: &mut Vec<ListedBlob>) -> Result<()> {
     match fs::metadata(path) {
@@ -110,6 +115,29 @@ mod tests {
 
     use crate::error::ErrorKind;
     use crate::store::{BlobKind, BlobName, LocalStore, Reading, Store, StoreExt};
+
+    #[test]
+    fn a_directory_that_is_a_link_is_listed_with_all_others_and_never_taken_for_empty() {
+        let (root, other) = (tempfile::tempdir().expect("creates"), tempfile::tempdir().expect("creates"));
+        let store = LocalStore::create(root.path()).expect("creates");
+        let kinds = || BlobKind::all().filter(|kind| !matches!(kind, BlobKind::Config | BlobKind::ConfigCopy));
+        let names: Vec<_> = kinds().map(|kind| BlobName::hashed(kind, &[3; 32])).collect();
+        names.iter().for_each(|name| assert!(store.put_if_absent(name, &[b"content"]).expect("puts")));
+        let all = || store.list(crate::store::BlobPrefix::All).map(|listed| listed.len());
+        let count = all().expect("lists");
+        let tops: std::collections::BTreeSet<_> =
+            kinds().filter_map(|kind| kind.directory().split('/').next()).collect();
+        for top in tops {
+            let (path, target) = (root.path().join(top), other.path().join(top));
+            std::fs::rename(&path, &target).expect("moves");
+            symlink(&target, &path).expect("links");
+            assert_eq!(all().expect("lists"), count, "{top}");
+            std::fs::rename(&target, other.path().join("away")).expect("moves");
+            assert!(all().is_err(), "{top} leads nowhere");
+            std::fs::remove_file(&path).expect("removes");
+            std::fs::rename(other.path().join("away"), &path).expect("moves back");
+        }
+    }
 
     #[test]
     fn what_has_the_name_of_a_blob_and_is_no_file_is_unreadable() {

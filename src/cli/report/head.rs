@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::page::{counted, table, text};
 use super::picture::name;
-use crate::cli::no_snapshots::describe;
+use crate::cli::no_snapshots::{describe, describe_gone};
 use crate::cli::output::{printable, ratio, size};
 use crate::cli::status::{damage_text, duration, is_damaged, pending_text, proof_text, row, run_text};
 use crate::inspect::report::RepositoryReport;
@@ -21,6 +21,9 @@ pub fn alerts(report: &RepositoryReport) -> Markup {
     let mut others = Vec::new();
     if report.status.bytes_without_snapshots > 0 {
         others.push(format!("Warning: {}.", describe(report.status.bytes_without_snapshots)));
+    }
+    if report.status.snapshots_gone > 0 {
+        others.push(format!("Warning: {}.", describe_gone(report.status.snapshots_gone)));
     }
     if let Some(error) = &report.models_unread {
         others.push(format!("The models are not listed: {error}"));

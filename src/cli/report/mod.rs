@@ -36,6 +36,7 @@ use super::no_snapshots;
 use super::output::{check_open, failed, print, print_json, replaceable};
 use crate::error::{Error, Result};
 use crate::inspect::report::{RepositoryReport, report};
+use crate::inspect::status::RepositoryStatus;
 use crate::store::LocalFile;
 use document::PageDocument;
 
@@ -69,8 +70,10 @@ pub fn run(session: &Session, arguments: &ReportArguments) -> Result<Exit> {
     if session.options.json {
         print_json(&PageDocument::new(&report, &location))?;
     }
-    no_snapshots::say(report.status.bytes_without_snapshots);
-    Ok(no_snapshots::outcome(report.status.bytes_without_snapshots, exit(&report)))
+    let RepositoryStatus { bytes_without_snapshots, snapshots_gone, .. } = report.status;
+    no_snapshots::say(bytes_without_snapshots);
+    no_snapshots::say_gone(snapshots_gone);
+    Ok(no_snapshots::outcome(bytes_without_snapshots.max(snapshots_gone as u64), exit(&report)))
 }
 
 /// A file that replaces what is at `path`, and its path.

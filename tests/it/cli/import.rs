@@ -111,6 +111,16 @@ fn snapshots(home: &Home) -> Value {
 }
 
 #[test]
+fn what_restic_cannot_load_is_no_success() {
+    let home = prepared();
+    write_restic(&home, "[ $1 = snapshots ] && echo 'could not load snapshot 0303: EOF\x1b[2J' >&2");
+    let output = home.run(&["import", "--from", "restic", "foreign", "--program", "./restic", "--json"]);
+    let text = stderr(&output);
+    assert!(code(&output) == 3 && text.contains("could not load snapshot 0303") && !text.contains('\x1b'), "{text}");
+    assert_eq!(snapshots(&home).as_array().unwrap().len(), 2, "the others are there");
+}
+
+#[test]
 fn snapshots_come_with_what_they_say_of_themselves_and_only_once() {
     let home = prepared();
     let output = home.run(&["import", "--from", "restic", "foreign", "--program", "./restic", "-n", "--json"]);

@@ -358,6 +358,48 @@ fn processes_that_are_stopped_and_killed_lose_nothing() {
 
 /// As where a share with the snapshots is away and an empty directory is at its mount point.
 #[test]
+fn a_backup_does_not_hide_that_all_snapshots_are_gone() {
+    for backup in [&[][..], &["--force"]] {
+        let home = Home::new();
+        back_up_all(&home, &versions(2));
+        assert_eq!(code(&home.run(&["status"])), 0);
+        let snapshots = home.path(&format!("{REPOSITORY}/snapshots"));
+        std::fs::rename(&snapshots, home.path("away")).unwrap();
+        std::fs::create_dir(&snapshots).unwrap();
+        home.write("other/file", b"other content");
+        let backup = [&["backup", "other"], backup].concat();
+        for verb in [&backup[..], &["status"], &["check"], &["verify"], &["report", "--out", "page.html"]] {
+            let output = home.run(verb);
+            assert!(code(&output) == 3 && stderr(&output).contains("all gone at once"), "{verb:?} {}", stderr(&output));
+        }
+        let before = blobs(&home, "containers");
+        for verb in [&["prune", "--grace", "0s"][..], &["forget", "--keep-last", "1", "--prune", "--grace", "0s"]] {
+            let output = home.run(verb);
+            assert!(code(&output) == 1 && stderr(&output).contains("--allow-no-snapshots"), "{}", stderr(&output));
+            assert_eq!(blobs(&home, "containers"), before, "{verb:?}");
+        }
+        // One that comes back brings peace.
+        let name = std::fs::read_dir(home.path("away")).unwrap().next().unwrap().unwrap().file_name();
+        std::fs::rename(home.path("away").join(&name), snapshots.join(&name)).unwrap();
+        assert_eq!(code(&home.run(&["status"])), 0);
+        assert_eq!(code(&home.run(&["prune", "--grace", "0s"])), 0);
+    }
+    // Without one, who knows that they were forgotten says so, once.
+    let home = Home::new();
+    back_up_all(&home, &versions(2));
+    std::fs::remove_dir_all(home.path(&format!("{REPOSITORY}/snapshots"))).unwrap();
+    std::fs::create_dir(home.path(&format!("{REPOSITORY}/snapshots"))).unwrap();
+    home.write("other/file", b"other content");
+    assert_eq!(code(&home.run(&["backup", "other"])), 3);
+    assert_eq!(code(&home.run(&["prune", "--grace", "0s", "--allow-no-snapshots"])), 0);
+    assert_eq!(code(&home.run(&["backup", "other"])), 0);
+    assert_eq!(code(&home.run(&["check"])), 0);
+    // Nor does who forgets them here.
+    assert_eq!(code(&home.run(&["forget", "latest", "latest~1"])), 0);
+    assert_eq!(code(&home.run(&["backup", "other"])), 0);
+}
+
+#[test]
 fn without_any_snapshot_nothing_is_pruned_unless_that_is_allowed() {
     let home = Home::new();
     let (ids, _) = back_up_all(&home, &versions(2));

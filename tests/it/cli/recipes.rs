@@ -230,6 +230,20 @@ fn another_image_with_equal_times_at_the_same_path_is_read() {
     back_up("1");
     let report = back_up("2");
     assert_eq!((&report["files_unchanged"], &report["files_rechecked"]), (&0.into(), &1.into()), "{report}");
+    // Below an overlay that takes changes.
+    for version in ["1", "2"] {
+        succeed(&home, &format!("mkdir -p both; echo version {version} > tree/file; {make}"));
+        succeed(&home, "mount -o loop image mounted");
+        let _mounted = Mounted(home.path("mounted"));
+        succeed(
+            &home,
+            "mkdir -p memory; mount -t tmpfs none memory; mkdir memory/upper memory/work; \
+             mount -t overlay none -o lowerdir=mounted,upperdir=memory/upper,workdir=memory/work both",
+        );
+        let (_memory, _both) = (Mounted(home.path("memory")), Mounted(home.path("both")));
+        home.backup(&["both", "--repo", "repo"]);
+        assert_eq!(stdout(&home.run(&["dump", "latest:both/file", "--repo", "repo"])), format!("version {version}\n"));
+    }
 }
 
 /// Waits until a server answers.

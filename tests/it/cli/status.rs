@@ -131,6 +131,33 @@ fn status_of_many_snapshots_reads_bundles() {
 
 /// As where the share with the snapshots is away, and an empty directory is at its mount point.
 #[test]
+fn snapshots_without_any_container_are_damaged() {
+    let home = Home::new();
+    home.write("src/a", b"content");
+    home.backup(&["src"]);
+    assert_eq!(code(&home.run(&["status"])), 0);
+    std::fs::rename(home.path(&format!("{REPOSITORY}/containers")), home.path("away")).unwrap();
+    std::fs::create_dir(home.path(&format!("{REPOSITORY}/containers"))).unwrap();
+    let output = home.run(&["status"]);
+    assert!(code(&output) == 20 && stdout(&output).contains("there is no container"), "{}", stdout(&output));
+    assert!(stdout(&home.run(&["status", "--json"])).contains("\"lacks_containers\":true"));
+    // A link to a disk that is away, and to one that is there.
+    std::fs::remove_dir(home.path(&format!("{REPOSITORY}/containers"))).unwrap();
+    std::os::unix::fs::symlink(home.path("away"), home.path(&format!("{REPOSITORY}/containers"))).unwrap();
+    assert_eq!(code(&home.run(&["status"])), 0);
+    assert!(json(&home.run(&["status", "--json"]))["space"]["containers"].as_u64().unwrap() > 0);
+    for directory in ["containers", "index", "marks"] {
+        let (path, hidden) = (home.path(&format!("{REPOSITORY}/{directory}")), home.path("hidden"));
+        std::fs::rename(&path, &hidden).unwrap();
+        std::os::unix::fs::symlink(home.path("nowhere"), &path).unwrap();
+        assert_eq!(code(&home.run(&["status"])), 20, "{directory} is a link that leads nowhere");
+        std::fs::remove_file(&path).unwrap();
+        std::fs::rename(&hidden, &path).unwrap();
+    }
+    assert_eq!(code(&home.run(&["status"])), 0);
+}
+
+#[test]
 fn data_without_any_snapshot_never_looks_healthy() {
     let home = Home::new();
     home.write("src/a", b"content");
@@ -169,7 +196,8 @@ fn data_without_any_snapshot_never_looks_healthy() {
     assert!(String::from_utf8(home.read("page.html")).unwrap().contains("there is no snapshot, but"));
     let listed = home.run(&["snapshots", "--quiet"]);
     assert!(code(&listed) == 0 && stderr(&listed).contains("there is no snapshot, but"), "{}", stderr(&listed));
-    assert!(stderr(&home.run(&["prune", "-n"])).contains("there is no snapshot, but"));
+    let rehearsed = home.run(&["prune", "-n"]);
+    assert!(code(&rehearsed) == 1 && stderr(&rehearsed).contains("--allow-no-snapshots"), "{}", stderr(&rehearsed));
     // It is no success for whoever reads metrics.
     assert_eq!(code(&home.run(&["verify", "--metrics-file", "v.prom"])), 3);
     let metrics = String::from_utf8(home.read("v.prom")).unwrap();
