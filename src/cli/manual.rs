@@ -1,5 +1,6 @@
 //! `fhrd completions` and `fhrd man`: the definitions of the command line in other forms.
 
+use clap::builder::Resettable;
 use serde_json::json;
 
 use super::Session;
@@ -28,7 +29,9 @@ pub fn pages(session: &Session, arguments: &ManArguments) -> Result<Exit> {
     let directory = &arguments.directory;
     let failed = |error| Error::io("write manual pages to", directory, error);
     std::fs::create_dir_all(directory).map_err(failed)?;
-    clap_mangen::generate_to(command(), directory).map_err(failed)?;
+    // Without what only this machine has.
+    let command = command().long_version(Resettable::Reset);
+    clap_mangen::generate_to(command, directory).map_err(failed)?;
     let shown = location::shown(directory);
     if session.options.json {
         print_json(&json!({"directory": shown}))?;

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use clap::{Command, CommandFactory};
 
 use super::Arguments;
+use crate::kernel::cpu_features::CpuFeatures;
 
 /// The verbs by what they are for, in the order of the help.
 const GROUPS: [(&str, &[&str]); 7] = [
@@ -184,10 +185,21 @@ pub fn command() -> Command {
     let groups = groups(&command);
     let template =
         format!("{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}{{after-help}}");
-    EXAMPLES.iter().fold(command.help_template(template), |command, (verb, examples)| {
+    let command = command.help_template(template).long_version(version());
+    EXAMPLES.iter().fold(command, |command, (verb, examples)| {
         let exists = command.find_subcommand(verb).is_some();
         if exists { command.mut_subcommand(verb, |verb| with_examples(verb, examples)) } else { command }
     })
+}
+
+/// What `--version` prints after the name: version, commit if the build says it, platform and CPU features in use.
+fn version() -> String {
+    let commit = option_env!("FHRD_COMMIT").map(|commit| format!(" (commit {commit})")).unwrap_or_default();
+    let library = if cfg!(target_env = "musl") { "static, musl" } else { "dynamic" };
+    let features: Vec<&str> = CpuFeatures::used().labels().collect();
+    let features = if features.is_empty() { "none that it could use".into() } else { features.join(", ") };
+    let (version, os, processor) = (env!("CARGO_PKG_VERSION"), std::env::consts::OS, std::env::consts::ARCH);
+    format!("{version}{commit}\nplatform: {os} {processor} ({library})\nCPU features: {features}")
 }
 
 /// The verbs with their first lines, under the names of their groups.

@@ -31,6 +31,22 @@ fn the_program_alone_prints_its_help_in_groups() {
 }
 
 #[test]
+fn the_version_names_platform_and_features_and_the_manual_only_itself() {
+    let home = Home::new();
+    let long = stdout(&home.run(&["--version"]));
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(long.starts_with(&format!("fhrd {version}")), "{long}");
+    let architecture = std::env::consts::ARCH;
+    assert!(long.contains(&format!("\nplatform: linux {architecture}")) && long.contains("\nCPU features: "), "{long}");
+    assert_eq!(stdout(&home.run(&["-V"])), format!("fhrd {version}\n"));
+    let limited = home.command(&["--version"]).env("FHRD_CPU_FEATURES", "portable").output().unwrap();
+    assert!(stdout(&limited).contains("CPU features: none"), "{}", stdout(&limited));
+    assert_eq!(code(&home.run(&["man", "pages", "--quiet"])), 0);
+    let page = String::from_utf8(home.read("pages/fhrd.1")).unwrap();
+    assert!(page.contains(&format!("v{version}\n")) && !page.contains("CPU features"), "{page}");
+}
+
+#[test]
 fn what_other_programs_call_it_gets_a_hint() {
     let home = home();
     for (arguments, hint) in [

@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# Checks what dist/build.sh has built: checksums, and that each program, from its archive, its Debian package and its
+# image, backs up and restores without anything else of this machine.
+#
+#   dist/check.sh OUT
+#
+# Programs of other processors run under qemu-user. What cannot be checked here is said.
+set -euo pipefail
+[ $# -eq 1 ] || { echo "usage: dist/check.sh OUT" >&2; exit 2; }
+out=$(cd "$1" && pwd)
+root=$(cd "$(dirname "$0")/.." && pwd)
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+step() { echo "+ $(date +%T) $*"; }
+skip() { echo "NOT CHECKED: $*"; }
+fail() { echo "FAILED: $*" >&2; exit 1; }
+
+# round_trip PROGRAM PROCESSOR: with an empty environment.
+round_trip() {
+  local program=$1 processor=$2 runner=() home
+  if [ "$processor" != "$(uname -m)" ]; then
+    command -v "qemu-$processor-static" >/dev/null || { skip "$program: there is no qemu-$processor-static"; return 0; }
+    runner=("$(command -v "qemu-$processor-static")")
+  fi
+  if readelf -l "$program" | grep -q INTERP; then fail "$program is not static"; fi
+  home=$(mktemp -d -p "$scratch")
+  mkdir "$home/source"
+  cp -r "$root/docs" "$root/src" "$home/source/"
+  for words in "--version" "backup source --quiet" "restore latest --target back --quiet" "check --read-data --quiet"; do
+    (cd "$home" && env -i HOME="$home" "${runner[@]}" "$program" $words) || fail "$program $words"
+  done
+  diff -r "$home/source" "$home/back/source" || fail "$program restored something else"
+}
+
+step "checksums"
+(cd "$out" && sha256sum --quiet -c SHA256SUMS)
+
+for archive in "$out"/*.tar.gz; do
+  step "$(basename "$archive")"
+  name=$(basename "$archive" .tar.gz)
+  tar -xzf "$archive" -C "$scratch"
+  for file in LICENSE README.md fhrd_restore.py man/fhrd.1 man/fhrd-backup.1 completions/fhrd.bash completions/fhrd.zsh; do
+    [ -s "$scratch/$name/$file" ] || fail "$name has no $file"
+  done
+  processor=${name%%-unknown-linux*}
+  round_trip "$scratch/$name/fhrd" "${processor##*-}"
+done
+
+for package in "$out"/*.deb; do
+  step "$(basename "$package")"
+  command -v dpkg-deb >/dev/null || { skip "Debian packages: there is no dpkg-deb"; break; }
+  directory=$(mktemp -d -p "$scratch")
+  dpkg-deb -x "$package" "$directory"
+  [ -s "$directory/usr/share/man/man1/fhrd.1.gz" ] || fail "$package has no manual"
+  case $(dpkg-deb -f "$package" Architecture) in
+    amd64) round_trip "$directory/usr/bin/fhrd" x86_64 ;;
+    arm64) round_trip "$directory/usr/bin/fhrd" aarch64 ;;
+    *) fail "$package is for no known architecture" ;;
+  esac
+done
+
+for image in "$out"/*.oci.tar; do
+  step "$(basename "$image")"
+  command -v skopeo >/dev/null || { skip "the image: there is no skopeo"; break; }
+  for pair in amd64:x86_64 arm64:aarch64; do
+    case $(ls "$out") in *"${pair#*:}-unknown-linux-musl.tar.gz"*) ;; *) continue ;; esac
+    directory=$(mktemp -d -p "$scratch")
+    skopeo --override-os linux --override-arch "${pair%:*}" copy --quiet "oci-archive:$image" "dir:$directory/image"
+    skopeo inspect --config "dir:$directory/image" | grep -q "\"architecture\": \"${pair%:*}\"" || fail "$image: architecture"
+    mkdir "$directory/root"
+    layer=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["layers"][0]["digest"].split(":")[1])' \
+      "$directory/image/manifest.json")
+    tar -xzf "$directory/image/$layer" -C "$directory/root"
+    round_trip "$directory/root/usr/bin/fhrd" "${pair#*:}"
+    # The image alone is a whole system.
+    if [ "${pair#*:}" = "$(uname -m)" ] && [ "$(id -u)" = 0 ]; then
+      mkdir -p "$directory/root/root/data"
+      cp "$root/README.md" "$directory/root/root/data/"
+      (cd / && env -i HOME=/root chroot "$directory/root" /usr/bin/fhrd backup /root/data --quiet) || fail "$image alone"
+      env -i HOME=/root chroot "$directory/root" /usr/bin/fhrd dump latest:/root/data/README.md | cmp - "$root/README.md"
+    fi
+  done
+done
+
+step "components"
+python3 - "$out" "$root/Cargo.lock" <<'PYTHON'
+import json, pathlib, re, sys
+out, lock = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]).read_text()
+[document] = [json.loads(path.read_text()) for path in out.glob("*.cdx.json")]
+named = {(component["name"], component["version"]) for component in document["components"]}
+locked = set(re.findall(r'name = "(.*)"\nversion = "(.*)"', lock))
+assert named and named <= locked, named - locked
+assert {"redb", "zstd", "blake3"} <= {name for name, _ in named}
+print(len(named), "components")
+PYTHON
+echo "all that could be checked is right"
