@@ -109,7 +109,11 @@ fn containers(session: &Session) -> Result<Exit> {
 
 fn snapshots(session: &Session, arguments: &RepairSnapshotsArguments) -> Result<Exit> {
     let config = location::config(&session.options)?;
-    let request = SnapshotRepair { dry_run: arguments.dry_run, forget: arguments.forget };
+    let request = SnapshotRepair {
+        dry_run: arguments.dry_run,
+        forget: arguments.forget,
+        allow_no_containers: arguments.allow_no_containers,
+    };
     let report = repair_snapshots(&location::open_fresh(session)?, &config, request, &session.stop)?;
     if session.options.json {
         print_json(&report)?;

@@ -10,6 +10,7 @@
 //! Every step first writes what replaces something, and deletes after that. So a repair may be killed at any point,
 //! and run again.
 
+mod away;
 mod catalogue;
 pub mod containers;
 pub mod index;

@@ -17,6 +17,7 @@ use lru::LruCache;
 use parking_lot::Mutex;
 use serde::Serialize;
 
+use super::away::{check_any_there, may_be_away};
 use super::snapshot_blobs::{ReadAgain, read_again};
 use super::writer::metadata_writer;
 use crate::config::Config;
@@ -46,6 +47,8 @@ pub struct SnapshotRepair {
     pub dry_run: bool,
     /// Deletes the damaged snapshots after that.
     pub forget: bool,
+    /// Goes on even if no container at all is there.
+    pub allow_no_containers: bool,
 }
 
 /// A snapshot that is not whole.
@@ -87,7 +90,8 @@ pub struct SnapshotsReport {
 /// Repairs the snapshots of a repository. May be killed at any point and run again.
 ///
 /// # Errors
-/// Those of the store. Those of marks that forbid writing.
+/// [`Error::Usage`] if no container at all is there and a snapshot needs some, unless that is allowed; those of the
+/// store; those of marks that forbid writing.
 pub fn repair_snapshots(
     repository: &Repository,
     config: &Config,
@@ -131,9 +135,11 @@ pub fn repair_snapshots(
         if repair.found.dropped_count == 0 || snapshot::is_forgotten(store, &named.id)? {
             continue;
         }
+        let readable = repair.reader.resolver.locator.listing();
+        check_any_there(readable, request)?;
         let mut found = std::mem::take(&mut repair.found);
         // What a directory lacks is remembered without the reason.
-        may_come_back |= found.may_come_back || may_be_away(repair.reader.resolver.locator.listing());
+        may_come_back |= found.may_come_back || may_be_away(readable, request);
         found.may_come_back = may_come_back;
         if found.may_come_back {
             tracing::warn!("snapshot {:.8} is left as it is: what it lacks may be readable later", named.id);
@@ -458,12 +464,6 @@ fn readers(repository: &Repository, first: &ContainerListing) -> Result<Arc<Cont
     listing.add_unlisted()?;
     listing.add_seen(first)?;
     Ok(Arc::new(listing))
-}
-
-/// Whether what is not found may be found later. A repository that lists nothing at all is not there, as the directory
-/// of a share that is not mounted.
-fn may_be_away(listing: &ContainerListing) -> bool {
-    listing.may_come_back() || listing.containers.is_empty() && listing.segments().is_empty()
 }
 
 fn known_directories() -> KnownDirectories {

@@ -266,7 +266,7 @@ impl Scene {
         self.assert_healed(&repository, name, &what);
         // What the source cannot give back is dropped on request. Then nothing is left to find.
         repair_index(&repository, &Arc::default()).unwrap();
-        let request = SnapshotRepair { dry_run: false, forget: true };
+        let request = SnapshotRepair { forget: true, ..SnapshotRepair::default() };
         repair_snapshots(&repository, &config(), request, &Arc::default()).unwrap();
         let report = run_check(&repository);
         assert_eq!(report.defects, [""; 0], "{what}: repaired");

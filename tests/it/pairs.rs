@@ -220,7 +220,7 @@ const VERBS: [(&str, Verb); 11] = [
         repair_containers(repository, &config(), &Arc::default()).map(|_| Outcome::default())
     }),
     ("repair snapshots", |_, repository| {
-        let request = SnapshotRepair { dry_run: false, forget: true };
+        let request = SnapshotRepair { forget: true, ..SnapshotRepair::default() };
         repair_snapshots(repository, &config(), request, &Arc::default()).map(|_| Outcome::default())
     }),
     ("tag", |scene, repository| {

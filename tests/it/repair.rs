@@ -27,7 +27,12 @@ fn containers(repository: &Repository) -> Result<ContainersReport> {
 }
 
 fn snapshots(repository: &Repository, dry_run: bool, forget: bool) -> Result<SnapshotsReport> {
-    repair_snapshots(repository, &config(), SnapshotRepair { dry_run, forget }, &Arc::default())
+    repair_snapshots(
+        repository,
+        &config(),
+        SnapshotRepair { dry_run, forget, ..SnapshotRepair::default() },
+        &Arc::default(),
+    )
 }
 
 fn flip(store: &MemoryStore, name: &str, from_end: usize) {

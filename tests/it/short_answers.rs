@@ -125,7 +125,7 @@ fn without_listing(
 }
 
 fn repaired(repository: &Repository, dry_run: bool) -> SnapshotsReport {
-    let request = SnapshotRepair { dry_run, forget: true };
+    let request = SnapshotRepair { dry_run, forget: true, ..SnapshotRepair::default() };
     repair_snapshots(repository, &TestRepository::config(), request, &Arc::default()).unwrap()
 }
 
@@ -281,7 +281,7 @@ fn what_a_repair_has_listed_once_is_not_lost_because_later_listings_are_empty() 
                 }
                 _ => listed,
             });
-            let request = SnapshotRepair { forget: true, dry_run: false };
+            let request = SnapshotRepair { forget: true, ..SnapshotRepair::default() };
             let config = TestRepository::config();
             let report = repair_snapshots(&reading.open(), &config, request, &Arc::default());
             emptied += usize::from(listings.load(Ordering::SeqCst) > first);
@@ -319,7 +319,7 @@ fn what_a_repair_has_listed_once_is_not_lost_because_later_listings_lack_it() {
                     }
                     _ => listed,
                 });
-                let request = SnapshotRepair { forget: true, dry_run: false };
+                let request = SnapshotRepair { forget: true, ..SnapshotRepair::default() };
                 let config = TestRepository::config();
                 let report = repair_snapshots(&reading.open(), &config, request, &Arc::default());
                 shortened += usize::from(listings.load(Ordering::SeqCst) > first);

@@ -22,6 +22,9 @@ pub struct RepairSnapshotsArguments {
     /// Delete damaged snapshots once they are replaced, and those that cannot be read at all
     #[arg(long)]
     pub forget: bool,
+    /// Go on even if no container at all is there: every snapshot is written again without its files
+    #[arg(long)]
+    pub allow_no_containers: bool,
 }
 
 const UPGRADE_NOTES: &str = "\

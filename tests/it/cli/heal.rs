@@ -204,6 +204,49 @@ fn a_lost_container_is_missing_for_every_repair_until_it_is_there_again() {
     assert_eq!(home.backup(&["directory", "--force"])["bytes_new"], 0, "it counts as stored again");
 }
 
+/// As where the disk with the containers is not mounted, and an empty directory is at its mount point.
+#[test]
+fn without_any_container_no_snapshot_is_written_again_unless_that_is_allowed() {
+    let home = Home::new();
+    let ids: Vec<String> = (0..2)
+        .map(|number| {
+            home.write("directory/file", &noise(number, 300_000));
+            home.backup(&["directory"])["snapshot"].as_str().unwrap().to_string()
+        })
+        .collect();
+    let containers = home.path(&format!("{REPOSITORY}/containers"));
+    std::fs::rename(&containers, home.path("away")).unwrap();
+    std::fs::create_dir(&containers).unwrap();
+    let before = home.names(&format!("{REPOSITORY}/snapshots"));
+    let refuse = || {
+        for words in [&["repair", "snapshots", "--forget"][..], &["repair", "snapshots"]] {
+            let output = home.run(words);
+            let text = stderr(&output);
+            assert!(code(&output) == 1 && text.contains("--allow-no-containers"), "{words:?}: {text}");
+        }
+        assert_eq!(code(&home.run(&["prune", "--grace", "0s"])), 20);
+        assert_eq!(home.names(&format!("{REPOSITORY}/snapshots")), before);
+    };
+    refuse();
+    assert_eq!(code(&home.run(&["repair", "snapshots", "--forget", "--dry-run"])), 20);
+    // No segment names them from then on.
+    assert_eq!(code(&home.run(&["repair", "index"])), 20);
+    refuse();
+    std::fs::remove_dir_all(&containers).unwrap();
+    std::fs::rename(home.path("away"), &containers).unwrap();
+    assert_eq!(code(&home.run(&["repair", "index"])), 0);
+    for (number, id) in (0..).zip(&ids) {
+        json(&home.run(&["restore", id, "--target", id, "--json"]));
+        assert!(home.read(&format!("{id}/directory/file")) == noise(number, 300_000));
+    }
+
+    std::fs::remove_dir_all(&containers).unwrap();
+    std::fs::create_dir(&containers).unwrap();
+    let output = home.run(&["repair", "snapshots", "--forget", "--allow-no-containers", "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((code(&output), report["forgotten"].as_array().unwrap().len()), (20, 2), "{report}");
+}
+
 /// Puts a link that leads nowhere in place of a directory of containers, which is moved away if it is there.
 fn unlist(home: &Home, directory: &str) {
     let _ = std::fs::rename(home.path(directory), home.path("away"));

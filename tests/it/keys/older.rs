@@ -171,7 +171,7 @@ pub const ACTS: [Act; 10] = [
     }),
     ("repair containers", |repository, _| repair_containers(repository, &config(), &Arc::default()).map(drop)),
     ("repair snapshots", |repository, _| {
-        let request = SnapshotRepair { dry_run: false, forget: true };
+        let request = SnapshotRepair { forget: true, ..SnapshotRepair::default() };
         let report = repair_snapshots(repository, &config(), request, &Arc::default())?;
         assert!(report.damaged.is_empty() && report.forgotten.is_empty(), "{report:?}");
         Ok(())
