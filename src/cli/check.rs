@@ -79,7 +79,8 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
         let _ = deleted.inspect_err(|error| note(&format!("warning: damaged bundles stay: {error}")));
     }
     tell_facts(session, &report);
-    let recorded = quarantine.is_some() && record_reads(&repository, "check", &report, ReadRun::default());
+    let run = ReadRun { damaged: report.missing_containers, ..ReadRun::default() };
+    let recorded = quarantine.is_some() && record_reads(&repository, "check", &report, run);
     let bytes_without_snapshots = no_snapshots::warn(session, repository.store.as_ref())?;
     let gone = no_snapshots::gone(&repository)?;
     if options.json {
@@ -136,7 +137,8 @@ pub fn record_reads(repository: &Repository, verb: &str, report: &CheckReport, r
         verb: verb.into(),
         containers: report.containers_read,
         bytes: report.bytes_read,
-        damaged: run.damaged + damaged,
+        // A run with defects has never found no damage.
+        damaged: (run.damaged + damaged).max(u64::from(report.defect_count > 0)),
         bytes_of_all: run.bytes_of_all.max(report.bytes_stored),
         ..run
     };

@@ -225,16 +225,22 @@ pub(super) fn run_text(run: Option<&ReadRun>, now_ns: i64) -> String {
     };
     let containers = match run.bytes {
         0 if run.files > 0 => String::new(),
-        bytes => format!("{} ({}) read, ", size(bytes), share(bytes, run.bytes_of_all)),
+        // What is lost was not read.
+        bytes => format!("{} ({}) read, ", size(bytes), share(bytes, run.bytes_of_all.saturating_add(run.damaged))),
     };
     format!("{}, on {}: {files}{containers}{found}", age(run.time_ns, now_ns), run.host)
 }
 
 pub(super) fn proof_text(proof: &ProofStatus, bytes: u64, now_ns: i64) -> String {
     let Some(oldest_ns) = proof.oldest_ns else { return "nothing; `fhrd verify` reads and proves it in parts".into() };
-    let of = |part: u64| share(part, bytes);
+    // Nobody knows the bytes of a lost container, but it has some.
+    let of = |part: u64| share(part, bytes.saturating_add(proof.containers_lost));
+    let lost = match proof.containers_lost {
+        0 => String::new(),
+        lost => format!("; {lost} lost containers are not proven"),
+    };
     format!(
-        "{} of {} were read whole, {} in the last 30 days, {} never; the oldest read was {}",
+        "{} of {} were read whole, {} in the last 30 days, {} never; the oldest read was {}{lost}",
         of(proof.bytes),
         size(bytes),
         of(proof.bytes_30_days),

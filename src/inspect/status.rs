@@ -88,6 +88,8 @@ pub struct ProofStatus {
     pub bytes_never: u64,
     /// Containers that were damaged when they were read last.
     pub containers_damaged: u64,
+    /// Containers that marks call bad as a whole and that are not there. Nothing proves them.
+    pub containers_lost: u64,
     /// When the proven container that was not read for longest was read.
     #[serde(skip)]
     pub oldest_ns: Option<i64>,
@@ -154,10 +156,11 @@ pub fn status(repository: &Repository, filter: &SnapshotFilter) -> Result<Reposi
     space.containers = containers.len() as u64;
     [space.added_7_days, space.added_30_days] = GROWTH_DAYS.map(|days| added(&snapshots, now_ns, days));
     let ledger = ReadLedger::load(store, now_ns)?;
-    let proof = proof(&ledger, &containers, now_ns);
     let last_run = |verb: &str| ledger.runs.iter().rfind(|run| run.verb == verb).cloned();
     let (last_verify, last_check) = (last_run("verify"), last_run("check"));
     let marks = Marks::read(store)?;
+    let proof =
+        ProofStatus { containers_lost: lost(&marks.quarantine, &containers), ..proof(&ledger, &containers, now_ns) };
     Ok(RepositoryStatus {
         now_ns,
         sources: sources(snapshots, now_ns),
@@ -211,6 +214,12 @@ fn proof(ledger: &ReadLedger, containers: &HashMap<ContainerId, u64>, now_ns: i6
         }
     }
     proof
+}
+
+/// Containers that marks call bad as a whole and that are not among `containers`.
+fn lost(quarantine: &Quarantine, containers: &HashMap<ContainerId, u64>) -> u64 {
+    let is_lost = |(id, parts): &(&ContainerId, &BadParts)| **parts == BadParts::Whole && !containers.contains_key(id);
+    quarantine.containers().filter(is_lost).count() as u64
 }
 
 fn damage(quarantine: &Quarantine) -> DamageStatus {

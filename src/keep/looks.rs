@@ -47,7 +47,7 @@ impl Looks {
 ///
 /// # Errors
 /// Those of the store that are not damage.
-pub fn digest_of_names(store: &dyn Store) -> Result<blake3::Hash> {
+pub(super) fn digest_of_names(store: &dyn Store) -> Result<blake3::Hash> {
     let mut hasher = blake3::Hasher::new();
     for kind in [BlobKind::Snapshot, BlobKind::Container, BlobKind::Intent, BlobKind::Pending] {
         let mut names: Vec<BlobName> = match store.list(kind.into()) {

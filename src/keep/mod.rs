@@ -10,6 +10,7 @@ mod ages;
 mod compact;
 mod copy;
 mod dead;
+mod everything;
 mod forget;
 mod lacking;
 mod live;
@@ -26,8 +27,8 @@ mod view;
 mod withdrawn;
 
 pub use copy::{Copier, CopyOutcome};
+pub use everything::is_everything_there;
 pub use forget::{ForgetGroup, ForgetPlan, ForgetPolicy, RetainedSnapshot, forget, plan_forget};
-pub use looks::digest_of_names;
 pub use mark::Marker;
 pub use prune::{estimate_prune, prune};
 #[doc(hidden)]

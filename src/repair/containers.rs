@@ -19,19 +19,21 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::index::{is_everything_there, unlistable};
+use super::index::unlistable;
 use super::returned::missing;
 use super::writer::{check_prune, chunk_index, store_container};
 use crate::codec::{Codec, Raw, Scratch, Zstandard};
 use crate::config::{Config, FRAME_BYTES_LIMIT};
 use crate::error::{Error, ErrorKind, Result};
+use crate::keep::is_everything_there;
 use crate::repo::Repository;
 use crate::repo::container::{
     ContainerKind, ContainerWriter, EntryFields, FRAME_HEADER_BYTES, FrameInfo, HEADER_BYTES, OperationList,
     StoredFrame, blob_name, decode_frame,
 };
 use crate::repo::index::{
-    ChunkIndex, ContainerIndexes, ContainerListing, Locator, Soundness, name_all_containers, read_container_index,
+    ChunkIndex, ContainerIndexes, ContainerListing, Locator, Soundness, missing_containers, name_all_containers,
+    read_container_index,
 };
 use crate::repo::marks::{BadParts, Mark, MarkKind, Marks, Quarantine};
 use crate::store::{BlobName, Reading};
@@ -78,7 +80,8 @@ pub struct ContainersReport {
     pub with_bad_frames: u64,
     /// Chunks of those that cannot be read.
     pub chunks_unusable: u64,
-    /// Containers that marks list and that are missing, if a snapshot lacks anything. Nothing can be read of them.
+    /// Containers that segments name or marks list, but that are missing, if a snapshot lacks anything. Nothing can be
+    /// read of them.
     pub missing: Vec<String>,
     /// Damaged containers whose chunks no index segment names, if a snapshot lacks anything.
     pub unnamed: u64,
@@ -115,6 +118,9 @@ fn repair_damaged(repository: &Repository, config: &Config, stop: &Arc<AtomicBoo
     }
     let mut listing = ContainerListing::take(&repository.store)?;
     report.unlistable = unlistable(&listing);
+    report.missing.extend(missing_containers(&listing)?.lost.iter().map(|id| blob_name(id).into()));
+    report.missing.sort();
+    report.missing.dedup();
     let mut damaged: BTreeMap<ContainerId, Error> = BTreeMap::new();
     let mut ids: Vec<ContainerId> = listing.containers.iter().copied().collect();
     ids.sort();

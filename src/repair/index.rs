@@ -16,14 +16,13 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use serde::Serialize;
 
 use super::snapshot_blobs::read_again;
 use super::{catalogue, returned};
 use crate::error::{ErrorKind, Result};
-use crate::keep::{Marker, digest_of_names};
+use crate::keep::is_everything_there;
 use crate::repo::Repository;
 use crate::repo::adopt::adopt_orphans;
 use crate::repo::bundle::delete_damaged_bundles;
@@ -34,15 +33,9 @@ use crate::repo::index::{
 };
 use crate::repo::keys;
 use crate::repo::marks::{Marks, check_writable};
-use crate::repo::pause::pause;
 use crate::repo::snapshot;
 use crate::store::{BlobName, Store, newer_or_wrong};
 use crate::types::ContainerId;
-
-/// Looks for what snapshots need, at most.
-const LOOKS_MAX: u32 = 8;
-/// The pause after the first look, which grows with each.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// What [`repair_index`] did.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -167,43 +160,6 @@ fn sort_out_newer(listing: &mut ContainerListing) -> Result<()> {
         listing.damaged.push((name, error));
     }
     Ok(())
-}
-
-/// Whether every snapshot has all that it needs. Then a container that is missing was deleted by a prune, which writes
-/// the segments again only after that. Looks again if something is not found while others change the repository.
-pub(super) fn is_everything_there(repository: &Repository, stop: &AtomicBool) -> Result<bool> {
-    for look in 1..=LOOKS_MAX {
-        let before = digest_of_names(repository.store.as_ref())?;
-        if finds_everything(repository, stop)? {
-            return Ok(true);
-        }
-        if digest_of_names(repository.store.as_ref())? == before {
-            break;
-        }
-        tracing::debug!("something is not found, and the repository has changed meanwhile; looking again");
-        pause(PAUSE * look, stop)?;
-    }
-    Ok(false)
-}
-
-/// Whether one look finds all that snapshots need.
-fn finds_everything(repository: &Repository, stop: &AtomicBool) -> Result<bool> {
-    let store = repository.store.as_ref();
-    let (snapshots, damaged) = snapshot::list(store)?;
-    if !damaged.is_empty() {
-        return Ok(false);
-    }
-    let listing = Arc::new(ContainerListing::take(&repository.store)?);
-    let mut marker = Marker::new(repository, listing.clone(), listing, stop);
-    for named in snapshots {
-        match marker.snapshot(&named) {
-            // What nobody needs any more is not lost.
-            Err(error) if error.is_unreadable() && snapshot::is_forgotten(store, &named.id)? => {}
-            Err(error) if error.is_unreadable() => return Ok(false),
-            marked => marked?,
-        }
-    }
-    Ok(true)
 }
 
 /// Writes segments for the containers of all segments. They replace all open segments. Returns what they name.

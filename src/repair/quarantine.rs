@@ -1,8 +1,8 @@
-//! Quarantine: records in marks what a check of all data found bad.
+//! Quarantine: records in marks what a check of data found bad.
 //!
 //! 1. The marks that say what the check found are written, unless they are there already.
-//! 2. Older marks of the kind `quarantine` and damaged optional marks are deleted: the check has read every container,
-//!    so it knows better.
+//! 2. Older marks of the kind `quarantine` are deleted: the new ones list what the check has not read, too. Damaged
+//!    optional marks are deleted if the check has read every container.
 //! 3. Damaged key slots are written again from their second copies.
 
 use std::collections::HashSet;
@@ -27,7 +27,7 @@ pub struct QuarantineReport {
     pub marks_deleted: u64,
 }
 
-/// Records what a check that read all data found bad. `before` are the marks that were read before that check began:
+/// Records what a check that read data found bad. `before` are the marks that were read before that check began:
 /// only those are replaced, because another check may have added others since.
 ///
 /// # Errors
@@ -42,7 +42,7 @@ pub fn record(repository: &Repository, before: &Marks, report: &CheckReport) -> 
     let mut done = QuarantineReport { containers: report.bad.containers().count() as u64, ..Default::default() };
     let is_same = *before.quarantine == report.bad;
     let damaged = before.damaged.iter().filter(|(_, error)| error.is_proven_damage());
-    let damaged = damaged.filter_map(|(name, _)| BlobName::parse(name).ok());
+    let damaged = damaged.filter(|_| report.is_everything_read).filter_map(|(name, _)| BlobName::parse(name).ok());
     let mut obsolete: HashSet<BlobName> = damaged.filter(|name| name.kind() == BlobKind::OptionalMark).collect();
     if is_same && obsolete.is_empty() {
         return Ok(done);

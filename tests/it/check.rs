@@ -70,7 +70,10 @@ fn what_backups_wrote_is_sound() {
     let (quick, thorough) = (run(&repository, false), run(&repository, true));
     assert_eq!(quick.defects, [""; 0]);
     assert_eq!((thorough.containers_read, thorough.bytes_read), (thorough.containers, thorough.bytes_stored));
-    assert_eq!(quick, CheckReport { containers_read: 0, bytes_read: 0, read: Vec::new(), ..thorough });
+    assert_eq!(
+        quick,
+        CheckReport { containers_read: 0, bytes_read: 0, is_everything_read: false, read: Vec::new(), ..thorough }
+    );
     assert_eq!((quick.snapshots, quick.defect_count, quick.unreferenced_containers), (3, 0, 0));
     let count = |directory: &str| repository.names().iter().filter(|name| name.starts_with(directory)).count() as u64;
     assert_eq!((quick.segments, quick.containers), (count("index/"), count("containers/")));

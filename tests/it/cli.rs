@@ -17,6 +17,7 @@ mod inspect;
 mod keys;
 mod links;
 mod look;
+mod marked;
 #[cfg(target_os = "linux")]
 mod metadata;
 mod model_fixture;

@@ -39,7 +39,7 @@ impl LostChunks {
 pub(super) struct DamagedContainers {
     found: BTreeMap<ContainerId, (BadParts, DefectLog)>,
     texts: usize,
-    /// Containers that are gone, with the segment that names each.
+    /// Containers that are gone, with the segment or the mark that names each.
     missing: BTreeMap<ContainerId, String>,
     /// Containers that pending entries name.
     pending: HashSet<ContainerId>,
@@ -115,6 +115,7 @@ impl DamagedContainers {
             let text = format!("{} is missing: {segment} refers to it", blob_name(&id));
             if lost.containers.contains(&id) || is_any_lost && !self.pending.contains(&id) {
                 report.bad.insert(id, &BadParts::Whole);
+                report.missing_containers += 1;
                 log.add(text);
             } else if report.notes.len() < DEFECTS_MAX {
                 report.notes.push(format!("{text}; no snapshot needs it"));

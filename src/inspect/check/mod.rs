@@ -9,7 +9,7 @@
 //! 4. The listings and recipes of every snapshot decode, and their chunks are in listed containers (`trees`). A chunk
 //!    with a sound entry is not lost, whatever happened to other entries of it.
 //! 5. Damage that a mark lists and that no snapshot needs is mentioned only (`damaged_containers`), and so are
-//!    containers that are gone while every snapshot is whole.
+//!    containers that are gone while every snapshot is whole. Until then, marks go on listing them (`marked`).
 //! 6. What is missing at first is looked for again in a new listing (`missing`), and so is a snapshot with defects:
 //!    others may have moved or forgotten it. If something has vanished meanwhile, the whole check begins again.
 //!
@@ -25,6 +25,7 @@ mod chosen;
 mod containers;
 mod damaged_containers;
 mod defect_log;
+mod marked;
 mod missing;
 mod read_data;
 mod run;

@@ -12,7 +12,7 @@ use super::damaged_containers::{DamagedContainers, LostChunks};
 use super::defect_log::{DEFECTS_MAX, DefectLog, damage};
 use super::read_data::ReadData;
 use super::trees::{self, WalkDepth};
-use super::{containers, segments};
+use super::{containers, marked, segments};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::Progress;
@@ -75,12 +75,17 @@ pub struct CheckReport {
     pub bad_chunks: u64,
     /// Containers that are missing or have no readable index.
     pub bad_containers: u64,
-    /// Of chosen containers: how many others are missing, or cannot be looked at, although segments refer to them.
+    /// Containers that are missing, or cannot be looked at, although segments or marks refer to them and a snapshot
+    /// may need them.
     #[serde(skip)]
     pub missing_containers: u64,
-    /// What is bad. Unless all data was read, it includes what marks list.
+    /// What is bad, and what marks list of containers that were not read. Without those that are gone and that no
+    /// snapshot needs.
     #[serde(skip)]
     pub bad: Quarantine,
+    /// Whether the data of all containers was read.
+    #[serde(skip)]
+    pub is_everything_read: bool,
     /// The containers that were read whole, and whether each is sound. Without those that only a newer version can
     /// read.
     #[serde(skip)]
@@ -357,14 +362,26 @@ fn stored_data(
     let mut damaged = DamagedContainers::default();
     segments::check(run, &mut damaged, log)?;
     containers::check(run, None, report, &mut damaged)?;
-    take_note(run, &known, &damaged, report);
+    let gone = marked::gone(run, &known)?;
+    let lost = gone.iter().filter(|id| known.of(id) == Some(&BadParts::Whole));
+    lost.for_each(|id| damaged.miss(*id, "a mark"));
+    report.is_everything_read = run.read_data == ReadData::Everything;
+    let unread = marked::unread(&known, report, &gone);
+    take_note(run, if report.is_everything_read { &unread } else { &known }, &damaged, report);
     run.listing.take_orphans_used();
     let mut trees_log = DefectLog::default();
     let walk = trees::check(run, snapshots, WalkDepth::Located, &mut trees_log)?;
     finish(run, &known, damaged, &walk.lost, report, log);
     log.merge(trees_log);
     note_forgotten(&walk.forgotten, report);
-    orphans_used(run, log)
+    orphans_used(run, log)?;
+    // What is gone was lost, or a prune has deleted it: only if all snapshots are there and whole, nobody needs it.
+    let is_any_known = !snapshots.is_empty() || run.listing.containers.is_empty() && run.listing.segments().is_empty();
+    if !log.is_empty() || !is_any_known {
+        marked::retain(&known, &gone, report);
+        count_bad(report);
+    }
+    Ok(())
 }
 
 /// Walks the trees of `snapshots` and checks the containers that they need.
@@ -408,13 +425,16 @@ fn note_forgotten(forgotten: &[SnapshotId], report: &mut CheckReport) {
     report.notes.extend(notes.map(|id| format!("snapshot {id:.8} was forgotten meanwhile, so it is not checked")));
 }
 
-/// Puts what is bad into the report. From here on, readers know it.
-pub(super) fn take_note(run: &CheckRun<'_>, known: &Quarantine, damaged: &DamagedContainers, report: &mut CheckReport) {
+/// Puts what is bad into the report, and what marks list of what was not read. From here on, readers know it.
+pub(super) fn take_note(
+    run: &CheckRun<'_>,
+    unread: &Quarantine,
+    damaged: &DamagedContainers,
+    report: &mut CheckReport,
+) {
     report.bad = damaged.quarantine();
     count_bad(report);
-    if run.read_data != ReadData::Everything || !run.is_whole {
-        report.bad.merge(known);
-    }
+    report.bad.merge(unread);
     let mut unreliable = damaged.unreliable();
     unreliable.merge(&report.bad);
     run.listing.set_quarantine(Arc::new(unreliable));
