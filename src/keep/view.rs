@@ -9,7 +9,8 @@ use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::container::blob_name;
 use crate::repo::index::{ContainerListing, cache_container_indexes};
-use crate::repo::marks::Marks;
+use crate::repo::marks::{BadParts, Marks, Quarantine};
+use crate::repo::reads::ReadLedger;
 use crate::repo::seen::SeenNames;
 use crate::repo::snapshot::{self, NamedSnapshot};
 use crate::store::{BlobKind, BlobName};
@@ -62,6 +63,7 @@ impl View {
             return Err(error.duplicate());
         }
         let mut listing = ContainerListing::take_with(store, marks)?.with_salts(&repository.salts);
+        doubt_unmarked(repository, &listing)?;
         // It may lack others, and what these copy from seems not to be needed.
         if let Some(id) = listing.add_unlisted()?.first() {
             return Err(Error::unlisted(blob_name(id)));
@@ -74,4 +76,18 @@ impl View {
         let withdrawn = notes.take_broken(repository, &mut snapshots, &all, stop)?;
         Ok(View { snapshots, notes, withdrawn, all, retained })
     }
+}
+
+/// Lets the users of `listing` doubt the containers that were damaged when they were read last, although no mark lists
+/// them: the marks are lost, and what was stored in place of bad bytes must not seem to be a second copy.
+fn doubt_unmarked(repository: &Repository, listing: &ContainerListing) -> Result<()> {
+    let ledger = ReadLedger::load(repository.store.as_ref(), repository.clock.now_ns())?;
+    let mut bad = Quarantine::clone(&listing.quarantine());
+    let unmarked = ledger.unmarked(&listing.containers, &bad);
+    unmarked.iter().for_each(|id| bad.insert(*id, &BadParts::Whole));
+    if !unmarked.is_empty() {
+        tracing::warn!("{} damaged containers are in no mark; run `fhrd check --read-data`", unmarked.len());
+        listing.set_quarantine(bad.into());
+    }
+    Ok(())
 }

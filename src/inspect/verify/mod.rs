@@ -76,8 +76,7 @@ pub fn verify_sample(
     let (files, mut doubted) = sample::decode(repository, config, snapshots, &draw, own, progress, stop)?;
     let (store, now_ns) = (repository.store.as_ref(), repository.clock.now_ns());
     let marks = Marks::read(store)?;
-    let unmarked = all.iter().filter(|(id, _)| marks.quarantine.of(id).is_none());
-    doubted.extend(turn::damaged_last(unmarked, &ReadLedger::load(store, now_ns)?));
+    doubted.extend(ReadLedger::load(store, now_ns)?.unmarked(all.iter().map(|(id, _)| id), &marks.quarantine));
     let check = check_containers(repository, config, &doubted, progress, stop)?;
     Ok(VerifyReport { files, check, ..totals(&all) })
 }
@@ -101,7 +100,7 @@ pub fn verify_turn(
         all.iter().filter(|(id, _)| marks.quarantine.of(id).is_none()).copied().collect();
     let ledger = ReadLedger::load(store, now_ns)?;
     let mut chosen = turn::choose(&sound, &ledger, now_ns, within_ns);
-    chosen.extend(turn::damaged_last(&sound, &ledger));
+    chosen.extend(ledger.unmarked(sound.iter().map(|(id, _)| id), &marks.quarantine));
     let check = check_containers(repository, config, &chosen, progress, stop)?;
     let containers_marked = (all.len() - sound.len()) as u64;
     Ok(VerifyReport { check, containers_marked, ..totals(&all) })

@@ -43,12 +43,3 @@ pub(super) fn choose(
     }
     chosen
 }
-
-/// Those of `containers` that were damaged when they were read last.
-pub(super) fn damaged_last<'a>(
-    containers: impl IntoIterator<Item = &'a (ContainerId, u64)>,
-    ledger: &ReadLedger,
-) -> impl Iterator<Item = ContainerId> {
-    let is_damaged = |id: &ContainerId| ledger.last_read(id).is_some_and(|read| !read.is_sound);
-    containers.into_iter().map(|(id, _)| *id).filter(is_damaged)
-}

@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::repo::Repository;
 use crate::repo::clock::is_future;
 use crate::repo::container::parse_name;
-use crate::repo::marks::check_writable;
+use crate::repo::marks::{Quarantine, check_writable};
 use crate::store::{BlobKind, BlobName, Durable, Store};
 use crate::types::ContainerId;
 
@@ -94,6 +94,17 @@ impl ReadLedger {
     pub fn last_read(&self, id: &ContainerId) -> Option<ContainerRead> {
         let (minutes, is_sound) = self.rows.get(&prefix(id))?;
         Some(ContainerRead { time_ns: time_ns(*minutes), is_sound: *is_sound })
+    }
+
+    /// Those of `containers` that were damaged when they were read last, although `marked` does not list them: the
+    /// marks are lost.
+    pub fn unmarked<'a>(
+        &self,
+        containers: impl IntoIterator<Item = &'a ContainerId>,
+        marked: &Quarantine,
+    ) -> Vec<ContainerId> {
+        let is_damaged = |id: &ContainerId| self.last_read(id).is_some_and(|read| !read.is_sound);
+        containers.into_iter().filter(|id| is_damaged(id) && marked.of(id).is_none()).copied().collect()
     }
 
     /// Whether a record is worth writing that has all of this and only `containers`.

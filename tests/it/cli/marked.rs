@@ -113,3 +113,18 @@ fn a_damaged_mark_stays_until_all_data_was_read() {
     assert!(!home.path(&mark).exists());
     assert_eq!(code(&home.run(&["status"])), 20);
 }
+
+#[test]
+fn a_prune_doubts_what_was_damaged_when_it_was_read_although_the_mark_is_lost() {
+    let (home, snapshot) = stored();
+    flip(&home, &containers(&home)[0]);
+    assert_eq!(code(&home.run(&["check", "--read-data"])), 20);
+    home.backup(&["directory"]);
+    for name in marks(&home) {
+        std::fs::remove_file(home.path(&format!("{REPOSITORY}/marks/optional/{name}"))).unwrap();
+    }
+    let output = home.run(&["prune", "--grace", "0s"]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    home.backup(&["directory", "--force"]);
+    assert_restores(&home, &snapshot, "restored");
+}
