@@ -77,8 +77,9 @@ for image in "$out"/*.oci.tar; do
     if [ "${pair#*:}" = "$(uname -m)" ] && [ "$(id -u)" = 0 ]; then
       mkdir -p "$directory/root/root/data"
       cp "$root/README.md" "$directory/root/root/data/"
-      (cd / && env -i HOME=/root chroot "$directory/root" /usr/bin/fhrd backup /root/data --quiet) || fail "$image alone"
-      env -i HOME=/root chroot "$directory/root" /usr/bin/fhrd dump latest:/root/data/README.md | cmp - "$root/README.md"
+      chroot=$(command -v chroot)
+      (cd / && env -i HOME=/root "$chroot" "$directory/root" /usr/bin/fhrd backup /root/data --quiet) || fail "$image alone"
+      env -i HOME=/root "$chroot" "$directory/root" /usr/bin/fhrd dump latest:/root/data/README.md | cmp - "$root/README.md"
     fi
   done
 done
