@@ -9,11 +9,10 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::child::{in_own_group, kill, without_secrets};
+use crate::child::{ended, in_own_group, kill, without_secrets};
 use crate::error::{Error, Result};
 use crate::repo::tags::checked_new_tags;
 use crate::wire::{read_input, wait_for_input};
@@ -22,8 +21,6 @@ use crate::wire::{read_input, wait_for_input};
 const LIST_BYTES_MAX: u64 = 256 << 20;
 /// Bytes of an error that are shown.
 const ERROR_BYTES_MAX: u64 = 4096;
-/// Time between two looks at a running program.
-const PATIENCE: Duration = Duration::from_millis(20);
 
 /// The program, and the repository that it reads.
 #[derive(Debug)]
@@ -147,14 +144,20 @@ impl Restic {
             rest.map(|_| String::from_utf8_lossy(&first).trim().to_string()).unwrap_or_default()
         });
         let title = format!("restic {}", arguments.first().copied().unwrap_or_default());
-        Ok(RunningProgram { title, child, output: File::from(OwnedFd::from(output)), errors: Some(errors) })
+        Ok(RunningProgram {
+            title,
+            child: Some(child),
+            output: File::from(OwnedFd::from(output)),
+            errors: Some(errors),
+        })
     }
 }
 
 /// A running program. It is killed if it is dropped before its end.
 struct RunningProgram {
     title: String,
-    child: Child,
+    /// `None` once somebody has waited for its end: its number may be that of another process then.
+    child: Option<Child>,
     output: File,
     errors: Option<std::thread::JoinHandle<String>>,
 }
@@ -187,13 +190,10 @@ impl RunningProgram {
 
     /// Waits for the end, and returns what it has printed on standard error. Fails unless it is success.
     fn finish(mut self, stop: &AtomicBool) -> Result<String> {
-        let status = loop {
-            let ended = self.child.try_wait().map_err(|error| Error::io("wait for", &self.title, error))?;
-            match ended {
-                _ if stop.load(Ordering::Relaxed) => return Err(Error::Interrupted),
-                Some(status) => break status,
-                None => std::thread::sleep(PATIENCE),
-            }
+        let Some(mut child) = self.child.take() else { return Err(Error::internal("a program ends twice")) };
+        let ended = ended(&mut child, || stop.load(Ordering::Relaxed));
+        let Some(status) = ended.map_err(|error| Error::io("wait for", &self.title, error))? else {
+            return Err(Error::Interrupted);
         };
         let errors = self.errors.take().and_then(|errors| errors.join().ok()).unwrap_or_default();
         match status.success() {
@@ -205,6 +205,8 @@ impl RunningProgram {
 
 impl Drop for RunningProgram {
     fn drop(&mut self) {
-        let _ = kill(&mut self.child);
+        if let Some(child) = &mut self.child {
+            let _ = kill(child);
+        }
     }
 }

@@ -25,7 +25,7 @@ use super::parents::FoundParents;
 use crate::backup::buffers::BufferPool;
 use crate::backup::counts::ReadCounts;
 use crate::backup::message::{Outcome, ReadBatch, ReadItem, TreeItem};
-use crate::child::{in_own_group, kill};
+use crate::child::{ended, in_own_group, kill};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::metrics::Progress;
@@ -215,21 +215,15 @@ impl OpenStream {
 
     /// Waits for the command to end. Fails unless it ends with success.
     fn finish_command(&mut self, emit: &mut Emit<ReadBatch>) -> Result<()> {
-        let Some(child) = &mut self.child else { return Ok(()) };
-        loop {
-            emit.check()?;
-            match child.try_wait().map_err(|error| Error::io("wait for", &self.title, error))? {
-                Some(status) if status.success() => {
-                    self.child = None;
-                    return Ok(());
-                }
-                Some(status) => {
-                    self.child = None;
-                    let what = io::Error::other(format!("it ended with {status}; no snapshot is written"));
-                    return Err(Error::io("use the output of", &self.title, what));
-                }
-                None => std::thread::sleep(PATIENCE / 10),
+        let Some(mut child) = self.child.take() else { return Ok(()) };
+        let ended = ended(&mut child, || emit.check().is_err());
+        match ended.map_err(|error| Error::io("wait for", &self.title, error))? {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => {
+                let what = io::Error::other(format!("it ended with {status}; no snapshot is written"));
+                Err(Error::io("use the output of", &self.title, what))
             }
+            None => emit.check().and(Err(Error::Interrupted)),
         }
     }
 }
