@@ -120,9 +120,8 @@ fn store(session: &Session, arguments: &BackupArguments) -> Result<(Exit, String
     if let Some(bytes) = session.profile.backup.compact.filter(|_| !report.dry_run) {
         compact(session, &repository, bytes);
     }
-    // The snapshot is stored, so what cannot be looked at is no failure of the backup.
-    let gone = no_snapshots::gone(&repository).unwrap_or_default();
-    let exit = if report.is_complete() { no_snapshots::outcome(gone, Exit::Fine) } else { Exit::Incomplete };
+    let are_gone = no_snapshots::are_gone(&repository);
+    let exit = if report.is_complete() { no_snapshots::outcome(are_gone, Exit::Fine) } else { Exit::Incomplete };
     Ok((exit, report.snapshot))
 }
 

@@ -82,7 +82,7 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
     let run = ReadRun { damaged: report.missing_containers, ..ReadRun::default() };
     let recorded = quarantine.is_some() && record_reads(&repository, "check", &report, run);
     let bytes_without_snapshots = no_snapshots::warn(session, repository.store.as_ref())?;
-    let gone = no_snapshots::gone(&repository)?;
+    let are_gone = no_snapshots::are_gone(&repository);
     if options.json {
         let report = WithRequests::new(&report, &repository);
         print_json(&CheckOutput { report, quarantine, recorded, bytes_without_snapshots })?;
@@ -112,7 +112,7 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
         }
     }
     Ok(match (report.defect_count, report.newer_count) {
-        (0, 0) => no_snapshots::outcome(bytes_without_snapshots.max(gone), Exit::Fine),
+        (0, 0) => no_snapshots::outcome(bytes_without_snapshots > 0 || are_gone, Exit::Fine),
         // It is whole, as far as this version can tell.
         (0, _) => Exit::Failed,
         _ => Exit::Damaged,
@@ -152,7 +152,7 @@ fn run_without_key(session: &Session) -> Result<Exit> {
     let store = location::store(options)?;
     let report = shown(options, &progress, None, || check_stored(store.as_ref(), &progress, &session.stop))?;
     let bytes_without_snapshots = no_snapshots::warn(session, store.as_ref())?;
-    let (defects, found) = (report.defect_count, no_snapshots::outcome(bytes_without_snapshots, Exit::Fine));
+    let (defects, found) = (report.defect_count, no_snapshots::outcome(bytes_without_snapshots > 0, Exit::Fine));
     if options.json {
         print_json(&StoredDocument { report, bytes_without_snapshots })?;
     } else {

@@ -13,7 +13,8 @@ pub enum Exit {
     Failed,
     /// The snapshot is committed, but some entries could not be read.
     Incomplete,
-    /// There is data, and no snapshot. Its code is that of [`Exit::Incomplete`], but it is no success.
+    /// There is data and no snapshot, or all snapshots that this machine has seen are gone. Its code is that of
+    /// [`Exit::Incomplete`], but it is no success.
     NoSnapshots,
     /// The last snapshot is older than expected.
     Late,
@@ -45,7 +46,7 @@ impl Exit {
             Exit::Fine => "success",
             Exit::Failed => "not everything was done: see the lines before, and the document",
             Exit::Incomplete => "complete except for what could not be read: see the lines before, and the document",
-            Exit::NoSnapshots => "there is data and no snapshot: see the lines before, and the document",
+            Exit::NoSnapshots => "snapshots are missing: see the lines before, and the document",
             Exit::Late => "the last snapshot is older than expected, or there is none: see the document",
             Exit::NoRepository => "there is no repository",
             Exit::ReadOnly => "the repository may not be changed",

@@ -1,4 +1,5 @@
-//! A repository that has data and lists no snapshot: it is not damaged, and must not look healthy either.
+//! A repository that has data and lists no snapshot, or lost all that this machine has seen: it is not damaged, and
+//! must not look healthy either.
 
 use super::Session;
 use super::exit::Exit;
@@ -41,14 +42,11 @@ pub fn describe(bytes: u64) -> String {
     format!("there is no snapshot, but {} of data: {ADVICE}", size(bytes))
 }
 
-/// The number of snapshots that this machine has seen and that were [all gone at once](vanished). A warning names it.
-///
-/// # Errors
-/// Those of listing the store.
-pub fn gone(repository: &Repository) -> Result<u64> {
-    let gone = vanished::count(repository)?;
+/// Whether snapshots that this machine has seen were [all gone at once](vanished). A warning names their number.
+pub fn are_gone(repository: &Repository) -> bool {
+    let gone = vanished::count_or_warn(repository);
     say_gone(gone);
-    Ok(gone as u64)
+    gone > 0
 }
 
 /// The warning, if there are any.
@@ -67,10 +65,10 @@ pub fn describe_gone(gone: usize) -> String {
     )
 }
 
-/// The outcome of a verb that is `exit` otherwise.
-pub fn outcome(bytes: u64, exit: Exit) -> Exit {
+/// The outcome of a verb that is `exit` otherwise, if snapshots `are_missing`.
+pub fn outcome(are_missing: bool, exit: Exit) -> Exit {
     match exit {
-        Exit::Fine | Exit::Late if bytes > 0 => Exit::NoSnapshots,
+        Exit::Fine | Exit::Late if are_missing => Exit::NoSnapshots,
         exit => exit,
     }
 }

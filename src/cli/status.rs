@@ -91,7 +91,8 @@ pub fn run(session: &Session, arguments: &StatusArguments) -> Result<Exit> {
         Exit::Fine if late > 0 || is_missing => Exit::Late,
         exit => exit,
     };
-    Ok(no_snapshots::outcome(status.bytes_without_snapshots.max(status.snapshots_gone as u64), exit))
+    let are_missing = status.bytes_without_snapshots > 0 || status.snapshots_gone > 0;
+    Ok(no_snapshots::outcome(are_missing, exit))
 }
 
 pub(super) fn is_damaged(status: &RepositoryStatus) -> bool {

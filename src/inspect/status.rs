@@ -17,7 +17,7 @@ use crate::repo::container::parse_name;
 use crate::repo::marks::{BadParts, Marks, Quarantine};
 use crate::repo::naming::SnapshotFilter;
 use crate::repo::reads::{ReadLedger, ReadRun};
-use crate::repo::snapshot::{NamedSnapshot, bytes_without_snapshots};
+use crate::repo::snapshot::NamedSnapshot;
 use crate::repo::snapshot_cache::{self, SnapshotListing};
 use crate::repo::snapshot_groups::{GroupBy, GroupField, grouped};
 use crate::repo::vanished;
@@ -145,9 +145,10 @@ pub fn status(repository: &Repository, filter: &SnapshotFilter) -> Result<Reposi
     let SnapshotListing { mut snapshots, unreported, damaged, resized } = snapshot_cache::list(repository)?;
     let has_content = snapshots.iter().any(|named| named.snapshot.root.is_some());
     snapshots.retain(|named| filter.passes(&named.snapshot));
-    let (mut containers, mut space) = (HashMap::new(), SpaceStatus::default());
+    let (mut containers, mut space, mut has_snapshots) = (HashMap::new(), SpaceStatus::default(), false);
     for blob in store.list(BlobPrefix::All)? {
         space.bytes += blob.len;
+        has_snapshots |= blob.name.kind() == BlobKind::Snapshot;
         if let (BlobKind::Container, Some(id)) = (blob.name.kind(), parse_name(&blob.name)) {
             containers.insert(id, blob.len);
             space.bytes_containers += blob.len;
@@ -165,8 +166,8 @@ pub fn status(repository: &Repository, filter: &SnapshotFilter) -> Result<Reposi
         now_ns,
         sources: sources(snapshots, now_ns),
         unreadable_snapshots: damaged.into_iter().chain(resized).collect(),
-        bytes_without_snapshots: bytes_without_snapshots(store)?,
-        snapshots_gone: vanished::count(repository)?,
+        bytes_without_snapshots: if has_snapshots { 0 } else { space.bytes_containers },
+        snapshots_gone: vanished::count_or_warn(repository),
         lacks_containers: has_content && space.containers == 0,
         unreported: unreported.len(),
         last_check,

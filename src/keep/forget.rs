@@ -291,7 +291,7 @@ impl AppliedRules<'_> {
 pub fn forget(repository: &Repository, ids: &[SnapshotId]) -> Result<()> {
     check_writable(repository)?;
     // Snapshots that are back are not gone, whoever deletes them now.
-    vanished::count(repository)?;
+    vanished::count_or_warn(repository);
     let (store, names) = (repository.store.as_ref(), ids.iter().map(snapshot::blob_name).collect::<Vec<_>>());
     names.iter().try_for_each(|name| store.delete(name, Durable::AfterSync))?;
     store.sync_deletions(&names)?;

@@ -82,10 +82,10 @@ fn note_vanished(repository: &Repository) {
 
 /// Forgets the local file if the store lists no snapshot, because this machine has deleted the last ones.
 pub fn forget_all(repository: &Repository) {
-    let is_listed = repository.store.list(BlobKind::Snapshot.into()).map_or(true, |listed| !listed.is_empty());
-    if let (false, Ok(directory)) = (is_listed, cache_directory(repository)) {
+    let Ok(path) = cache_directory(repository).map(|directory| directory.join(SNAPSHOTS_FILE)) else { return };
+    if path.exists() && repository.store.list(BlobKind::Snapshot.into()).is_ok_and(|listed| listed.is_empty()) {
         // Where it cannot be removed, it was not written.
-        let _ = std::fs::remove_file(directory.join(SNAPSHOTS_FILE));
+        let _ = std::fs::remove_file(path);
     }
 }
 

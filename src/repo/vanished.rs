@@ -8,12 +8,12 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 
 use super::Repository;
 use super::paths::{cache_directory, remove_irregular};
 use super::snapshot;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::store::{BlobKind, LocalFile, Store};
 use crate::types::SnapshotId;
 use crate::wire::open_regular;
@@ -28,7 +28,7 @@ pub(super) fn note(repository: &Repository, ids: impl Iterator<Item = SnapshotId
     let Ok(directory) = cache_directory(repository) else { return };
     let lines: String = ids.take(NOTE_BYTES_MAX as usize / 65).map(|id| format!("{id}\n")).collect();
     let path = directory.join(NOTE_FILE);
-    if !lines.is_empty() && noted(repository).is_empty() {
+    if !lines.is_empty() && noted(repository).is_ok_and(|noted| noted.is_empty()) {
         remove_irregular(&path);
         if let Err(error) = LocalFile::replace(&path, lines.as_bytes()) {
             tracing::debug!("{} is not written: {error}", path.display());
@@ -36,22 +36,23 @@ pub(super) fn note(repository: &Repository, ids: impl Iterator<Item = SnapshotId
     }
 }
 
-fn noted(repository: &Repository) -> HashSet<String> {
-    let read = || -> std::io::Result<String> {
-        let mut text = String::new();
-        let path = cache_directory(repository).map_err(std::io::Error::other)?.join(NOTE_FILE);
-        open_regular(&path)?.take(NOTE_BYTES_MAX).read_to_string(&mut text)?;
-        Ok(text)
-    };
-    read().unwrap_or_default().lines().map(str::to_string).collect()
+/// The ids of the note. Without a note, or where no cache can be, there are none.
+fn noted(repository: &Repository) -> Result<HashSet<String>> {
+    let path = cache_directory(repository)?.join(NOTE_FILE);
+    let mut text = String::new();
+    match open_regular(&path).and_then(|file| file.take(NOTE_BYTES_MAX).read_to_string(&mut text)) {
+        Ok(_) => Ok(text.lines().map(str::to_string).collect()),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(HashSet::new()),
+        Err(error) => Err(Error::io("read", path, error)),
+    }
 }
 
 /// The number of snapshots that this machine has seen, that were all gone at once, and that nobody has seen since.
 ///
 /// # Errors
-/// Those of listing the store.
+/// [`Error::Io`] if the note cannot be read; those of listing the store.
 pub fn count(repository: &Repository) -> Result<usize> {
-    let noted = noted(repository);
+    let noted = noted(repository)?;
     if noted.is_empty() {
         return Ok(0);
     }
@@ -63,6 +64,14 @@ pub fn count(repository: &Repository) -> Result<usize> {
         return Ok(0);
     }
     Ok(noted.len())
+}
+
+/// The same for whoever deletes nothing. What cannot be looked at is a warning.
+pub fn count_or_warn(repository: &Repository) -> usize {
+    count(repository).unwrap_or_else(|error| {
+        tracing::warn!("nobody knows whether snapshots are gone that this machine has seen: {error}");
+        0
+    })
 }
 
 /// Takes the snapshots for forgotten.

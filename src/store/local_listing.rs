@@ -75,8 +75,8 @@ fn is_directory_of_blobs(name: &str) -> bool {
     BlobKind::all().any(|kind| is_at_or_below(kind.directory(), name))
 }
 
-/// Appends the blobs below what is in the place of the directory `name`. Somebody has moved a part to
-/// another disk if it is a link. A link in a directory that is a link is not followed.
+/// Appends the blobs below what is in the place of the directory `name`. Somebody has moved it to another disk if it is
+/// a link.
 fn list_linked(path: &Path, name: &str, listed: &mut Vec<ListedBlob>) -> Result<()> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => list_directory(path, name, listed),

@@ -73,7 +73,7 @@ pub fn run(session: &Session, arguments: &ReportArguments) -> Result<Exit> {
     let RepositoryStatus { bytes_without_snapshots, snapshots_gone, .. } = report.status;
     no_snapshots::say(bytes_without_snapshots);
     no_snapshots::say_gone(snapshots_gone);
-    Ok(no_snapshots::outcome(bytes_without_snapshots.max(snapshots_gone as u64), exit(&report)))
+    Ok(no_snapshots::outcome(bytes_without_snapshots > 0 || snapshots_gone > 0, exit(&report)))
 }
 
 /// A file that replaces what is at `path`, and its path.

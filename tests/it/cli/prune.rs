@@ -1,7 +1,8 @@
 //! `prune` as a user sees it, and beside other processes that are stopped and killed.
 
 use std::collections::{BTreeSet, HashSet};
-use std::process::{Child, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use fhrd::repo::claims::{ClaimKind, ContainerClaim};
@@ -378,6 +379,17 @@ fn a_backup_does_not_hide_that_all_snapshots_are_gone() {
             assert!(code(&output) == 1 && stderr(&output).contains("--allow-no-snapshots"), "{}", stderr(&output));
             assert_eq!(blobs(&home, "containers"), before, "{verb:?}");
         }
+        // A note that cannot be read stops a prune, and nothing else.
+        let found = Command::new("find").arg(home.path("data")).args(["-name", "vanished-snapshots"]).output().unwrap();
+        let note = PathBuf::from(stdout(&found).trim());
+        std::fs::rename(&note, home.path("note")).unwrap();
+        std::fs::create_dir(&note).unwrap();
+        let output = home.run(&["prune", "--grace", "0s"]);
+        assert!(code(&output) == 1 && stderr(&output).contains("vanished-snapshots"), "{}", stderr(&output));
+        let output = home.run(&["status"]);
+        assert!(code(&output) == 0 && stderr(&output).contains("nobody knows whether"), "{}", stderr(&output));
+        std::fs::remove_dir(&note).unwrap();
+        std::fs::rename(home.path("note"), &note).unwrap();
         // One that comes back brings peace.
         let name = std::fs::read_dir(home.path("away")).unwrap().next().unwrap().unwrap().file_name();
         std::fs::rename(home.path("away").join(&name), snapshots.join(&name)).unwrap();
