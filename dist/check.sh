@@ -68,18 +68,18 @@ for image in "$out"/*.oci.tar; do
     directory=$(mktemp -d -p "$scratch")
     skopeo --override-os linux --override-arch "${pair%:*}" copy --quiet "oci-archive:$image" "dir:$directory/image"
     skopeo inspect --config "dir:$directory/image" | grep -q "\"architecture\": \"${pair%:*}\"" || fail "$image: architecture"
-    mkdir "$directory/root"
+    mkdir "$directory/system"
     layer=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["layers"][0]["digest"].split(":")[1])' \
       "$directory/image/manifest.json")
-    tar -xzf "$directory/image/$layer" -C "$directory/root"
-    round_trip "$directory/root/usr/bin/fhrd" "${pair#*:}"
+    tar -xzf "$directory/image/$layer" -C "$directory/system"
+    round_trip "$directory/system/usr/bin/fhrd" "${pair#*:}"
     # The image alone is a whole system.
     if [ "${pair#*:}" = "$(uname -m)" ] && [ "$(id -u)" = 0 ]; then
-      mkdir -p "$directory/root/root/data"
-      cp "$root/README.md" "$directory/root/root/data/"
+      mkdir -p "$directory/system/srv/data"
+      cp "$root/README.md" "$directory/system/srv/data/"
       chroot=$(command -v chroot)
-      (cd / && env -i HOME=/root "$chroot" "$directory/root" /usr/bin/fhrd backup /root/data --quiet) || fail "$image alone"
-      env -i HOME=/root "$chroot" "$directory/root" /usr/bin/fhrd dump latest:/root/data/README.md | cmp - "$root/README.md"
+      (cd / && env -i HOME=/srv "$chroot" "$directory/system" /usr/bin/fhrd backup /srv/data --quiet) || fail "$image alone"
+      env -i HOME=/srv "$chroot" "$directory/system" /usr/bin/fhrd dump latest:/srv/data/README.md | cmp - "$root/README.md"
     fi
   done
 done

@@ -53,9 +53,15 @@ class Layout:
         return self.add(media_type, json.dumps(document, sort_keys=True, separators=(",", ":")).encode())
 
     def add_image(self, architecture: str, program: bytes, created: str, seconds: int, version: str) -> dict[str, object]:
-        # Repositories and caches go below the home of the user, which a container mounts.
+        # The default repository and the caches go below the home of the user, which is a volume.
         layer = tar(
-            [("tmp/", None, 0o1777), ("usr/", None, 0o755), ("usr/bin/", None, 0o755), ("usr/bin/fhrd", program, 0o755)],
+            [
+                ("data/", None, 0o755),
+                ("tmp/", None, 0o1777),
+                ("usr/", None, 0o755),
+                ("usr/bin/", None, 0o755),
+                ("usr/bin/fhrd", program, 0o755),
+            ],
             seconds,
         )
         packed = gzip.compress(layer, 9, mtime=0)
@@ -66,7 +72,12 @@ class Layout:
                 "created": created,
                 "architecture": architecture,
                 "os": "linux",
-                "config": {"Entrypoint": ["/usr/bin/fhrd"], "Env": ["PATH=/usr/bin", "HOME=/root"], "Labels": labels},
+                "config": {
+                    "Entrypoint": ["/usr/bin/fhrd"],
+                    "Env": ["PATH=/usr/bin", "HOME=/data"],
+                    "Volumes": {"/data": {}},
+                    "Labels": labels,
+                },
                 "rootfs": {"type": "layers", "diff_ids": [digest(layer)]},
                 "history": [{"created": created, "created_by": "dist/image.py"}],
             },
