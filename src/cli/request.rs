@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-use super::args::{BackupArguments, CheckpointArguments, ChoiceArguments, InputArguments};
+use super::args::{BackupArguments, CheckpointArguments, ChoiceArguments, ExcludeArguments, InputArguments};
 use super::process::stop;
 use crate::backup::{BackupRequest, NamedStream, ParentChoice, SnapshotLabels, StreamInput, StreamSource, TreeSource};
 use crate::config::BackupProfile;
@@ -125,10 +125,12 @@ fn merged(given: &ChoiceArguments, profile: &BackupProfile) -> ChoiceArguments {
         one.chain(other.iter().cloned()).collect()
     }
     ChoiceArguments {
-        exclude: join(profile.exclude.iter().cloned(), &given.exclude),
-        iexclude: join(profile.iexclude.iter().cloned(), &given.iexclude),
-        exclude_file: join(profile.exclude_file.iter().cloned(), &given.exclude_file),
-        iexclude_file: join(profile.iexclude_file.iter().cloned(), &given.iexclude_file),
+        exclude: ExcludeArguments {
+            exclude: join(profile.exclude.iter().cloned(), &given.exclude.exclude),
+            iexclude: join(profile.iexclude.iter().cloned(), &given.exclude.iexclude),
+            exclude_file: join(profile.exclude_file.iter().cloned(), &given.exclude.exclude_file),
+            iexclude_file: join(profile.iexclude_file.iter().cloned(), &given.exclude.iexclude_file),
+        },
         exclude_if_present: join(profile.exclude_if_present.iter().map(OsString::from), &given.exclude_if_present),
         exclude_caches: profile.exclude_caches || given.exclude_caches,
         exclude_larger_than: given.exclude_larger_than.or(profile.exclude_larger_than),
@@ -155,7 +157,18 @@ pub struct PatternLists<'a> {
     pub ifiles: &'a [PathBuf],
 }
 
-impl PatternLists<'_> {
+impl<'a> PatternLists<'a> {
+    /// The lists of what is left out.
+    pub fn excluding(given: &'a ExcludeArguments) -> Self {
+        PatternLists {
+            option: "exclude",
+            patterns: &given.exclude,
+            ipatterns: &given.iexclude,
+            files: &given.exclude_file,
+            ifiles: &given.iexclude_file,
+        }
+    }
+
     /// The patterns as a snapshot records them: options with their values. Of a pattern file it has the name.
     pub fn recorded(&self) -> Vec<String> {
         let of = |letter: &str, end: &str, value: &str| format!("{letter}{}{end}={value}", self.option);
@@ -192,16 +205,6 @@ impl PatternLists<'_> {
     }
 }
 
-fn excluded(chosen: &ChoiceArguments) -> PatternLists<'_> {
-    PatternLists {
-        option: "exclude",
-        patterns: &chosen.exclude,
-        ipatterns: &chosen.iexclude,
-        files: &chosen.exclude_file,
-        ifiles: &chosen.iexclude_file,
-    }
-}
-
 /// The choice of these arguments.
 ///
 /// # Errors
@@ -221,7 +224,7 @@ pub fn choice(chosen: &ChoiceArguments) -> Result<EntryChoice> {
         }
     }
     Ok(EntryChoice {
-        patterns: excluded(chosen).build()?,
+        patterns: PatternLists::excluding(&chosen.exclude).build()?,
         ignore_files: chosen.ignore_file.clone(),
         tags,
         file_bytes_max: chosen.exclude_larger_than.map(|size| size.0),
@@ -236,7 +239,7 @@ pub fn choice(chosen: &ChoiceArguments) -> Result<EntryChoice> {
 
 /// The choice as a snapshot records it: options with their values. Of a pattern file it has the name.
 fn excludes(chosen: &ChoiceArguments) -> Vec<String> {
-    let mut lines = excluded(chosen).recorded();
+    let mut lines = PatternLists::excluding(&chosen.exclude).recorded();
     let mut option = |name: &str, values: &mut dyn Iterator<Item = String>| {
         lines.extend(values.map(|value| format!("{name}={value}")));
     };

@@ -79,7 +79,7 @@ pub fn filter(arguments: &RestoreArguments) -> SnapshotFilter {
 fn selection(arguments: &RestoreArguments) -> Result<Selection> {
     let paths = arguments.paths.iter().map(|path| stored_path(path)).collect::<Result<Vec<_>>>()?;
     let is_all = paths.iter().any(|path| path.as_os_str().is_empty());
-    let given = &arguments.patterns;
+    let given = &arguments.include;
     let include = PatternLists {
         option: "include",
         patterns: &given.include,
@@ -87,13 +87,7 @@ fn selection(arguments: &RestoreArguments) -> Result<Selection> {
         files: &given.include_file,
         ifiles: &given.iinclude_file,
     };
-    let exclude = PatternLists {
-        option: "exclude",
-        patterns: &given.exclude,
-        ipatterns: &given.iexclude,
-        files: &given.exclude_file,
-        ifiles: &given.iexclude_file,
-    };
+    let exclude = PatternLists::excluding(&arguments.exclude);
     let paths = if is_all { Vec::new() } else { paths };
     Ok(Selection { paths, include: include.build()?, exclude: exclude.build()? })
 }

@@ -93,13 +93,7 @@ pub fn run(session: &Session, arguments: &RewriteArguments) -> Result<Exit> {
 }
 
 fn request(arguments: &RewriteArguments) -> Result<RewriteRequest> {
-    let lists = PatternLists {
-        option: "exclude",
-        patterns: &arguments.exclude,
-        ipatterns: &arguments.iexclude,
-        files: &arguments.exclude_file,
-        ifiles: &arguments.iexclude_file,
-    };
+    let lists = PatternLists::excluding(&arguments.exclude);
     let exclude = lists.build()?;
     if exclude.is_empty() {
         return Err(Error::Usage("nothing to leave out: the pattern files are empty".into()));

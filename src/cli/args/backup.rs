@@ -7,6 +7,7 @@ use bytesize::ByteSize;
 use clap::Args;
 
 use super::MetricsArguments;
+use super::exclude::ExcludeArguments;
 use super::runs::CheckpointArguments;
 use crate::repo::tags::checked_new_tags;
 
@@ -72,18 +73,9 @@ pub struct BackupArguments {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Choosing")]
 pub struct ChoiceArguments {
-    /// Leave out entries that match this pattern. Most options here can be given several times
-    #[arg(short, long, value_name = "PATTERN")]
-    pub exclude: Vec<String>,
-    /// Like --exclude, but ignore case
-    #[arg(long, value_name = "PATTERN")]
-    pub iexclude: Vec<String>,
-    /// Read patterns from a file, one per line; lines that begin with `#` are comments
-    #[arg(long, value_name = "FILE")]
-    pub exclude_file: Vec<PathBuf>,
-    /// Like --exclude-file, but ignore case
-    #[arg(long, value_name = "FILE")]
-    pub iexclude_file: Vec<PathBuf>,
+    /// Patterns.
+    #[command(flatten)]
+    pub exclude: ExcludeArguments,
     /// Leave out everything beside a file of this name, if it begins with HEADER; the file itself is stored
     #[arg(long, value_name = "NAME[:HEADER]")]
     pub exclude_if_present: Vec<OsString>,

@@ -1,6 +1,7 @@
 //! Arguments of the verbs that decide what stays.
 
 use super::MetricsArguments;
+use super::exclude::ExcludeArguments;
 use super::key::EncryptionArguments;
 use std::path::PathBuf;
 
@@ -62,30 +63,22 @@ pub struct CopyArguments {
 }
 
 const REWRITE_NOTES: &str = "\
+A leading / of a pattern is the root of the snapshot.
+
 The new snapshot has the host, tags, run and step of the original. Its time is one nanosecond later. Without --forget
 the original stays. With --forget it is deleted, and `prune` then frees the space of what only it had. If something of
 the original cannot be read, no new snapshot is written, because `forget` could keep it in place of the original.";
 
 /// Arguments of `rewrite`.
 #[derive(Debug, Args)]
-#[command(after_help = REWRITE_NOTES)]
+#[command(after_help = REWRITE_NOTES, mut_group("exclusions", |group| group.required(true)))]
 pub struct RewriteArguments {
     /// Snapshots: ids, unique prefixes, `latest`, or steps such as run:NAME@STEP [default: all that the filters choose]
     #[arg(value_name = "SNAPSHOT")]
     pub ids: Vec<String>,
-    /// Leave out entries that match this pattern; can be given several times. A leading / is the root of the snapshot
-    #[arg(short, long, value_name = "PATTERN")]
-    #[arg(required_unless_present_any = ["iexclude", "exclude_file", "iexclude_file"])]
-    pub exclude: Vec<String>,
-    /// Like --exclude, but ignore case
-    #[arg(long, value_name = "PATTERN")]
-    pub iexclude: Vec<String>,
-    /// Read patterns from a file, one per line
-    #[arg(long, value_name = "FILE")]
-    pub exclude_file: Vec<PathBuf>,
-    /// Like --exclude-file, but ignore case
-    #[arg(long, value_name = "FILE")]
-    pub iexclude_file: Vec<PathBuf>,
+    /// What to leave out.
+    #[command(flatten)]
+    pub exclude: ExcludeArguments,
     /// Delete the originals afterwards
     #[arg(long)]
     pub forget: bool,

@@ -5,14 +5,15 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::exclude::ExcludeArguments;
 use super::values::overwrite_names;
 use crate::repo::tags::checked_tag_list;
 use crate::restore::Overwrite;
 
-/// Patterns of `restore`.
+/// What to restore by its path.
 #[derive(Debug, Default, Args)]
 #[group(conflicts_with = "tensor")]
-pub struct RestorePatterns {
+pub struct IncludeArguments {
     /// Restore only entries that match this pattern and everything below them; can be given several times. A leading /
     /// is the root of the snapshot: /src matches the entry `src` there
     #[arg(short, long, value_name = "PATTERN")]
@@ -26,18 +27,6 @@ pub struct RestorePatterns {
     /// Like --include-file, but ignore case
     #[arg(long, value_name = "FILE")]
     pub iinclude_file: Vec<PathBuf>,
-    /// Do not restore entries that match this pattern; can be given several times
-    #[arg(short, long, value_name = "PATTERN")]
-    pub exclude: Vec<String>,
-    /// Like --exclude, but ignore case
-    #[arg(long, value_name = "PATTERN")]
-    pub iexclude: Vec<String>,
-    /// Like --exclude with patterns from a file, one per line
-    #[arg(long, value_name = "FILE")]
-    pub exclude_file: Vec<PathBuf>,
-    /// Like --exclude-file, but ignore case
-    #[arg(long, value_name = "FILE")]
-    pub iexclude_file: Vec<PathBuf>,
 }
 
 /// Arguments of `restore`.
@@ -56,7 +45,10 @@ pub struct RestoreArguments {
     pub paths: Vec<PathBuf>,
     /// Which of them to restore.
     #[command(flatten)]
-    pub patterns: RestorePatterns,
+    pub include: IncludeArguments,
+    /// Which of them to leave out.
+    #[command(flatten)]
+    pub exclude: ExcludeArguments,
     /// `latest` is the last snapshot of this host; can be given several times
     #[arg(long = "host", value_name = "NAME")]
     pub hosts: Vec<String>,
@@ -87,7 +79,7 @@ pub struct RestoreArguments {
     #[arg(long, conflicts_with = "tensor")]
     pub no_damaged: bool,
     /// Restore only this tensor; exactly one model must have it. The array of a .npy file is called `array`
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "exclusions")]
     pub tensor: Option<String>,
     /// File to write the tensor to, .safetensors or .npy [default: a .safetensors file named after the tensor]
     #[arg(long, value_name = "FILE", requires = "tensor", conflicts_with_all = ["target", "no_damaged"])]
