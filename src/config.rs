@@ -186,11 +186,24 @@ pub struct CompressConfig {
     pub level: i32,
     /// zstd levels added for new text in long chunks; 0 = none. LZ4 has no levels.
     pub text_levels: i32,
-    /// Most raw bytes of a solid frame; 16 average chunks are a second bound. 0 = one frame per chunk.
+    /// Most raw bytes of a solid frame; `frame_chunks` average chunks are a second bound. 0 = one frame per chunk.
     pub frame_bytes: ByteSize,
+    /// Most average chunks in a solid frame.
+    pub frame_chunks: u32,
 }
 
+/// zstd level of archives.
+pub const ARCHIVE_LEVEL: i32 = 19;
+/// Most raw bytes of a solid frame of an archive.
+pub const ARCHIVE_FRAME_BYTES: ByteSize = ByteSize::mib(4);
+
 impl CompressConfig {
+    /// For archives: slow to write, with long solid frames.
+    pub fn archive(self) -> Self {
+        let (level, frame_bytes) = (ARCHIVE_LEVEL, ARCHIVE_FRAME_BYTES);
+        CompressConfig { level, text_levels: 0, frame_bytes, frame_chunks: 4096, ..self }
+    }
+
     /// zstd level of new text in long chunks: `text_levels` more than `level`. Levels below 1 stay, as who chooses one
     /// wants speed alone.
     pub fn text_level(&self) -> i32 {
@@ -303,7 +316,13 @@ impl Default for ModelConfig {
 
 impl Default for CompressConfig {
     fn default() -> Self {
-        CompressConfig { codec: CompressCodec::Zstandard, level: 3, text_levels: 3, frame_bytes: ByteSize::kib(512) }
+        CompressConfig {
+            codec: CompressCodec::Zstandard,
+            level: 3,
+            text_levels: 3,
+            frame_bytes: ByteSize::kib(512),
+            frame_chunks: 16,
+        }
     }
 }
 
@@ -398,6 +417,7 @@ impl Config {
         within("subdedup.base_cache_bytes", self.subdedup.base_cache_bytes.0, 4 << 20, 1 << 40)?;
         within("compress.text_levels", u64::try_from(self.compress.text_levels).unwrap_or(u64::MAX), 0, 18)?;
         within("compress.frame_bytes", self.compress.frame_bytes.0, 0, FRAME_BYTES_LIMIT / 2)?;
+        within("compress.frame_chunks", self.compress.frame_chunks.into(), 1, 4096)?;
         within("container.bytes_target", self.container.bytes_target.0, 1 << 20, 1 << 30)?;
         within("restore.cache_bytes", self.restore.cache_bytes.0, 4 << 20, 1 << 40)?;
         for (key, level) in

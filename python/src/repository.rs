@@ -388,6 +388,7 @@ impl Engine {
             container_bytes: self.config.container.bytes_target.0,
             patience: PRUNE_PATIENCE,
             extend_locks: None,
+            recompress_threads: 0,
             skipped_rule: SkippedRule::Nothing,
         };
         json(&self.run(py, None, |call, _| prune(&self.repository, &options, &call.stop))?)

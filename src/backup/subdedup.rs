@@ -44,9 +44,6 @@ const GROUP_OPERATIONS_MAX: usize = 1 << 15;
 /// Operations of a chunk, at most. Together with the weight at which a container is full, these bounds keep within what
 /// a reader accepts of a container.
 const CHUNK_OPERATIONS_MAX: usize = 1 << 14;
-/// Chunks of average length in a frame, at most. Often one base is all that is needed of a frame, and the rest of the
-/// frame is decoded for nothing.
-const FRAME_CHUNKS_MAX: u64 = 16;
 /// Bytes of chunks after which a group ends if each chunk has a frame of its own.
 const GROUP_BYTES_PER_CHUNK_FRAMES: u64 = 1 << 20;
 
@@ -126,7 +123,9 @@ impl SubDedupStage {
                 depth_max: config.subdedup.depth_max,
                 operations_max: CHUNK_OPERATIONS_MAX,
             }),
-            frame_bytes: config.compress.frame_bytes.0.min(FRAME_CHUNKS_MAX * chunk_bytes_avg) as usize,
+            // Often one base is all that is needed of a frame, and the rest is decoded for nothing.
+            frame_bytes: config.compress.frame_bytes.0.min(u64::from(config.compress.frame_chunks) * chunk_bytes_avg)
+                as usize,
             long_chunk_bytes: u32::try_from(chunk_bytes_avg / 2).unwrap_or(u32::MAX),
             new_bytes: 0,
             plain_bytes: 0,

@@ -8,7 +8,7 @@ use bytesize::ByteSize;
 use serde::Serialize;
 
 use super::Session;
-use super::args::{BackupArguments, MetricsArguments, PruneArguments};
+use super::args::{BackupArguments, BackupLevel, MetricsArguments, PruneArguments};
 use super::exit::Exit;
 use super::forget::{grace_of_profile, locks_of_profile};
 use super::hooks::run_hooks;
@@ -69,7 +69,10 @@ pub fn run(session: &Session, arguments: &BackupArguments) -> Result<Exit> {
 /// Stores the paths. Also returns the id of the snapshot.
 fn store(session: &Session, arguments: &BackupArguments) -> Result<(Exit, String)> {
     let options = &session.options;
-    let config = location::config(options)?;
+    let mut config = location::config(options)?;
+    if arguments.level == BackupLevel::Archive {
+        config.compress = config.compress.archive();
+    }
     let mut request = request(arguments, &session.profile.backup)?;
     let cache: ChooseCache = if arguments.no_cache { |_| BlobCache::None } else { BlobCache::Lasting };
     let (mut repository, is_new) = location::open_for_backup(options, &config, !request.dry_run, cache)?;

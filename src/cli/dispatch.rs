@@ -7,8 +7,8 @@ use super::exit::Exit;
 use super::mount;
 use super::{
     backup, bench, cat, check, copy, diff, distance, dump, estimate, find, forget, import, init, key, lineage, ls,
-    manual, models, notice, outputs, process, prune, repair, report, restore, rewrite, runs, schedule, snapshots,
-    stats, status, tag, trace, upgrade, verify,
+    manual, models, notice, outputs, process, prune, recompress, repair, report, restore, rewrite, runs, schedule,
+    snapshots, stats, status, tag, trace, upgrade, verify,
 };
 use crate::error::Result;
 
@@ -56,6 +56,7 @@ pub fn run(session: &Session, verb: &Verb) -> Result<Exit> {
         Verb::Rewrite(arguments) => rewrite::run(session, arguments),
         Verb::Tag(arguments) => tag::run(session, arguments),
         Verb::Prune(arguments) => prune::run(session, arguments),
+        Verb::Recompress(arguments) => recompress::run(session, arguments),
         Verb::Check(arguments) => check::run(session, arguments),
         Verb::Verify(arguments) => verify::run(session, arguments),
         Verb::Repair(what) => repair::run(session, what),

@@ -39,6 +39,7 @@ mod pace;
 mod process;
 mod progress;
 mod prune;
+mod recompress;
 mod repair;
 mod report;
 mod request;
@@ -49,6 +50,7 @@ mod runs;
 mod scan;
 mod schedule;
 mod secrets;
+mod session;
 mod snapshots;
 mod stages;
 mod stats;
@@ -59,29 +61,17 @@ mod trace;
 mod upgrade;
 mod verify;
 
-use std::{process::ExitCode, sync::Arc, sync::atomic::AtomicBool};
+use std::process::ExitCode;
 
 use clap::{Command, FromArgMatches};
 
-use crate::config::UserProfile;
 use crate::error::Result;
 use args::{Arguments, Verb};
-use notice::RunFacts;
 
 pub use args::Options;
 pub use exit::Exit;
 pub use process::check_cpu_features;
-
-/// Options of every verb with its profile, and the flag that stops it.
-pub struct Session {
-    /// The options, completed by the profile.
-    pub options: Options,
-    /// Set once the user has asked to stop.
-    pub stop: Arc<AtomicBool>,
-    profile: UserProfile,
-    /// Numbers for whoever is told how the command has ended.
-    facts: RunFacts,
-}
+pub use session::Session;
 
 /// Parses the arguments of this process and runs the verb.
 pub fn main() -> ExitCode {
@@ -105,8 +95,7 @@ pub fn parsed<A: FromArgMatches>(command: fn() -> Command) -> A {
 pub fn run(options: Options, verb: impl FnOnce(&Session) -> Result<Exit>) -> ExitCode {
     logging::start(&options);
     process::raise_open_files();
-    let stop = process::stop_flag();
-    let mut session = Session { options, stop, profile: UserProfile::default(), facts: RunFacts::default() };
+    let mut session = Session::new(options, process::stop_flag());
     let result = location::prepare(&mut session).and_then(|()| verb(&session));
     logging::finish();
     match result {

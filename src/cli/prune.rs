@@ -45,12 +45,20 @@ pub fn run(session: &Session, arguments: &PruneArguments) -> Result<Exit> {
     let report = prune_now(session, &repository, &PruneArguments { extend_locks, ..arguments.clone() }, &[])?;
     session.facts.add(RunFact::Snapshots, report.snapshots);
     session.facts.add(RunFact::RepositoryBytes, report.bytes);
+    print_report(session, &repository, &report)
+}
+
+/// Prints what a prune has done, and says how it ended.
+///
+/// # Errors
+/// Errors of writing.
+pub fn print_report(session: &Session, repository: &Repository, report: &PruneReport) -> Result<Exit> {
     if session.options.json {
-        print_json(&WithRequests::new(&report, &repository))?;
+        print_json(&WithRequests::new(report, repository))?;
     } else if !session.options.quiet {
         print(|out| {
-            write_report(out, &report)?;
-            requests::summary(&repository).map_or(Ok(()), |pair| write_pairs(out, &[pair]))
+            write_report(out, report)?;
+            requests::summary(repository).map_or(Ok(()), |pair| write_pairs(out, &[pair]))
         })?;
     }
     if report.withdrawn {
@@ -70,19 +78,7 @@ pub fn prune_now(
     arguments: &PruneArguments,
     forgotten: &[SnapshotId],
 ) -> Result<PruneReport> {
-    let config = location::config(&session.options)?;
-    let grace = Duration::try_from(arguments.grace)
-        .map_err(|_| Error::Usage(format!("a grace period of {} is negative", arguments.grace)))?;
-    let extend_locks = arguments.extend_locks.as_ref().map(lock_period).transpose()?;
-    let options = PruneOptions {
-        grace,
-        extend_locks,
-        dry_run: arguments.dry_run,
-        repack_bytes_max: arguments.repack.map_or(u64::MAX, |size| size.0),
-        container_bytes: config.container.bytes_target.0,
-        patience: PATIENCE,
-        skipped_rule: SkippedRule::Nothing,
-    };
+    let options = options(session, arguments)?;
     if !arguments.allow_no_snapshots {
         check_snapshots(repository, forgotten)?;
     }
@@ -97,9 +93,31 @@ pub fn prune_now(
     Ok(report)
 }
 
+/// What these arguments ask for.
+///
+/// # Errors
+/// [`Error::Usage`] for a negative grace period, and for locks that are not for a time of days.
+pub fn options(session: &Session, arguments: &PruneArguments) -> Result<PruneOptions> {
+    let grace = Duration::try_from(arguments.grace)
+        .map_err(|_| Error::Usage(format!("a grace period of {} is negative", arguments.grace)))?;
+    Ok(PruneOptions {
+        grace,
+        extend_locks: arguments.extend_locks.as_ref().map(lock_period).transpose()?,
+        dry_run: arguments.dry_run,
+        repack_bytes_max: arguments.repack.map_or(u64::MAX, |size| size.0),
+        container_bytes: location::config(&session.options)?.container.bytes_target.0,
+        patience: PATIENCE,
+        recompress_threads: 0,
+        skipped_rule: SkippedRule::Nothing,
+    })
+}
+
 /// Fails if there is data and no snapshot, or if all were gone at once. An empty directory may be a mount point whose
 /// share is away. Those that this command has `forgotten` were there.
-fn check_snapshots(repository: &Repository, forgotten: &[SnapshotId]) -> Result<()> {
+///
+/// # Errors
+/// [`Error::Usage`], and errors of the store.
+pub fn check_snapshots(repository: &Repository, forgotten: &[SnapshotId]) -> Result<()> {
     if forgotten.is_empty() && bytes_without_snapshots(repository.store.as_ref())? > 0 {
         return Err(Error::Usage(
             "there is no snapshot, so all data would be deleted; if no share is away, say --allow-no-snapshots".into(),
@@ -135,6 +153,9 @@ pub fn write_report(out: &mut dyn Write, report: &PruneReport) -> Result<()> {
         ("written", format!("{} containers, {}{would}", report.containers_written, size(report.bytes_written))),
         ("freed", format!("{}{would}", size(freed))),
     ];
+    if report.bytes_loose > 0 {
+        pairs.push(("short frames", format!("{} in containers that can be compressed more", size(report.bytes_loose))));
+    }
     if report.containers_young > 0 {
         let (count, bytes) = (report.containers_young, size(report.bytes_young));
         pairs.push(("waiting", format!("{count} unneeded containers, {bytes}, younger than the grace period")));

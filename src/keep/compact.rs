@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::live::LiveSet;
+use super::solid_frames::{FrameCompressor, FrameEncoding, SolidFrame};
 use crate::codec::{Codec, Raw, Scratch, Zstandard};
 use crate::error::{Error, Result};
 use crate::repo::Repository;
@@ -26,30 +27,25 @@ use crate::repo::index::read_container_index;
 use crate::store::{BlobName, Reading, Store, StoreExt};
 use crate::types::{ContainerId, Fingerprint};
 
-/// Raw bytes of a new solid frame of data, and entries in it.
-const DATA_FRAME_BYTES: usize = 512 << 10;
-const DATA_FRAME_ENTRIES: usize = 16;
-/// Raw bytes of a new frame of metadata.
-const METADATA_FRAME_BYTES: usize = 256 << 10;
 /// Bytes of a container that are read by one request, at most.
 const LOADED_BYTES_MAX: u64 = 128 << 20;
-/// zstd level of new frames.
-const LEVEL: i32 = 3;
 
 /// An entry on its way to a new container.
-struct MovedEntry {
+pub struct MovedEntry {
     fields: EntryFields,
     operations: OperationList,
     features: Vec<u64>,
 }
 
-/// The open container of a kind.
+/// The open container of a kind, and the solid frames that will follow.
 struct OpenContainer {
     kind: ContainerKind,
-    writer: ContainerWriter,
-    /// Literal bytes of the open frame.
-    frame: Vec<u8>,
-    pending: Vec<MovedEntry>,
+    /// None before its first frame or entry.
+    writer: Option<ContainerWriter>,
+    /// The frame that is being filled.
+    frame: SolidFrame,
+    /// Full frames that wait to be compressed at once.
+    full: Vec<SolidFrame>,
 }
 
 /// Bytes of a container of a remote store, read by one request.
@@ -89,6 +85,8 @@ impl LoadedRange {
 pub struct Mover<'a> {
     repository: &'a Repository,
     container_bytes: u64,
+    encoding: FrameEncoding,
+    compressor: FrameCompressor,
     open: Vec<OpenContainer>,
     scratch: Scratch,
     loaded: LoadedRange,
@@ -99,12 +97,15 @@ pub struct Mover<'a> {
 }
 
 impl<'a> Mover<'a> {
-    /// Writes containers of about `container_bytes`.
-    pub fn new(repository: &'a Repository, container_bytes: u64) -> Self {
+    /// Writes containers of about `container_bytes`. `threads` threads compress new frames.
+    pub fn new(repository: &'a Repository, container_bytes: u64, encoding: FrameEncoding, threads: usize) -> Self {
+        let new = |kind| OpenContainer { kind, writer: None, frame: SolidFrame::default(), full: Vec::new() };
         Mover {
             repository,
             container_bytes,
-            open: Vec::new(),
+            encoding,
+            compressor: FrameCompressor::new(encoding.level, threads),
+            open: [ContainerKind::Data, ContainerKind::Metadata].map(new).into(),
             scratch: Scratch::default(),
             loaded: LoadedRange::default(),
             bytes_written: 0,
@@ -179,7 +180,7 @@ impl<'a> Mover<'a> {
             }
         }
         let can_encode = info.codec == Zstandard.id() || info.codec == Raw.id();
-        let is_small = info.codec == Zstandard.id() && raw.len() < frame_bytes(kind) / 2;
+        let is_small = info.codec == Zstandard.id() && self.encoding.is_short(kind, raw.len());
         if !can_encode || is_whole && !is_small {
             let payload = Bytes::copy_from_slice(parse_frame(name, &info, &stored)?);
             let stored = StoredFrame { codec: info.codec, raw_len: info.raw_len, payload };
@@ -197,13 +198,12 @@ impl<'a> Mover<'a> {
             return self.push_frame(kind, &stored, list);
         }
         for (_, entry) in entries {
-            let bytes = literal(entry)?;
-            let open = self.open_container(kind)?;
-            let moved = moved(container_index, entry, 0, open.frame.len() as u32);
-            open.frame.extend_from_slice(bytes);
-            open.pending.push(moved);
-            let is_full = kind == ContainerKind::Data && open.pending.len() >= DATA_FRAME_ENTRIES;
-            if is_full || open.frame.len() >= frame_bytes(kind) {
+            let (bytes, encoding) = (literal(entry)?, self.encoding);
+            let frame = &mut self.open_container(kind)?.frame;
+            frame.entries.push(moved(container_index, entry, 0, frame.raw.len() as u32));
+            frame.raw.extend_from_slice(bytes);
+            let is_full = kind == ContainerKind::Data && frame.entries.len() >= encoding.data_entries;
+            if is_full || frame.raw.len() >= encoding.frame_bytes(kind) {
                 self.end_frame(kind)?;
             }
         }
@@ -220,62 +220,56 @@ impl<'a> Mover<'a> {
     }
 
     fn open_container(&mut self, kind: ContainerKind) -> Result<&mut OpenContainer> {
-        let position = match self.open.iter().position(|open| open.kind == kind) {
-            Some(position) => position,
-            None => {
-                let writer = self.repository.new_containers().begin(kind)?;
-                self.open.push(OpenContainer { kind, writer, frame: Vec::new(), pending: Vec::new() });
-                self.open.len() - 1
-            }
-        };
-        self.open.get_mut(position).ok_or_else(|| Error::internal("an open container vanished"))
+        let open = self.open.iter_mut().find(|open| open.kind == kind);
+        open.ok_or_else(|| Error::internal("a kind of container is missing"))
     }
 
-    /// Writes the open solid frame.
-    fn end_frame(&mut self, kind: ContainerKind) -> Result<()> {
+    fn writer(&mut self, kind: ContainerKind) -> Result<&mut ContainerWriter> {
+        let repository = self.repository;
         let open = self.open_container(kind)?;
-        if open.pending.is_empty() {
-            return Ok(());
+        match &mut open.writer {
+            Some(writer) => Ok(writer),
+            none => Ok(none.insert(repository.new_containers().begin(kind)?)),
         }
-        let (raw, pending) = (std::mem::take(&mut open.frame), std::mem::take(&mut open.pending));
-        let mut payload = Vec::new();
-        Zstandard.encode(&raw, LEVEL, &mut self.scratch, &mut payload)?;
-        let raw_len = raw.len() as u32;
-        let stored = if payload.len() < raw.len() {
-            StoredFrame { codec: Zstandard.id(), raw_len, payload: payload.into() }
-        } else {
-            StoredFrame { codec: Raw.id(), raw_len, payload: raw.into() }
-        };
-        self.push_frame(kind, &stored, pending)
+    }
+
+    /// Ends the open solid frame. Once there is one for each thread, writes them.
+    fn end_frame(&mut self, kind: ContainerKind) -> Result<()> {
+        let threads = self.compressor.threads();
+        let open = self.open_container(kind)?;
+        if !open.frame.entries.is_empty() {
+            let frame = std::mem::take(&mut open.frame);
+            open.full.push(frame);
+        }
+        if open.full.len() >= threads { self.write_frames(kind) } else { Ok(()) }
+    }
+
+    /// Compresses and writes the full frames.
+    fn write_frames(&mut self, kind: ContainerKind) -> Result<()> {
+        let full = std::mem::take(&mut self.open_container(kind)?.full);
+        let frames = self.compressor.compress(full)?;
+        frames.into_iter().try_for_each(|(frame, entries)| self.push_frame(kind, &frame, entries))
     }
 
     fn push_frame(&mut self, kind: ContainerKind, frame: &StoredFrame, entries: Vec<MovedEntry>) -> Result<()> {
-        let number = self.open_container(kind)?.writer.push_frame(frame)?;
+        let number = self.writer(kind)?.push_frame(frame)?;
         self.push_entries(kind, number, entries)
     }
 
     /// Adds entries of frame `number`, and seals the container if it is full.
     fn push_entries(&mut self, kind: ContainerKind, number: u32, entries: Vec<MovedEntry>) -> Result<()> {
         let container_bytes = self.container_bytes;
-        let open = self.open_container(kind)?;
+        let writer = self.writer(kind)?;
         for MovedEntry { fields, operations, features } in entries {
-            open.writer.push_entry(EntryFields { frame: number, ..fields }, &operations, &features)?;
+            writer.push_entry(EntryFields { frame: number, ..fields }, &operations, &features)?;
         }
-        match (open.writer.is_full(container_bytes), open.pending.is_empty()) {
-            (false, _) => Ok(()),
-            (true, true) => self.seal(kind),
-            // This comes back here with nothing pending. Frames that move whole would never wait for a full one.
-            (true, false) => self.end_frame(kind),
-        }
+        if writer.is_full(container_bytes) { self.seal(kind) } else { Ok(()) }
     }
 
     fn seal(&mut self, kind: ContainerKind) -> Result<()> {
-        let Some(position) = self.open.iter().position(|open| open.kind == kind) else { return Ok(()) };
-        let open = self.open.swap_remove(position);
-        if open.writer.is_empty() {
-            return Ok(());
-        }
-        let sealed = open.writer.seal()?;
+        let writer = self.open_container(kind)?.writer.take().filter(|writer| !writer.is_empty());
+        let Some(writer) = writer else { return Ok(()) };
+        let sealed = writer.seal()?;
         let id = sealed.store(self.repository.store.as_ref())?;
         self.bytes_written += sealed.len;
         self.written.push(id);
@@ -288,10 +282,9 @@ impl<'a> Mover<'a> {
     /// Those of the store.
     pub fn finish(mut self) -> Result<(Vec<ContainerId>, u64)> {
         for kind in [ContainerKind::Data, ContainerKind::Metadata] {
-            if self.open.iter().any(|open| open.kind == kind) {
-                self.end_frame(kind)?;
-                self.seal(kind)?;
-            }
+            self.end_frame(kind)?;
+            self.write_frames(kind)?;
+            self.seal(kind)?;
         }
         Ok((self.written, self.bytes_written))
     }
@@ -305,13 +298,6 @@ pub fn check_claim(store: &dyn Store, claim: &BlobName) -> Result<()> {
     match store.head(claim)? {
         Some(_) => Ok(()),
         None => Err(Error::Pruned { count: 1 }),
-    }
-}
-
-fn frame_bytes(kind: ContainerKind) -> usize {
-    match kind {
-        ContainerKind::Data => DATA_FRAME_BYTES,
-        ContainerKind::Metadata => METADATA_FRAME_BYTES,
     }
 }
 

@@ -4,6 +4,7 @@
 //! 2. Containers with dead bytes are compacted, those with the smallest live share first, until the dead bytes of all
 //!    others are a small part of the repository.
 //! 3. Small containers are merged if there are several of a kind.
+//! 4. A recompression takes those with short frames, the oldest first.
 //!
 //! Containers younger than the grace period are left alone: a backup may be about to refer to them. A budget bounds the
 //! bytes that are moved.
@@ -34,6 +35,8 @@ pub struct Occupancy {
     pub bytes: u64,
     /// Estimate of the stored bytes of its live entries, index included.
     pub live_bytes: u64,
+    /// Stored bytes in frames that are to be encoded again.
+    pub loose_bytes: u64,
     /// When it was stored, by the clock of the store.
     pub modified: SystemTime,
 }
@@ -134,6 +137,10 @@ pub fn choose(containers: &[Occupancy], bounds: &PlanBounds) -> HashSet<Containe
             small.into_iter().for_each(|one| _ = take(one, &mut chosen));
         }
     }
+    old.retain(|one| one.loose_bytes > 0);
+    // Those of one backup lie beside each other, and what is alike is compressed together.
+    old.sort_by_key(|one| (one.modified, one.id));
+    old.into_iter().for_each(|one| _ = take(one, &mut chosen));
     chosen
 }
 
@@ -143,7 +150,8 @@ mod tests {
 
     fn container(id: u8, bytes: u64, live_bytes: u64, age: u64) -> Occupancy {
         let modified = SystemTime::UNIX_EPOCH + Duration::from_secs(1000 - age);
-        Occupancy { id: ContainerId([id; 32]), kind: ContainerKind::Data, bytes, live_bytes, modified }
+        let (id, kind) = (ContainerId([id; 32]), ContainerKind::Data);
+        Occupancy { id, kind, bytes, live_bytes, loose_bytes: 0, modified }
     }
 
     fn chosen(containers: &[Occupancy], grace: u64, repack_bytes_max: u64) -> Vec<u8> {
@@ -181,5 +189,14 @@ mod tests {
         assert_eq!(chosen(&small, 0, u64::MAX), [1, 2, 3, 4]);
         assert_eq!(chosen(&small, 0, 50), [1, 2]);
         assert_eq!(chosen(&small[1..], 0, u64::MAX), [0u8; 0]);
+    }
+
+    #[test]
+    fn loose_containers_go_within_the_budget_the_oldest_first() {
+        let loose = |id, age| Occupancy { loose_bytes: 1, ..container(id, 100, 100, age) };
+        let containers = [loose(1, 20), loose(2, 60), container(3, 100, 100, 50), loose(4, 40)];
+        assert_eq!(chosen(&containers, 0, u64::MAX), [1, 2, 4]);
+        assert_eq!(chosen(&containers, 0, 200), [2, 4]);
+        assert_eq!(chosen(&containers, 30, u64::MAX), [2, 4]);
     }
 }

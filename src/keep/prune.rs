@@ -286,16 +286,19 @@ impl PruneRun<'_> {
             let name = blob_name(&id);
             let Some(head) = head else { continue };
             let kind = parse_header(&name, &store.get_range(&name, 0, HEADER_BYTES, Reading::Again)?);
-            let (kind, live_bytes) = match (kind, live.has_any(&id)) {
+            let (kind, live_bytes, loose_bytes) = match (kind, live.has_any(&id)) {
                 (kind, true) => {
-                    (kind?, Occupancy::live_bytes_of(&id, head.len, &read_container_index(store, &id)?, &live)?)
+                    let (kind, container_index) = (kind?, read_container_index(store, &id)?);
+                    let loose = || self.options.encoding().loose_bytes(kind, &container_index);
+                    let loose = if self.options.recompress_threads > 0 { loose() } else { 0 };
+                    (kind, Occupancy::live_bytes_of(&id, head.len, &container_index, &live)?, loose)
                 }
                 // Whatever it was, nobody needs it.
-                (Err(error), false) if error.is_bad_blob() => (ContainerKind::Data, 0),
-                (kind, false) => (kind?, 0),
+                (Err(error), false) if error.is_bad_blob() => (ContainerKind::Data, 0, 0),
+                (kind, false) => (kind?, 0, 0),
             };
             let modified = self.ages.put_at(&name, head.modified, SystemTime::now());
-            containers.push(Occupancy { id, kind, bytes: head.len, live_bytes, modified });
+            containers.push(Occupancy { id, kind, bytes: head.len, live_bytes, loose_bytes, modified });
         }
         let bounds = self.bounds();
         if let Some(locks) = &mut self.locks {
@@ -319,6 +322,8 @@ impl PruneRun<'_> {
         let chosen = || containers.iter().filter(|one| candidates.contains(&one.id));
         let report = &mut self.report;
         report.containers = containers.len() as u64;
+        let loose = free.iter().filter(|one| bounds.is_old(one.modified));
+        report.bytes_loose = loose.map(|one| one.loose_bytes).sum();
         report.bytes = containers.iter().map(|one| one.bytes).sum();
         report.bytes_needed = containers.iter().map(|one| one.live_bytes).sum();
         let young = || containers.iter().filter(|one| one.live_bytes == 0 && !bounds.is_old(one.modified));
@@ -388,13 +393,16 @@ impl PruneRun<'_> {
         }
         let mut existing: Vec<ContainerId> = doomed.intersection(&view.all.containers).copied().collect();
         existing.sort_unstable();
-        let mut mover = Mover::new(self.repository, self.options.container_bytes);
+        let PruneOptions { container_bytes, recompress_threads, .. } = *self.options;
+        let encoding = self.options.encoding();
+        let mut mover = Mover::new(self.repository, container_bytes, encoding, recompress_threads);
         let mut sizes = Vec::with_capacity(existing.len());
         for id in existing {
             self.check_stop()?;
             let Some(head) = store.head(&blob_name(&id))? else { continue };
             if live.has_any(&id) {
                 mover.move_container(&id, &live)?;
+                self.report.bytes_moved += head.len;
             }
             sizes.push((id, head.len));
         }

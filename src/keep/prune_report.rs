@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::solid_frames::FrameEncoding;
+
 /// What a prune may do.
 #[derive(Debug, Clone, Copy)]
 pub struct PruneOptions {
@@ -19,9 +21,18 @@ pub struct PruneOptions {
     pub patience: Duration,
     /// What stays is locked by the store for so long, each time that less than half of it is left.
     pub extend_locks: Option<Duration>,
+    /// Threads that encode loose solid frames again as archives do. 0 = such frames stay.
+    pub recompress_threads: usize,
     /// A rule that is left out.
     #[doc(hidden)]
     pub skipped_rule: SkippedRule,
+}
+
+impl PruneOptions {
+    /// How new solid frames are encoded.
+    pub fn encoding(&self) -> FrameEncoding {
+        if self.recompress_threads > 0 { FrameEncoding::ARCHIVE } else { FrameEncoding::ORDINARY }
+    }
 }
 
 /// A rule that the proof leaves out, to show that data is lost without it.
@@ -55,6 +66,10 @@ pub struct PruneReport {
     pub containers_written: u64,
     /// Their bytes; with `dry_run`, an estimate.
     pub bytes_written: u64,
+    /// Stored bytes of the containers that were moved.
+    pub bytes_moved: u64,
+    /// Bytes in short solid frames of containers that are older than the grace period, before; only of `recompress`.
+    pub bytes_loose: u64,
     /// Containers that nobody needs and that stay because they are younger than the grace period.
     pub containers_young: u64,
     /// Their bytes.
@@ -79,4 +94,28 @@ pub struct PruneReport {
     pub withdrawn: bool,
     /// Whether nothing was changed.
     pub dry_run: bool,
+}
+
+impl PruneReport {
+    /// This report with what a later round has done.
+    pub fn with_round(mut self, round: &PruneReport) -> PruneReport {
+        self.snapshots = round.snapshots;
+        for (sum, part) in [
+            (&mut self.containers_deleted, round.containers_deleted),
+            (&mut self.bytes_deleted, round.bytes_deleted),
+            (&mut self.containers_written, round.containers_written),
+            (&mut self.bytes_written, round.bytes_written),
+            (&mut self.bytes_moved, round.bytes_moved),
+            (&mut self.locks_extended, round.locks_extended),
+            (&mut self.intents_broken, round.intents_broken),
+            (&mut self.prunes_finished, round.prunes_finished),
+        ] {
+            *sum += part;
+        }
+        (self.containers_young, self.bytes_young) = (round.containers_young, round.bytes_young);
+        (self.containers_held, self.containers_refused) = (round.containers_held, round.containers_refused);
+        (self.containers_locked, self.bytes_locked) = (round.containers_locked, round.bytes_locked);
+        (self.locked_until, self.withdrawn) = (round.locked_until, round.withdrawn);
+        self
+    }
 }

@@ -18,7 +18,9 @@ use crate::crypto::{CipherSuite, KeySlot, SecretBytes, Unlock};
 use crate::error::Result;
 use crate::filesystem::PatternsBuilder;
 use crate::inspect::check::check;
-use crate::keep::{Copier, PruneOptions, RewriteRequest, SkippedRule, TagChange, forget, prune, rewrite, tag};
+use crate::keep::{
+    Copier, PruneOptions, RewriteRequest, SkippedRule, TagChange, forget, prune, recompress, rewrite, tag,
+};
 use crate::metrics::Progress;
 use crate::repair::containers::repair_containers;
 use crate::repair::index::repair_index;
@@ -223,6 +225,7 @@ fn options() -> PruneOptions {
         container_bytes: 64 << 20,
         patience: Duration::ZERO,
         extend_locks: None,
+        recompress_threads: 0,
         skipped_rule: SkippedRule::Nothing,
     }
 }
@@ -342,7 +345,7 @@ fn rewrite_it(repository: &Repository, named: &NamedSnapshot) -> SnapshotId {
 }
 
 #[test]
-fn what_was_reported_is_there_after_a_cut_and_what_was_deleted_is_gone() {
+fn what_was_reported_is_there_after_a_cut_and_what_was_deleted_is_gone() -> Result<()> {
     let mut scene = Scene::new(false);
     let ids: Vec<SnapshotId> = (0..4).map(|number| scene.back_up(&files(number))).collect();
     let change = TagChange { add: vec!["kept".into()], ..TagChange::default() };
@@ -355,12 +358,15 @@ fn what_was_reported_is_there_after_a_cut_and_what_was_deleted_is_gone() {
     scene.forget(tagged);
     scene.prune();
     let last = scene.back_up(&files(7));
-    repair_index(&scene.repository, &Arc::default()).unwrap();
+    assert!(!recompress(&scene.repository, &options(), 2, &Arc::default())?.withdrawn);
+    scene.report("recompress");
+    repair_index(&scene.repository, &Arc::default())?;
     scene.report("repair index");
     scene.forget(last);
     assert_eq!(scene.reported.latest, Some(ids[3]));
     let tried = scene.try_all();
     assert!(tried > 60, "{tried}");
+    Ok(())
 }
 
 #[test]

@@ -33,6 +33,7 @@ mod profile;
 mod progress;
 mod prune;
 mod recipes;
+mod recompress;
 mod remote;
 mod report;
 mod restore;

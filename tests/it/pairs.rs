@@ -211,6 +211,7 @@ const VERBS: [(&str, Verb); 11] = [
             repack_bytes_max: u64::MAX,
             container_bytes: config().container.bytes_target.0,
             extend_locks: None,
+            recompress_threads: 0,
             skipped_rule: SkippedRule::Nothing,
         };
         prune(repository, &options, &Arc::default()).map(|_| Outcome::default())

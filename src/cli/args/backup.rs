@@ -52,6 +52,9 @@ pub struct BackupArguments {
     /// Use no local caches and write none. More is read, and similar data of previous backups may not be found
     #[arg(long, conflicts_with = "dry_run")]
     pub no_cache: bool,
+    /// How much to compress: `default`, or `archive`, which is slow and makes code, text and databases much smaller
+    #[arg(long, value_name = "LEVEL", value_enum, default_value = "default", hide_possible_values = true)]
+    pub level: BackupLevel,
     /// Print the work and waiting time of each stage
     #[arg(long)]
     pub stats: bool,
@@ -67,6 +70,15 @@ pub struct BackupArguments {
     /// Where metrics go.
     #[command(flatten)]
     pub metrics: MetricsArguments,
+}
+
+/// How much `backup` compresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum BackupLevel {
+    /// As the configuration says
+    Default,
+    /// Level 19 of zstd, in long frames
+    Archive,
 }
 
 /// What to leave out.

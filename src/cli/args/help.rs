@@ -12,14 +12,14 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Back up", &["init", "backup", "estimate", "import"]),
     ("Look", &["status", "snapshots", "ls", "find", "diff", "stats", "report"]),
     ("Get back", &["restore", "cat", "dump", "mount"]),
-    ("Keep", &["forget", "prune", "tag", "rewrite", "copy"]),
+    ("Keep", &["forget", "prune", "recompress", "tag", "rewrite", "copy"]),
     ("Protect", &["key", "check", "verify", "repair", "upgrade"]),
     ("Models and training runs", &["runs", "steps", "best", "models", "lineage", "distance"]),
     ("Other", &["schedule", "completions", "man", "trace", "bench"]),
 ];
 
 /// Command lines of each verb, and what they do.
-const EXAMPLES: [(&str, &[(&str, &str)]); 36] = [
+const EXAMPLES: [(&str, &[(&str, &str)]); 37] = [
     (
         "init",
         &[
@@ -146,6 +146,13 @@ const EXAMPLES: [(&str, &[(&str, &str)]); 36] = [
     ("rewrite", &[("fhrd rewrite --exclude *.iso --forget", "remove files from all snapshots")]),
     ("tag", &[("fhrd tag latest --add checked", "add a tag")]),
     ("prune", &[("fhrd prune --dry-run", "show what would be freed"), ("fhrd prune", "free it")]),
+    (
+        "recompress",
+        &[
+            ("fhrd recompress --dry-run", "show how much could be compressed more"),
+            ("fhrd recompress --repack 20GiB", "compress the oldest 20 GiB of it"),
+        ],
+    ),
     (
         "check",
         &[

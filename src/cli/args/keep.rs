@@ -229,6 +229,40 @@ stores it again, for about two minutes at most. The grace period only avoids tha
 else writes to the repository. On file systems that cache directory listings (NFS, SMB), use a grace period of at least
 24h.";
 
+const RECOMPRESS_NOTES: &str = "\
+It compresses what is stored with zstd's level 19, and many small files together, 4 MiB at a time. Data that other
+codecs have compressed, such as weights, stays as it is. Every version of fhrd reads the result. Reading one small file
+takes a few milliseconds more.
+
+It works in rounds, each of which is a prune: what no snapshot needs is freed, too. It can be stopped at any time, and
+goes on there the next time; --repack bounds a run, such as one each night. Each thread needs about 60 MiB of memory.
+Backups may run at the same time, but may store again what a round moves. `backup --level archive` writes like this.";
+
+/// Arguments of `recompress`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = RECOMPRESS_NOTES)]
+pub struct RecompressArguments {
+    /// How much to compress
+    #[arg(long, value_name = "LEVEL", value_enum, default_value = "archive")]
+    pub level: RecompressLevel,
+    /// Leave containers younger than this alone, and do not take a writer for dead before this time
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = parse_grace, default_value = "24h")]
+    pub grace: jiff::SignedDuration,
+    /// Move at most this much stored data [default: no limit]
+    #[arg(long, value_name = "SIZE")]
+    pub repack: Option<bytesize::ByteSize>,
+    /// Only show how much could be compressed more
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+}
+
+/// How much `recompress` compresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum RecompressLevel {
+    /// Level 19 of zstd, in long frames
+    Archive,
+}
+
 /// Arguments of `prune`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = PRUNE_NOTES)]

@@ -28,12 +28,14 @@ mod verify;
 
 use clap::Parser;
 
-pub use backup::{BackupArguments, ChoiceArguments, InputArguments};
+pub use backup::{BackupArguments, BackupLevel, ChoiceArguments, InputArguments};
 pub use environment::of_process;
 pub use estimate::EstimateArguments;
 pub use exclude::ExcludeArguments;
 pub use import::ImportArguments;
-pub use keep::{CopyArguments, ForgetArguments, InitArguments, PruneArguments, RewriteArguments, TagArguments};
+pub use keep::{
+    CopyArguments, ForgetArguments, InitArguments, PruneArguments, RecompressArguments, RewriteArguments, TagArguments,
+};
 pub use key::{EncryptionArguments, KeyVerb, NewSecretArguments};
 pub use look::{
     CatArguments, DiffArguments, DumpArguments, FilterArguments, FindArguments, LsArguments, MountArguments,

@@ -8,9 +8,9 @@ use super::{
     BackupArguments, BestArguments, CatArguments, CheckArguments, CompletionsArguments, CopyArguments, DiffArguments,
     DistanceArguments, DumpArguments, EstimateArguments, FindArguments, ForgetArguments, ImportArguments,
     InitArguments, KeyVerb, LineageArguments, LsArguments, ManArguments, ModelsArguments, ProgramArguments,
-    PruneArguments, RepairVerb, ReportArguments, RestoreArguments, RewriteArguments, ScheduleArguments,
-    SnapshotsArguments, StatsArguments, StatusArguments, StepsArguments, TagArguments, TraceArguments,
-    UpgradeArguments, VerifyArguments,
+    PruneArguments, RecompressArguments, RepairVerb, ReportArguments, RestoreArguments, RewriteArguments,
+    ScheduleArguments, SnapshotsArguments, StatsArguments, StatusArguments, StepsArguments, TagArguments,
+    TraceArguments, UpgradeArguments, VerifyArguments,
 };
 
 /// The verbs.
@@ -72,6 +72,8 @@ pub enum Verb {
     Tag(TagArguments),
     /// Free the space of data that no snapshot needs
     Prune(PruneArguments),
+    /// Compress what is stored once more, slowly and much smaller
+    Recompress(RecompressArguments),
     /// Verify that all stored data is present and undamaged
     Check(CheckArguments),
     /// Prove in small runs that what is stored can be read, and record it

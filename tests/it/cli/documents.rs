@@ -61,6 +61,7 @@ fn samples() -> BTreeMap<&'static str, Vec<Vec<&'static str>>> {
         ),
         ("tag", of(&["tag latest --add more"])),
         ("prune", of(&["prune", "prune --dry-run --grace 0s"])),
+        ("recompress", of(&["recompress", "recompress --dry-run"])),
         ("status", of(&["status", "status --expect 26h"])),
         ("stats", of(&["stats", "stats latest", "stats latest:src", "stats --by-snapshot", "stats --debug"])),
         ("report", of(&["report --out report.html", "report"])),

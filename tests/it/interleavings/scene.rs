@@ -49,6 +49,7 @@ pub fn no_grace() -> PruneOptions {
         container_bytes: 32 << 20,
         patience: Duration::ZERO,
         extend_locks: None,
+        recompress_threads: 0,
         skipped_rule: SkippedRule::Nothing,
     }
 }
