@@ -385,6 +385,7 @@ impl Engine {
             grace,
             dry_run,
             repack_bytes_max: u64::MAX,
+            allow_no_containers: false,
             container_bytes: self.config.container.bytes_target.0,
             patience: PRUNE_PATIENCE,
             extend_locks: None,

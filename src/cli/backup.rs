@@ -152,6 +152,7 @@ fn compact(session: &Session, repository: &Repository, repack: ByteSize) {
             repack: Some(repack),
             extend_locks,
             allow_no_snapshots: false,
+            allow_no_containers: false,
             metrics: MetricsArguments::default(),
         };
         prune_now(session, repository, &arguments, &[])

@@ -121,6 +121,7 @@ pub fn run(session: &Session, arguments: &ForgetArguments) -> Result<Exit> {
                 repack: None,
                 extend_locks,
                 allow_no_snapshots: false,
+                allow_no_containers: false,
                 metrics: MetricsArguments::default(),
             })
         }

@@ -104,6 +104,7 @@ pub fn options(session: &Session, arguments: &PruneArguments) -> Result<PruneOpt
         grace,
         extend_locks: arguments.extend_locks.as_ref().map(lock_period).transpose()?,
         dry_run: arguments.dry_run,
+        allow_no_containers: arguments.allow_no_containers,
         repack_bytes_max: arguments.repack.map_or(u64::MAX, |size| size.0),
         container_bytes: location::config(&session.options)?.container.bytes_target.0,
         patience: PATIENCE,

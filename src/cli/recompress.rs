@@ -17,7 +17,15 @@ pub fn run(session: &Session, arguments: &RecompressArguments) -> Result<Exit> {
     let repository = location::open(session)?;
     let RecompressArguments { grace, repack, dry_run, .. } = *arguments;
     let (extend_locks, metrics) = (locks_of_profile(session)?, MetricsArguments::default());
-    let pruned = PruneArguments { grace, dry_run, repack, extend_locks, allow_no_snapshots: false, metrics };
+    let pruned = PruneArguments {
+        grace,
+        dry_run,
+        repack,
+        extend_locks,
+        allow_no_snapshots: false,
+        allow_no_containers: false,
+        metrics,
+    };
     let options = prune::options(session, &pruned)?;
     prune::check_snapshots(&repository, &[])?;
     let threads = location::config(&session.options)?.pipeline.workers_of(0);

@@ -36,7 +36,9 @@ use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::claims::{ClaimKind, ContainerClaim};
 use crate::repo::container::{ContainerKind, HEADER_BYTES, blob_name, parse_header};
-use crate::repo::index::{ContainerListing, drop_gone_containers, name_containers, read_container_index};
+use crate::repo::index::{
+    ContainerListing, check_most_there, drop_gone_containers, name_containers, read_container_index,
+};
 use crate::repo::marks::check_writable;
 use crate::repo::pause::{jittered, pause};
 use crate::repo::reads;
@@ -53,7 +55,8 @@ const PAUSE: Duration = Duration::from_millis(800);
 /// Deletes and compacts containers.
 ///
 /// # Errors
-/// [`Error::Mark`] and other errors of whatever cannot be read: nothing was deleted then. Those of the store.
+/// [`Error::Mark`] and other errors of whatever cannot be read: nothing was deleted then. [`Error::Usage`] if most
+/// containers are missing, unless that is allowed. Those of the store.
 pub fn prune(repository: &Repository, options: &PruneOptions, stop: &Arc<AtomicBool>) -> Result<PruneReport> {
     prune_without(repository, options, &[], stop)
 }
@@ -257,7 +260,11 @@ impl PruneRun<'_> {
     fn view(&mut self, doomed: &HashSet<ContainerId>) -> Result<View> {
         let stuck = self.stuck.iter().flat_map(|claim| &claim.containers);
         let leaving = doomed.iter().chain(stuck).copied().collect();
-        View::take(self.repository, self.forgotten, &leaving, &mut self.seen, self.stop)
+        let view = View::take(self.repository, self.forgotten, &leaving, &mut self.seen, self.stop)?;
+        if !self.options.allow_no_containers {
+            check_most_there(&view.all, 0)?;
+        }
+        Ok(view)
     }
 
     fn mark<'a>(&'a self, view: &View) -> Result<Marker<'a>> {

@@ -13,6 +13,8 @@ pub struct PruneOptions {
     pub grace: Duration,
     /// Only report what would be done.
     pub dry_run: bool,
+    /// Goes on even if most containers that segments name are missing.
+    pub allow_no_containers: bool,
     /// Bytes that may be moved, at most.
     pub repack_bytes_max: u64,
     /// Bytes of a full container.

@@ -96,6 +96,7 @@ mod tests {
         let options = PruneOptions {
             grace: Duration::ZERO,
             dry_run: false,
+            allow_no_containers: false,
             repack_bytes_max: u64::MAX,
             container_bytes: 1 << 20,
             patience: Duration::ZERO,

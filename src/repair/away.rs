@@ -1,9 +1,13 @@
-//! A repository whose containers are all away, as where their disk is not mounted and its mount point is empty. Most
-//! of them may be lost; that all of them are is more likely a mistake.
+//! A repository whose containers are away, as where their disk is not mounted and its mount point is empty, or has only
+//! what a backup has written there since. Some of them may be lost; that most of them are is more likely a mistake.
 
+use super::returned;
 use super::snapshots::SnapshotRepair;
 use crate::error::{Error, Result};
-use crate::repo::index::ContainerListing;
+use crate::repo::index::{ContainerListing, check_most_there};
+use crate::repo::read::ChunkReader;
+use crate::repo::recipe::ContentReference;
+use crate::repo::snapshot::NamedSnapshot;
 
 /// Whether what is not found may be found later. A repository that lists nothing at all is not there.
 pub(super) fn may_be_away(listing: &ContainerListing, request: SnapshotRepair) -> bool {
@@ -11,15 +15,42 @@ pub(super) fn may_be_away(listing: &ContainerListing, request: SnapshotRepair) -
     listing.may_come_back() || !request.allow_no_containers && is_empty()
 }
 
-/// Fails if no container at all is there, although a snapshot needs some, unless that is allowed.
-pub(super) fn check_any_there(listing: &ContainerListing, request: SnapshotRepair) -> Result<()> {
-    let is_fine = !listing.containers.is_empty() || listing.may_come_back();
-    if is_fine || request.dry_run || request.allow_no_containers {
+/// Fails if no container at all is there, or more are missing than are there, although a snapshot needs some, unless
+/// that is allowed. What segments have forgotten, marks name. Backups may have stored much again since: so it also
+/// fails if most of several `snapshots` have no root any more.
+pub(super) fn check_enough_there(
+    reader: &mut ChunkReader,
+    snapshots: &[NamedSnapshot],
+    request: SnapshotRepair,
+) -> Result<()> {
+    let listing = reader.resolver.locator.listing().clone();
+    if listing.may_come_back() || request.dry_run || request.allow_no_containers {
         return Ok(());
     }
-    Err(Error::Usage(
-        "no container at all is there, but snapshots need some: the directory `containers` looks lost or not mounted. \
-         No snapshot was changed. If all containers are lost for good, say --allow-no-containers"
-            .into(),
-    ))
+    check_most_there(&listing, returned::missing(listing.store().as_ref(), &listing.quarantine())?.len())?;
+    if listing.containers.is_empty() {
+        return Err(Error::Usage(
+            "no container at all is there, but snapshots need some: the directory `containers` looks lost or not \
+             mounted. No snapshot was changed. If all containers are lost for good, say --allow-no-containers"
+                .into(),
+        ));
+    }
+    let mut rootless = 0;
+    for root in snapshots.iter().filter_map(|named| named.snapshot.root) {
+        let (ContentReference::Chunk { fingerprint, .. } | ContentReference::Recipe { fingerprint, .. }) = root else {
+            continue;
+        };
+        match reader.resolver.locator.locate(&fingerprint) {
+            Err(error) if error.stops_reading() => return Err(error),
+            found => rootless += usize::from(matches!(found, Ok(None))),
+        }
+    }
+    if rootless < 2 || rootless * 2 <= snapshots.len() {
+        return Ok(());
+    }
+    Err(Error::Usage(format!(
+        "nothing is there of {rootless} of {} snapshots: look whether the file system of the directory `containers` is \
+         mounted. No snapshot was changed. If the containers are lost for good, say --allow-no-containers",
+        snapshots.len()
+    )))
 }

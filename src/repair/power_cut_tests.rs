@@ -222,6 +222,7 @@ fn options() -> PruneOptions {
         grace: Duration::ZERO,
         dry_run: false,
         repack_bytes_max: u64::MAX,
+        allow_no_containers: false,
         container_bytes: 64 << 20,
         patience: Duration::ZERO,
         extend_locks: None,

@@ -17,7 +17,7 @@ use lru::LruCache;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::away::{check_any_there, may_be_away};
+use super::away::{check_enough_there, may_be_away};
 use super::snapshot_blobs::{ReadAgain, read_again};
 use super::writer::metadata_writer;
 use crate::config::Config;
@@ -47,7 +47,7 @@ pub struct SnapshotRepair {
     pub dry_run: bool,
     /// Deletes the damaged snapshots after that.
     pub forget: bool,
-    /// Goes on even if no container at all is there.
+    /// Goes on even if most containers are missing.
     pub allow_no_containers: bool,
 }
 
@@ -90,8 +90,7 @@ pub struct SnapshotsReport {
 /// Repairs the snapshots of a repository. May be killed at any point and run again.
 ///
 /// # Errors
-/// [`Error::Usage`] if no container at all is there and a snapshot needs some, unless that is allowed; those of the
-/// store; those of marks that forbid writing.
+/// [`Error::Usage`] if most containers are missing and a snapshot needs some, unless that is allowed; those of the store; those of marks that forbid writing.
 pub fn repair_snapshots(
     repository: &Repository,
     config: &Config,
@@ -135,8 +134,10 @@ pub fn repair_snapshots(
         if repair.found.dropped_count == 0 || snapshot::is_forgotten(store, &named.id)? {
             continue;
         }
+        if report.damaged.is_empty() {
+            check_enough_there(&mut repair.reader, &snapshots, request)?;
+        }
         let readable = repair.reader.resolver.locator.listing();
-        check_any_there(readable, request)?;
         let mut found = std::mem::take(&mut repair.found);
         // What a directory lacks is remembered without the reason.
         may_come_back |= found.may_come_back || may_be_away(readable, request);

@@ -209,6 +209,7 @@ const VERBS: [(&str, Verb); 11] = [
             patience: std::time::Duration::ZERO,
             dry_run: false,
             repack_bytes_max: u64::MAX,
+            allow_no_containers: false,
             container_bytes: config().container.bytes_target.0,
             extend_locks: None,
             recompress_threads: 0,

@@ -276,6 +276,9 @@ pub struct PruneArguments {
     /// Prune even if there is no snapshot: everything goes
     #[arg(long)]
     pub allow_no_snapshots: bool,
+    /// Prune even if more containers are missing than are there: no index names them any more
+    #[arg(long)]
+    pub allow_no_containers: bool,
     /// When compacting containers, move at most this much data [default: no limit]
     #[arg(long, value_name = "SIZE")]
     pub repack: Option<bytesize::ByteSize>,

@@ -22,7 +22,7 @@ pub struct RepairSnapshotsArguments {
     /// Delete damaged snapshots once they are replaced, and those that cannot be read at all
     #[arg(long)]
     pub forget: bool,
-    /// Go on even if no container at all is there: every snapshot is written again without its files
+    /// Go on even if more containers are missing than are there: snapshots are written again without their files
     #[arg(long)]
     pub allow_no_containers: bool,
 }

@@ -77,6 +77,25 @@ pub(super) fn lost_of(
     Ok(Some(gone.iter().filter(|id| named.contains(id) && !is_pending(id)).copied().collect()))
 }
 
+/// Fails if more containers are missing than are there: those that segments name, and `given_up` others that marks list.
+/// Most of them are rarely lost. More often their file system is not mounted, and a run has written into its mount
+/// point.
+///
+/// # Errors
+/// [`Error::Usage`] then; those of the store.
+pub fn check_most_there(listing: &ContainerListing, given_up: usize) -> Result<()> {
+    let there = listing.containers.len();
+    let missing = missing_containers(listing)?.lost.len() + given_up;
+    if missing <= there {
+        return Ok(());
+    }
+    Err(Error::Usage(format!(
+        "{missing} of {} containers are missing: look whether the file system of the directory `containers` is \
+         mounted. Nothing was changed. If they are lost for good, say --allow-no-containers",
+        there + missing
+    )))
+}
+
 /// Containers that somebody has looked for. What could not be looked at is in neither set.
 pub(super) struct SoughtContainers {
     pub(super) there: HashSet<ContainerId>,

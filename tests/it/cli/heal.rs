@@ -218,20 +218,20 @@ fn without_any_container_no_snapshot_is_written_again_unless_that_is_allowed() {
     std::fs::rename(&containers, home.path("away")).unwrap();
     std::fs::create_dir(&containers).unwrap();
     let before = home.names(&format!("{REPOSITORY}/snapshots"));
-    let refuse = || {
+    let refuse = |prune: i32| {
         for words in [&["repair", "snapshots", "--forget"][..], &["repair", "snapshots"]] {
             let output = home.run(words);
             let text = stderr(&output);
             assert!(code(&output) == 1 && text.contains("--allow-no-containers"), "{words:?}: {text}");
         }
-        assert_eq!(code(&home.run(&["prune", "--grace", "0s"])), 20);
+        assert_eq!(code(&home.run(&["prune", "--grace", "0s"])), prune);
         assert_eq!(home.names(&format!("{REPOSITORY}/snapshots")), before);
     };
-    refuse();
+    refuse(1);
     assert_eq!(code(&home.run(&["repair", "snapshots", "--forget", "--dry-run"])), 20);
     // No segment names them from then on.
     assert_eq!(code(&home.run(&["repair", "index"])), 20);
-    refuse();
+    refuse(20);
     std::fs::remove_dir_all(&containers).unwrap();
     std::fs::rename(home.path("away"), &containers).unwrap();
     assert_eq!(code(&home.run(&["repair", "index"])), 0);
@@ -245,6 +245,117 @@ fn without_any_container_no_snapshot_is_written_again_unless_that_is_allowed() {
     let output = home.run(&["repair", "snapshots", "--forget", "--allow-no-containers", "--json"]);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((code(&output), report["forgotten"].as_array().unwrap().len()), (20, 2), "{report}");
+}
+
+/// Two backups of a changed file, whose containers are then `away`: an empty directory is at their mount point. The ids.
+fn with_containers_away(home: &Home) -> Vec<String> {
+    let ids = (0..2).map(|number| {
+        (0..4).for_each(|file| home.write(&format!("directory/{file}"), &noise(10 * number + file, 100_000)));
+        home.backup(&["directory"])["snapshot"].as_str().unwrap().to_string()
+    });
+    let ids = ids.collect();
+    let containers = home.path(&format!("{REPOSITORY}/containers"));
+    std::fs::rename(&containers, home.path("away")).unwrap();
+    std::fs::create_dir(&containers).unwrap();
+    ids
+}
+
+/// Moves what is `away` back, beside what is there now.
+fn bring_back(home: &Home) {
+    for directory in home.names("away") {
+        let target = home.path(&format!("{REPOSITORY}/containers/{directory}"));
+        std::fs::create_dir_all(&target).unwrap();
+        for name in home.names(&format!("away/{directory}")) {
+            std::fs::rename(home.path(&format!("away/{directory}/{name}")), target.join(name)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_backup_into_an_empty_mount_point_makes_no_loss_final() {
+    let home = Home::new();
+    let ids = with_containers_away(&home);
+    home.write("new/file", &noise(99, 1000));
+    assert_eq!(code(&home.run(&["backup", "new"])), 3);
+    let state = || ["snapshots", "index"].map(|kind| home.names(&format!("{REPOSITORY}/{kind}")));
+    let (before, count) = (state(), container_count(&home));
+    assert!(count > 0);
+    for words in [
+        &["repair", "snapshots", "--forget"][..],
+        &["repair", "snapshots"],
+        &["prune", "--grace", "0s"],
+        &["forget", "--keep-last", "1", "--group-by", "", "--prune", "--grace", "0s", "--dry-run"],
+    ] {
+        let output = home.run(words);
+        let text = stderr(&output);
+        assert!(code(&output) == 1 && text.contains("--allow-no-containers"), "{words:?}: {text}");
+        assert!(text.contains("containers are missing") && text.contains("mounted"), "{words:?}: {text}");
+        assert_eq!((state(), container_count(&home)), (before.clone(), count), "{words:?}");
+    }
+    // Marks say it from then on, and no segment does.
+    assert_eq!(code(&home.run(&["repair", "index"])), 20);
+    let output = home.run(&["repair", "snapshots", "--forget"]);
+    assert!(code(&output) == 1 && stderr(&output).contains("--allow-no-containers"), "{}", stderr(&output));
+    bring_back(&home);
+    assert_eq!(code(&home.run(&["repair", "index"])), 0);
+    assert_eq!(code(&home.run(&["check", "--read-data"])), 0);
+    for (number, id) in (0..).zip(&ids) {
+        json(&home.run(&["restore", id, "--target", id, "--json"]));
+        assert!(home.read(&format!("{id}/directory/3")) == noise(10 * number + 3, 100_000));
+    }
+}
+
+#[test]
+fn a_prune_without_snapshots_and_containers_forgets_no_container() {
+    let home = Home::new();
+    let ids = with_containers_away(&home);
+    let snapshots = home.path(&format!("{REPOSITORY}/snapshots"));
+    std::fs::rename(&snapshots, home.path("snapshots-away")).unwrap();
+    std::fs::create_dir(&snapshots).unwrap();
+    let state = || ["marks/optional", "index"].map(|kind| home.names(&format!("{REPOSITORY}/{kind}")));
+    let before = state();
+    let prune = ["prune", "--grace", "0s", "--allow-no-snapshots"];
+    for more in [&["--dry-run"][..], &[]] {
+        let output = home.run(&[&prune[..], more].concat());
+        assert!(code(&output) == 1 && stderr(&output).contains("--allow-no-containers"), "{}", stderr(&output));
+        assert_eq!(state(), before);
+    }
+    bring_back(&home);
+    std::fs::remove_dir(&snapshots).unwrap();
+    std::fs::rename(home.path("snapshots-away"), &snapshots).unwrap();
+    assert_eq!(code(&home.run(&["check", "--read-data"])), 0);
+    assert_eq!(home.backup(&["directory", "--force"])["bytes_new"], 0, "it counts as stored");
+    ids.iter().for_each(|id| drop(json(&home.run(&["restore", id, "--target", id, "--json"]))));
+    // If they are lost for good, somebody says so.
+    std::fs::remove_dir_all(home.path(&format!("{REPOSITORY}/containers"))).unwrap();
+    std::fs::create_dir(home.path(&format!("{REPOSITORY}/containers"))).unwrap();
+    std::fs::remove_dir_all(&snapshots).unwrap();
+    std::fs::create_dir(&snapshots).unwrap();
+    assert_eq!(code(&home.run(&[&prune[..], &["--allow-no-containers"]].concat())), 0);
+    assert_eq!(home.names(&format!("{REPOSITORY}/index")), [""; 0]);
+}
+
+/// What backups have stored again since may be more than what is missing.
+#[test]
+fn snapshots_of_which_nothing_is_there_are_not_written_again() {
+    let home = Home::new();
+    with_containers_away(&home);
+    for number in 0..4 {
+        home.write("other/file", &noise(1000 + number, 10_000));
+        assert_eq!(code(&home.run(&["backup", "other"])), 3);
+        assert!(number == 0 || code(&home.run(&["forget", "latest~1"])) == 0);
+    }
+    let before = home.names(&format!("{REPOSITORY}/snapshots"));
+    assert_eq!(before.len(), 3);
+    let output = home.run(&["repair", "snapshots", "--forget"]);
+    assert!(code(&output) == 1 && stderr(&output).contains("nothing is there of 2 of 3"), "{}", stderr(&output));
+    assert_eq!(home.names(&format!("{REPOSITORY}/snapshots")), before);
+}
+
+/// Number of containers that are there.
+fn container_count(home: &Home) -> usize {
+    let directories = home.names(&format!("{REPOSITORY}/containers"));
+    directories.iter().map(|one| home.names(&format!("{REPOSITORY}/containers/{one}")).len()).sum()
 }
 
 /// Puts a link that leads nowhere in place of a directory of containers, which is moved away if it is there.

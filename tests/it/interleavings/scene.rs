@@ -46,6 +46,7 @@ pub fn no_grace() -> PruneOptions {
         grace: Duration::ZERO,
         dry_run: false,
         repack_bytes_max: u64::MAX,
+        allow_no_containers: false,
         container_bytes: 32 << 20,
         patience: Duration::ZERO,
         extend_locks: None,
