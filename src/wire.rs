@@ -215,8 +215,10 @@ pub struct Envelope {
 pub const FORMAT_VERSION: u16 = 1;
 /// Writer-required feature: every key slot is stored twice.
 pub const KEY_COPIES: u64 = 1 << 0;
+/// Writer-required feature: deltas may have derivation 11.
+pub const DERIVATIONS: u64 = 1 << 5;
 /// Writer-required features that this program supports.
-pub const WRITER_FEATURES_KNOWN: u64 = KEY_COPIES;
+pub const WRITER_FEATURES_KNOWN: u64 = KEY_COPIES | DERIVATIONS;
 /// Reader-required features that this program supports.
 pub const READER_FEATURES_KNOWN: u64 = 0;
 

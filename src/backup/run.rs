@@ -30,6 +30,7 @@ use crate::metrics::{Progress, StageMetrics};
 use crate::repo::Repository;
 use crate::repo::adopt::{adopt_orphans, count_lost};
 use crate::repo::clock::{is_future, shown_time};
+use crate::repo::features::{self, Feature};
 use crate::repo::index::{ContainerListing, SharedContainerIndexes};
 use crate::repo::marks::Marks;
 use crate::repo::paths::{NO_CACHE, cache_directory, create_private};
@@ -133,7 +134,8 @@ fn run_once(
         stop,
     })?;
     let parent = parents.snapshots.first().map(|parent| parent.id);
-    let parts = RunParts { repository, config, indexes: &indexes, progress, counts, time_ns: started_ns };
+    let derives = config.model.detect_formats && features::has(repository, Feature::Derivations)?;
+    let parts = RunParts { repository, config, indexes: &indexes, progress, counts, time_ns: started_ns, derives };
     let wiring = Wiring::new(parts, stop);
     let (saved, metrics, snapshot, index_hits) = if request.dry_run {
         let (saved, metrics) = run_dry_stages(wiring, first)?;

@@ -129,7 +129,7 @@ fn sent(chunks_bytes: &[Vec<u8>], seed: u64, is_identified: bool, workers: usize
         let worker_bases = WorkerBases::new(shared.clone(), &bases, locator());
         MatchWorker { matcher: AnchorMatcher::new(worker_bases, subdedup, seed), classifier: classifier() }
     });
-    let planner = DeltaPlanner::new(store.clone(), &config.model);
+    let planner = DeltaPlanner::new(store.clone(), &config.model, true);
     let stage =
         SubDedupStage::new(Searcher::Match(shared), bases, planner, SliceSearch::new(1, 16), &config, LEN as u64);
     let link = line.stage(link, stage);

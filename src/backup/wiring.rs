@@ -66,6 +66,8 @@ pub struct RunParts<'a> {
     pub counts: &'a ReadCounts,
     /// Start of the backup, nanoseconds since 1970.
     pub time_ns: i64,
+    /// The repository has the feature for quantised tensors that follow from floats.
+    pub derives: bool,
 }
 
 /// A pipeline under construction and the objects that its stages share.
@@ -172,7 +174,7 @@ impl<'a> Wiring<'a> {
                 (Searcher::Match(shared), bases, link)
             }
         };
-        let planner = DeltaPlanner::new(store.clone(), &config.model);
+        let planner = DeltaPlanner::new(store.clone(), &config.model, self.parts.derives);
         let slices = SliceSearch::new(repository.key.seed("sub-blocks"), config.subdedup.base_reads_per_mib);
         let stage = SubDedupStage::new(searcher, bases, planner, slices, config, chunk_bytes_avg);
         let link = self.pipeline.stage(link, stage);

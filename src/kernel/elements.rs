@@ -81,15 +81,21 @@ fn bf16_to_fp32_loop(elements: &[u8], out: &mut [u8]) {
     }
 }
 
+/// The value of an FP16 element, exactly.
+#[inline(always)]
+pub fn fp16_value(element: u16) -> f32 {
+    let element = u32::from(element);
+    let (sign, size) = ((element & 0x8000) << 16, element & 0x7fff);
+    let normal = (size << 13) + 0x3800_0000;
+    let tiny = (size as i32 as f32 * f32::from_bits(0x3380_0000)).to_bits();
+    let finite = if size < 0x400 { tiny } else { normal };
+    f32::from_bits(sign | if size < 0x7c00 { finite } else { size << 13 | 0x7f80_0000 })
+}
+
 #[inline(always)]
 fn fp16_to_fp32_loop(elements: &[u8], out: &mut [u8]) {
     for (out, element) in out.as_chunks_mut::<4>().0.iter_mut().zip(elements.as_chunks::<2>().0) {
-        let element = u32::from(u16::from_le_bytes(*element));
-        let (sign, size) = ((element & 0x8000) << 16, element & 0x7fff);
-        let normal = (size << 13) + 0x3800_0000;
-        let tiny = (size as i32 as f32 * f32::from_bits(0x3380_0000)).to_bits();
-        let finite = if size < 0x400 { tiny } else { normal };
-        *out = (sign | if size < 0x7c00 { finite } else { size << 13 | 0x7f80_0000 }).to_le_bytes();
+        *out = fp16_value(u16::from_le_bytes(*element)).to_bits().to_le_bytes();
     }
 }
 

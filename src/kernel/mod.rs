@@ -19,6 +19,7 @@ mod lanes;
 pub mod peaks;
 pub mod planes;
 pub mod prefix;
+pub mod quantise;
 pub mod rans;
 pub mod repeats;
 pub mod sieve;

@@ -1,7 +1,8 @@
 //! Choice: which stored tensor each tensor of a new model is a delta to, and which model the new one descends from.
 //!
 //! 1. In each candidate the counterpart of a tensor is the tensor of its name, else the nearest by sketch of a few
-//!    tensors of its shape.
+//!    tensors of its shape. Many are tried for a quantised tensor: formats name and order tensors in their own ways,
+//!    and the tensor that it follows from cannot be mistaken.
 //! 2. Candidates are ordered by the estimated size of a delta of the whole model; equal ones by age, the oldest first.
 //!    A model that the new one's card names comes first if its estimate is within the noise of the best one.
 //! 3. A tensor's base is the counterpart with the shortest estimated delta, the first of equals, if the delta is short
@@ -15,11 +16,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::catalogue::name_hash;
+use super::quantised::{compare_any, is_quantised};
 use super::record::{BaseModel, ModelRecord, TensorRecord};
-use super::sketch::{SketchComparison, compare, standalone_bits};
+use super::sketch::{SketchComparison, standalone_bits};
 
 /// Tensors of one shape that are tried on either side of the same rank.
 const NEIGHBOURS: usize = 4;
+/// As many for a quantised tensor.
+const QUANTISED_NEIGHBOURS: usize = 512;
+/// Share of equal codes at which no other tensor is tried.
+const FOUND_SHARE: f64 = 0.98;
 /// A delta pays if it is estimated below this part of a value's bits without a base.
 const WORTH: f64 = 0.93;
 /// Two estimates of delta bits that differ by less than this part may be in any order: a sketch has 64 to 4096 values
@@ -59,13 +65,14 @@ pub struct ModelComparison {
     pub is_cast: bool,
 }
 
-/// Chooses the bases of `new` among `candidates`; the first of equal candidates wins.
-pub fn choose(new: &ModelRecord, candidates: &[Arc<ModelRecord>]) -> BaseChoice {
+/// Chooses the bases of `new` among `candidates`; the first of equal candidates wins. With `derives`, the base of a
+/// quantised tensor may be one of floats.
+pub fn choose(new: &ModelRecord, candidates: &[Arc<ModelRecord>], derives: bool) -> BaseChoice {
     let wanted: Vec<u64> = new.bases.iter().map(|name| name_hash(name)).collect();
     let is_named = |model: &ModelRecord| model.names.iter().any(|name| wanted.contains(&name_hash(name)));
     let mut compared: Vec<(ModelComparison, Pairs, &Arc<ModelRecord>)> = Vec::with_capacity(candidates.len());
     for model in candidates {
-        let pairs = pairs(new, &TensorLookup::of(model));
+        let pairs = pairs(new, &TensorLookup { derives, ..TensorLookup::of(model) });
         compared.extend(comparison_of(new, &pairs).map(|compare_models| (compare_models, pairs, model)));
     }
     compared.sort_by(|one, other| one.0.delta_bits.total_cmp(&other.0.delta_bits));
@@ -145,12 +152,14 @@ pub struct TensorLookup<'a> {
     model: &'a ModelRecord,
     names: HashMap<&'a str, usize>,
     shapes: HashMap<Vec<u64>, Vec<usize>>,
+    /// Quantised tensors may follow from floats.
+    derives: bool,
 }
 
 impl<'a> TensorLookup<'a> {
     /// The tensors of `model`.
     pub fn of(model: &'a ModelRecord) -> Self {
-        let mut lookup = TensorLookup { model, names: HashMap::new(), shapes: HashMap::new() };
+        let mut lookup = TensorLookup { model, names: HashMap::new(), shapes: HashMap::new(), derives: false };
         for (at, tensor) in model.tensors.iter().enumerate() {
             lookup.names.insert(&tensor.name, at);
             lookup.shapes.entry(tensor.unordered_shape()).or_default().push(at);
@@ -162,14 +171,34 @@ impl<'a> TensorLookup<'a> {
     fn counterpart(&self, tensor: &TensorRecord, rank: usize) -> Option<(usize, SketchComparison)> {
         let compared = |at: usize| {
             let other = self.model.tensors.get(at)?;
-            Some((at, compare(tensor.sketched(), other.sketched())?))
+            Some((at, compare_any(tensor.sketched(), other.sketched(), self.derives)?))
         };
         if let Some(found) = self.names.get(tensor.name.as_str()).and_then(|at| compared(*at)) {
             return Some(found);
         }
         let same = self.shapes.get(&tensor.unordered_shape())?;
+        if self.derives && is_quantised(tensor) {
+            let mut best: Option<(usize, SketchComparison)> = None;
+            for near in outward(rank, QUANTISED_NEIGHBOURS).filter_map(|at| same.get(at)) {
+                let found = compared(*near);
+                let is_better = |found: &(usize, SketchComparison)| {
+                    best.as_ref().is_none_or(|best| found.1.delta_bits < best.1.delta_bits)
+                };
+                best = found.filter(is_better).or(best);
+                if best.as_ref().is_some_and(|best| best.1.equal_share >= FOUND_SHARE) {
+                    break;
+                }
+            }
+            return best;
+        }
         let (from, to) = (rank.saturating_sub(NEIGHBOURS), (rank + NEIGHBOURS + 1).min(same.len()));
         let near = same.get(from..to).unwrap_or_default().iter().filter_map(|at| compared(*at));
         near.min_by(|one, other| one.1.delta_bits.total_cmp(&other.1.delta_bits))
     }
+}
+
+/// `middle`, then the numbers around it by their distance, up to `reach`.
+fn outward(middle: usize, reach: usize) -> impl Iterator<Item = usize> {
+    let around = (1..=reach).flat_map(move |distance| [middle.checked_add(distance), middle.checked_sub(distance)]);
+    std::iter::once(middle).chain(around.flatten())
 }

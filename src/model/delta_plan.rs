@@ -94,6 +94,8 @@ struct ModelInProgress {
 pub struct DeltaPlanner {
     store: Arc<dyn Store>,
     config: ModelConfig,
+    /// Quantised tensors may follow from floats.
+    derives: bool,
     /// Known models; read when the first model arrives.
     families: Option<Families>,
     /// Entry numbers of this session's blocks.
@@ -107,11 +109,13 @@ pub struct DeltaPlanner {
 }
 
 impl DeltaPlanner {
-    /// A planner over the models that `store` holds.
-    pub fn new(store: Arc<dyn Store>, config: &ModelConfig) -> Self {
+    /// A planner over the models that `store` holds. With `derives`, quantised tensors may follow from floats, which
+    /// the repository must have a feature for.
+    pub fn new(store: Arc<dyn Store>, config: &ModelConfig, derives: bool) -> Self {
         DeltaPlanner {
             store,
             config: config.clone(),
+            derives: derives && config.delta == ModelDelta::Context,
             families: None,
             blocks: LruCache::new(BLOCKS_MAX),
             sizes: EntrySizes::default(),
@@ -137,7 +141,7 @@ impl DeltaPlanner {
     fn choose(&mut self, file: &ModelFile, bases: &mut Bases) -> Result<BaseChoice> {
         let mut families = match self.families.take() {
             Some(families) => families,
-            None => Families::new(CatalogueBlob::load_known(self.store.as_ref())?),
+            None => Families::new(CatalogueBlob::load_known(self.store.as_ref())?, self.derives),
         };
         let mut load = |fingerprint: &Fingerprint| match read_record(fingerprint, bases) {
             Ok(record) => Ok(record.map(Arc::new)),
@@ -149,7 +153,7 @@ impl DeltaPlanner {
         };
         let candidates = families.candidates(&file.record, file.previous_version, &mut load)?;
         self.families = Some(families);
-        Ok(choose(&file.record, &candidates))
+        Ok(choose(&file.record, &candidates, self.derives))
     }
 
     /// Notes the next chunk of the model, new or not.
@@ -206,6 +210,10 @@ impl DeltaPlanner {
         }
         let Some(tensor) = open.file.record.tensors.get(block.tensor) else { return Ok(None) };
         let Some(base) = chosen.model.tensors.get(chosen.tensor) else { return Ok(None) };
+        if self.derives && matches!(tensor.dtype(), Dtype::Quantised(_)) && base.dtype().is_float() {
+            let (dtype, chosen) = (tensor.dtype(), chosen.clone());
+            return self.plan_quantised(dtype, &chosen, block, len, bases);
+        }
         let derivation = match (self.config.delta, derivation_of(tensor.dtype(), base.dtype())) {
             (_, None) | (ModelDelta::None, _) | (ModelDelta::Xor, Some(Derivation::Cast(_))) => return Ok(None),
             (ModelDelta::Xor, Some(_)) => Derivation::Xor,
@@ -272,18 +280,12 @@ impl DeltaPlanner {
         expected: &mut u64,
         bases: &mut Bases,
     ) -> Result<Option<Vec<BaseRange>>> {
-        let Some(record) = model.tensors.get(tensor) else { return Ok(None) };
-        let (mut ranges, mut at) = (Vec::new(), range.start);
-        while at < range.end {
-            let index = at / model.block_bytes;
-            let start = index * model.block_bytes;
-            let end = (start + model.block_bytes).min(range.end);
-            let Some(fingerprint) = record.block(index) else { return Ok(None) };
-            let inside = (at - start) as u32..(end - start) as u32;
+        let mut ranges = Vec::new();
+        let Some(parts) = block_ranges(model, tensor, range) else { return Ok(None) };
+        for (fingerprint, inside) in parts {
             if !self.push_range(&fingerprint, inside, expected, bases, &mut ranges)? {
                 return Ok(None);
             }
-            at = end;
         }
         Ok((!ranges.is_empty()).then_some(ranges))
     }
@@ -298,11 +300,7 @@ impl DeltaPlanner {
         bases: &mut Bases,
         ranges: &mut Vec<BaseRange>,
     ) -> Result<bool> {
-        let known = self.blocks.get(fingerprint).copied();
-        let Some(entry) = known.map_or_else(|| bases.entries.entry_of(fingerprint), |entry| Ok(Some(entry)))? else {
-            return Ok(false);
-        };
-        self.considered.push(entry);
+        let Some(entry) = self.entry_of(fingerprint, bases)? else { return Ok(false) };
         let range = BaseRange { entry, offset: range.start, len: range.end - range.start };
         match self.link(entry, *expected, bases)? {
             ChainLink::Below(down, bytes) => {
@@ -311,6 +309,14 @@ impl DeltaPlanner {
             }
             ChainLink::Root => Ok(false),
         }
+    }
+
+    /// The entry of a stored block, which is now considered as a base.
+    pub(super) fn entry_of(&mut self, fingerprint: &Fingerprint, bases: &mut Bases) -> Result<Option<EntryNumber>> {
+        let known = self.blocks.get(fingerprint).copied();
+        let entry = known.map_or_else(|| bases.entries.entry_of(fingerprint), |entry| Ok(Some(entry)))?;
+        self.considered.extend(entry);
+        Ok(entry)
     }
 
     /// What a delta of `expected` bytes to `entry` should build on.
@@ -332,6 +338,24 @@ impl DeltaPlanner {
     pub(super) fn depth_max(&self) -> u8 {
         self.config.delta_depth_max
     }
+}
+
+/// The blocks that make up a range of a tensor, each with the range inside of it; `None` if the record lacks one.
+pub(super) fn block_ranges(
+    model: &ModelRecord,
+    tensor: usize,
+    range: Range<u64>,
+) -> Option<Vec<(Fingerprint, Range<u32>)>> {
+    let record = model.tensors.get(tensor)?;
+    let (mut parts, mut at) = (Vec::new(), range.start);
+    while at < range.end {
+        let index = at / model.block_bytes;
+        let start = index * model.block_bytes;
+        let end = (start + model.block_bytes).min(range.end);
+        parts.push((record.block(index)?, (at - start) as u32..(end - start) as u32));
+        at = end;
+    }
+    Some(parts)
 }
 
 /// Appends a range of a base, or what `down` deltas below it have of it. `false` if these are more than `ranges_max`

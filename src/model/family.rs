@@ -37,6 +37,8 @@ pub struct Families {
     session_bytes: usize,
     /// Calls of [`Families::candidates`] so far.
     calls: u64,
+    /// Quantised tensors may follow from floats.
+    derives: bool,
 }
 
 /// A model of this session.
@@ -74,9 +76,9 @@ impl Eligible<'_> {
 }
 
 impl Families {
-    /// The models of the catalogue.
-    pub fn new(stored: Vec<CatalogueEntry>) -> Self {
-        Families { stored, ..Families::default() }
+    /// The models of the catalogue. With `derives`, quantised tensors may follow from floats.
+    pub fn new(stored: Vec<CatalogueEntry>, derives: bool) -> Self {
+        Families { stored, derives, ..Families::default() }
     }
 
     /// Adds a model of this session. If memory is short, the models that were candidates least recently are evicted.
@@ -110,7 +112,7 @@ impl Families {
             for one in &mut eligible {
                 let outline =
                     one.recent.map_or_else(|| self.outlines.get(&one.entry.id), |recent| Some(&recent.outline));
-                one.savings = outline.map_or_else(Savings::default, |outline| own.savings(outline));
+                one.savings = outline.map_or_else(Savings::default, |outline| own.savings(outline, self.derives));
             }
         }
         let mut found = CandidateSet::default();

@@ -70,7 +70,7 @@ impl Stored {
     fn of(records: Vec<ModelRecord>) -> Self {
         let entries = records.iter().map(|record| CatalogueEntry::new(record, record.id)).collect();
         let records = records.into_iter().map(|record| (record.id, Arc::new(record))).collect();
-        Stored { records, families: Families::new(entries), reads: Cell::new(0) }
+        Stored { records, families: Families::new(entries, false), reads: Cell::new(0) }
     }
 
     fn candidates(&mut self, new: &ModelRecord, previous_version: Option<Fingerprint>) -> Vec<Arc<ModelRecord>> {
@@ -98,7 +98,7 @@ fn the_base_is_found_among_many_models_and_each_record_is_read_once() {
         let new = record(1000, &tune(&model(of.into()), 3));
         let candidates = stored.candidates(&new, None);
         assert!(candidates.len() <= 16, "{}", candidates.len());
-        let choice = choose(&new, &candidates);
+        let choice = choose(&new, &candidates, false);
         assert_eq!(choice.base.map(|base| base.id), Some(id(of)));
         assert!(choice.tensors.iter().flatten().all(|base| base.model.id == id(of)) && choice.tensors.len() == 4);
     }
@@ -114,7 +114,7 @@ fn many_relatives_of_one_model_do_not_hide_the_base_of_other_tensors() {
     records.extend((1..41).map(|number| record(number, &tune(&one, number.into()))));
     let mut stored = Stored::of(records);
     let new = record(1000, &new);
-    let choice = choose(&new, &stored.candidates(&new, None));
+    let choice = choose(&new, &stored.candidates(&new, None), false);
     let bases: Vec<Option<Fingerprint>> =
         choice.tensors.iter().map(|base| base.as_ref().map(|base| base.model.id)).collect();
     assert_eq!(bases[2..], [Some(id(0)), Some(id(0))]);
@@ -137,7 +137,7 @@ fn an_unreadable_record_does_not_hide_another() {
     let mut stored = Stored::of((0..40).map(|number| record(number, &model(number.into()))).collect());
     (20..40).for_each(|number| drop(stored.records.remove(&id(number))));
     let new = record(1000, &tune(&model(3), 3));
-    let choice = choose(&new, &stored.candidates(&new, None));
+    let choice = choose(&new, &stored.candidates(&new, None), false);
     assert_eq!(choice.base.map(|base| base.id), Some(id(3)));
 }
 
@@ -175,7 +175,7 @@ fn the_base_is_the_nearest_model_and_its_distance_counts_all_tensors() {
     let (near, far) = (Arc::new(record(1, &near)), Arc::new(record(2, &far)));
     let new = record(1000, &new);
     for candidates in [[near.clone(), far.clone()], [far.clone(), near.clone()]] {
-        let choice = choose(&new, &candidates);
+        let choice = choose(&new, &candidates, false);
         let ids: Vec<Option<Fingerprint>> =
             choice.tensors.iter().map(|base| base.as_ref().map(|base| base.model.id)).collect();
         assert_eq!(ids, [Some(id(2)), Some(id(2)), Some(id(2)), Some(id(1))]);

@@ -13,7 +13,8 @@
 //! 6. [`DeltaPlanner`] finds the stored blocks of a base and plans each new block as a delta to them (`delta_plan.rs`),
 //!    or to what lies below them if that makes reads cheaper (`chain.rs`).
 //!    Float chunks of other files become deltas to the file's previous version (`previous_version.rs`). Both
-//!    also become deltas to ranges that were found by their content (`slice_plan.rs`).
+//!    also become deltas to ranges that were found by their content (`slice_plan.rs`). Quantised tensors follow from
+//!    floats that are stored (`quantised.rs`).
 //!
 //! All of this is a hint: a lost record costs compression ratio, never data.
 
@@ -28,6 +29,7 @@ mod family_tests;
 mod order;
 mod outline;
 mod previous_version;
+mod quantised;
 mod record;
 mod region;
 mod sketch;

@@ -11,8 +11,9 @@ use std::collections::{HashMap, HashSet};
 
 use super::catalogue::CatalogueEntry;
 use super::family::RecordLoader;
+use super::quantised::compare_any;
 use super::record::{ModelRecord, TensorRecord};
-use super::sketch::{Sketched, compare, prefix, standalone_bits};
+use super::sketch::{Sketched, prefix, standalone_bits};
 use crate::error::Result;
 use crate::format::Dtype;
 use crate::types::Fingerprint;
@@ -72,13 +73,15 @@ impl ModelOutline {
         })
     }
 
-    /// Estimated savings of this new model as a delta to the stored model with outline `old`.
-    pub fn savings(&self, old: &ModelOutline) -> Savings {
+    /// Estimated savings of this new model as a delta to the stored model with outline `old`. With `derives`, quantised
+    /// tensors may follow from floats.
+    pub fn savings(&self, old: &ModelOutline, derives: bool) -> Savings {
         let mut savings = Savings::default();
         let bytes: f64 = self.tensors.iter().map(|tensor| tensor.len as f64).sum();
         for ((tensor, sketched), saving) in self.tensors().zip(&mut savings) {
             let alone = standalone_bits(tensor.dtype);
-            let saved = |other: Sketched<'_>| Some((1.0 - compare(sketched, other)?.delta_bits / alone).max(0.0));
+            let saved =
+                |other: Sketched<'_>| Some((1.0 - compare_any(sketched, other, derives)?.delta_bits / alone).max(0.0));
             let named = old.tensors().find(|other| other.0.name == tensor.name).and_then(|other| saved(other.1));
             let alike =
                 || old.tensors().filter(|other| other.0.shape == tensor.shape).filter_map(|other| saved(other.1));

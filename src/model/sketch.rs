@@ -14,7 +14,7 @@ use crate::kernel::elements::{bf16, fp16};
 use crate::read_at::ReadAt;
 
 /// Values of a group. A group of a quantised tensor is one block.
-const GROUP_VALUES: u64 = 16;
+pub(super) const GROUP_VALUES: u64 = 16;
 /// Groups in all sketches of a model, approximately.
 const GROUPS_OF_MODEL: usize = 256;
 /// Groups in the sketch of a tensor.
@@ -64,6 +64,13 @@ pub fn sample(source: &dyn ReadAt, tensor: &Tensor, tensors: usize) -> io::Resul
         }
     }
     Ok(sketch)
+}
+
+/// The samples of a sketch, each with the number of its group in the tensor.
+pub(super) fn groups(tensor: Sketched<'_>) -> impl Iterator<Item = (u64, &[u8])> {
+    let (group, groups) = layout(tensor.dtype, tensor.len);
+    let samples = tensor.sketch.chunks_exact(group.max(1) as usize);
+    (0..).zip(samples).map(move |(index, sample)| (group_index(index, groups), sample))
 }
 
 /// The first `groups` groups of a sketch, but no fewer than every sketch has.

@@ -22,16 +22,19 @@ const REASON: &str = "enabled by `fhrd upgrade`";
 pub enum Feature {
     /// Every key slot is stored twice.
     KeyCopies,
+    /// Quantised tensors are stored as what follows from stored floats.
+    Derivations,
 }
 
 impl Feature {
     /// All that this program knows.
-    pub const ALL: [Feature; 1] = [Feature::KeyCopies];
+    pub const ALL: [Feature; 2] = [Feature::KeyCopies, Feature::Derivations];
 
     /// Its bit among the writer-required features.
     pub const fn bit(self) -> u64 {
         match self {
             Feature::KeyCopies => wire::KEY_COPIES,
+            Feature::Derivations => wire::DERIVATIONS,
         }
     }
 
@@ -39,6 +42,7 @@ impl Feature {
     pub const fn name(self) -> &'static str {
         match self {
             Feature::KeyCopies => "key-copies",
+            Feature::Derivations => "derivations",
         }
     }
 
@@ -46,6 +50,7 @@ impl Feature {
     pub const fn purpose(self) -> &'static str {
         match self {
             Feature::KeyCopies => "every key slot is stored twice",
+            Feature::Derivations => "quantised tensors follow from the floats of stored models",
         }
     }
 
@@ -53,6 +58,7 @@ impl Feature {
     const fn is_needed(self, is_encrypted: bool) -> bool {
         match self {
             Feature::KeyCopies => is_encrypted,
+            Feature::Derivations => true,
         }
     }
 }
@@ -160,9 +166,9 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_repository_needs_no_feature() {
+    fn a_new_repository_has_the_features_that_it_needs_and_an_upgrade_puts_no_mark() {
         let (store, repository) = plain();
-        assert_eq!(repository.writer_features, 0);
+        assert_eq!(repository.writer_features, wire::DERIVATIONS);
         let report = upgrade(&repository, false).unwrap();
         assert!(report.enabled.is_empty() && report.mark.is_none());
         assert!(store.list(BlobKind::Mark.into()).unwrap().is_empty());

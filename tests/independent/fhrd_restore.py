@@ -720,36 +720,178 @@ def elements_decode(mode: int, data: bytes, base: bytes, length: int, kind: int)
     return decode(own, base[:common], kind) + after
 
 
+# Quantised blocks (section 16): values of a block, bytes of a block, positions of scales, and the parts of the codes as
+# (first byte, end, bits, bytes of a part, lowest bit of a code).
+
+QUANTISED = {
+    2: (32, 18, range(2), [(2, 18, 4, 16, 0)]),
+    3: (32, 20, range(4), [(4, 20, 4, 16, 0)]),
+    6: (32, 22, range(2), [(6, 22, 4, 16, 0), (2, 6, 1, 1, 4)]),
+    7: (32, 24, range(4), [(8, 24, 4, 16, 0), (4, 8, 1, 1, 4)]),
+    8: (32, 34, range(2), [(2, 34, 8, 32, 0)]),
+    10: (256, 84, [*range(16), *range(80, 84)], [(16, 80, 2, 32, 0)]),
+    11: (256, 110, range(96, 110), [(32, 96, 2, 32, 0), (0, 32, 1, 32, 2)]),
+    12: (256, 144, range(16), [(16, 144, 4, 32, 0)]),
+    13: (256, 176, range(16), [(48, 176, 4, 32, 0), (16, 48, 1, 32, 4)]),
+    14: (256, 210, range(192, 210), [(0, 128, 4, 64, 0), (128, 192, 2, 32, 4)]),
+}
+FLOAT_MAX = 3.4028234663852886e38
+
+
+def singles(values: Iterable[float]) -> array:
+    """The values rounded to FP32."""
+    return array("f", values)
+
+
+def half_at(block: bytearray, at: int) -> float:
+    return struct.unpack("<f", from_fp16(block[at] | block[at + 1] << 8).to_bytes(4, "little"))[0]
+
+
+def put_half(block: bytearray, at: int, value: float) -> None:
+    bits = 0x7E00 if value != value else to_fp16(as_int(struct.pack("<f", value)))
+    block[at : at + 2] = bits.to_bytes(2, "little")
+
+
+def small_codes(kind: int, source: int, values: array, block: bytearray) -> list[int]:
+    """The codes of a block of 32 values. Scales are computed first, unless they are given."""
+    if kind in (3, 7):
+        steps = 15 if kind == 3 else 31
+        if source == 0:
+            d, least = half_at(block, 0), half_at(block, 2)
+        else:
+            least, greatest = FLOAT_MAX, -FLOAT_MAX
+            for x in values:
+                least = x if x < least else least
+                greatest = x if x > greatest else greatest
+            d = singles([singles([greatest - least])[0] / steps])[0]
+            put_half(block, 0, d)
+            put_half(block, 2, least)
+        values, middle = singles(x - least for x in values), 0.5
+    else:
+        steps, divisor, middle = {2: (15, -8, 8.5), 6: (31, -16, 16.5), 8: (0, 127, 0.0)}[kind]
+        if source == 0:
+            d = half_at(block, 0)
+        else:
+            extreme = 0.0
+            for x in values:
+                extreme = x if abs(x) > abs(extreme) else extreme
+            d = singles([(abs(extreme) if kind == 8 else extreme) / divisor])[0]
+            put_half(block, 0, d)
+    inverse = singles([1 / d])[0] if d != 0 else 0.0
+    if kind == 8:
+        products = [x if abs(x) < 128 else 0.0 for x in singles(x * inverse for x in values)]
+        return [int(abs(x) + 0.5) * (-1 if x < 0 else 1) & 255 for x in products]
+    products = [x * inverse for x in values]
+    sums = singles(x + middle for x in (products if source == 2 else singles(products)))
+    return [min(int(x), steps) if 0 <= x < 256 else 0 for x in sums]
+
+
+def large_codes(kind: int, values: array, block: bytearray) -> list[int]:
+    """The codes of a block of 256 values, given its scales."""
+    low, high, size = {10: (0, 3, 16), 11: (-4, 3, 16), 12: (0, 15, 32), 13: (0, 31, 32), 14: (-32, 31, 16)}[kind]
+    if kind == 10:
+        d, m = half_at(block, 80), half_at(block, 82)
+        scales = [(d * (x & 15), m * (x >> 4)) for x in block[:16]]
+    elif kind == 11:
+        d, s = half_at(block, 108), block[96:108]
+        lows = [s[j] & 15 if j < 8 else s[j - 8] >> 4 for j in range(16)]
+        scales = [(d * ((lows[j] | (s[8 + j % 4] >> 2 * (j // 4) & 3) << 4) - 32), 0.0) for j in range(16)]
+    elif kind == 14:
+        d = half_at(block, 208)
+        scales = [(d * (x - (x >> 7 << 8)), 0.0) for x in block[192:208]]
+    else:
+        d, m, s = half_at(block, 0), half_at(block, 2), block[4:16]
+        pairs = [(s[j] & 63, s[j + 4] & 63) for j in range(4)]
+        pairs += [(s[j + 4] & 15 | s[j - 4] >> 6 << 4, s[j + 4] >> 4 | s[j] >> 6 << 4) for j in range(4, 8)]
+        scales = [(d * one, m * other) for one, other in pairs]
+    codes = []
+    for number, (scale, least) in enumerate(scales):
+        part = values[number * size : (number + 1) * size]
+        if scale == 0:
+            codes += [0] * size
+            continue
+        quotients = singles(x / scale for x in singles(x + least for x in part))
+        codes += [round(min(x, high)) - low if x > low else 0 for x in quotients]
+    return codes
+
+
+def quantised(data: bytes, base: bytes, length: int) -> tuple[bytes, bytes, bytes, bytes]:
+    """The bytes before the whole blocks, the blocks that follow from the base, the bytes after them, the payload."""
+    expect(len(data) >= 2, "quantised blocks without a head")
+    kind, origin, rounding, source = data[0], data[1] & 3, data[1] >> 2 & 3, data[1] >> 4
+    sources = (0,) if kind >= 10 else (0, 1, 2) if kind in (2, 6) else (0, 1)
+    is_known = kind in QUANTISED and origin and rounding < 3 and source in sources
+    known(is_known, f"quantised blocks of type {kind} made in the way {data[1]}")
+    count, size, scales, parts = QUANTISED[kind]
+    head, at = varint(data, 2)
+    expect(head < size and head <= length, f"{head} bytes before a quantised block")
+    blocks = min((length - head) // size, len(base) // (4 if origin == 3 else 2) // count)
+    end = at + length - blocks * size
+    expect(end <= len(data), "quantised blocks end too early")
+    before, after, at = data[at : at + head], data[at + head : end], end
+    made = bytearray(blocks * size)
+    if source == 0:
+        for position in scales:
+            made[position::size], at = plane_decode(data, at, blocks)
+    base = base[: blocks * count * (4 if origin == 3 else 2)]
+    for kind_of_float, narrows in ((origin, False), (rounding, True)):
+        if kind_of_float in (1, 2):
+            base = convert(base, 6 + kind_of_float, 0) if narrows else base
+            base = convert(base, 8 + kind_of_float, 0)
+    values = array("f")
+    values.frombytes(base)
+    if sys.byteorder == "big":
+        values.byteswap()
+    for number in range(blocks):
+        block, own = made[number * size : (number + 1) * size], values[number * count : (number + 1) * count]
+        codes = large_codes(kind, own, block) if kind >= 10 else small_codes(kind, source, own, block)
+        for start, stop, bits, width, lowest in parts:
+            for i in range(start, stop):
+                first = (i - start) // width * width * (8 // bits) + (i - start) % width
+                taken = codes[first : first + width * (8 // bits) : width]
+                block[i] = sum((code >> lowest & (1 << bits) - 1) << bits * j for j, code in enumerate(taken))
+        made[number * size : (number + 1) * size] = block
+    return before, bytes(made), after, data[at:]
+
+
 def delta_decode(data: bytes, base: bytes, length: int) -> bytes:
     """A chunk of `length` bytes from the literal bytes of its entry and its base content."""
     expect(data, "a delta without a first byte")
     derivation, phase, at = data[0] & 15, data[0] >> 4, 1
     if derivation == 15:
         derivation, at = varint(data, 1)
-    known(1 <= derivation <= 10 and phase <= 7, f"derivation {derivation} with phase {phase}")
+    known(1 <= derivation <= 11 and phase <= 7, f"derivation {derivation} with phase {phase}")
     head = data[at : at + phase]
     expect(len(head) == phase <= length, "a delta ends in its first bytes")
     data, base, length = data[at + phase :], base[phase:], length - phase
+    if derivation == 11:
+        before, base, after, data = quantised(data, base, length)
+        return head + before + payload_decode(5, data, base, len(base)) + after
     if derivation >= 7:
         expect(data, "a delta without its conversion")
         base, data = convert(base, derivation, data[0]), data[1:]
+    return head + payload_decode(derivation, data, base, length)
+
+
+def payload_decode(derivation: int, data: bytes, base: bytes, length: int) -> bytes:
+    """A payload in any mode, with the converted base."""
     expect(data, "a delta without its mode")
     mode, data = data[0], data[1:]
     known(mode <= 6, f"mode {mode} of a delta")
     if mode == 0:
         expect(not data and length <= len(base), "a delta without changes that is no part of its base")
-        return head + base[:length]
+        return base[:length]
     if mode in (3, 4):
         expect(derivation in CHUNK_TYPES, f"mode {mode} of a delta with derivation {derivation}")
-        return head + elements_decode(mode, data, base, length, CHUNK_TYPES[derivation])
+        return elements_decode(mode, data, base, length, CHUNK_TYPES[derivation])
     content = zstd_decode(data, length) if mode == 2 else floats_decode(data, length)
     if mode == 1:
-        return head + content
+        return content
     base = base[:length].ljust(length, b"\0")
     if mode in (2, 5):
-        return head + (as_int(content) ^ as_int(base)).to_bytes(length, "little")
+        return (as_int(content) ^ as_int(base)).to_bytes(length, "little")
     low, a, b = repeated(0x7F, length), as_int(content), as_int(base)  # bytewise sums, without carries
-    return head + ((a & low) + (b & low) ^ (a ^ b) & ~low).to_bytes(length, "little")
+    return ((a & low) + (b & low) ^ (a ^ b) & ~low).to_bytes(length, "little")
 
 
 # The store: blobs below a directory, sealed or not (sections 2, 3, 18).

@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use fhrd::backup::{BackupReport, BackupRequest, ParentChoice, TreeSource, backup};
 use fhrd::config::Config;
+use fhrd::kernel::quantise::BlockType;
 use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
 use fhrd::repo::salts::Salts;
 
 use crate::input::{TestRepository, edit, write, write_sparse};
 use crate::program::{Place, finished};
+use crate::quantised;
 use crate::trees::Random;
 use crate::weights::{model, tuned, weights, with_header};
 
@@ -42,6 +44,12 @@ fn write_input(directory: &Path, version: u64) {
             _ => array = edit(&mut Random(41 + version), &array, 30),
         }
     }
+    // A quantised model, which follows from another one.
+    let floats = quantised::values();
+    write(directory.join("model/floats/model.gguf"), &quantised::gguf_f16(&floats));
+    let block_type = if version == 0 { BlockType::Q4K } else { BlockType::Q8_0 };
+    let blocks = quantised::gguf_quantised(block_type, block_type.sources()[0], &floats);
+    write(directory.join(format!("model/blocks-{version}/model.gguf")), &blocks);
     write(directory.join(format!("media/noise-{version}.bin")), &Random(3 + version).bytes(3_000_000));
     for number in 0..300 {
         let len = 50 + random.below(5000) as usize;

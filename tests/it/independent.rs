@@ -60,6 +60,15 @@ fn restored(python: &OsString, repository: &Path, id: &str, target: &Path, secre
     assert!(output.status.success(), "{id}: {}", text(&output.stderr));
 }
 
+/// Restores the latest snapshot with the program, if there is a Python for it, and compares what was at `source`.
+pub fn assert_restores_latest(place: &Place, source: &Path) {
+    let Some(python) = python() else { return };
+    let target = tempfile::tempdir().unwrap();
+    restored(&python, &place.repository(), "latest", &target.path().join("restored"), &[]);
+    let found = target.path().join("restored").join(source.strip_prefix("/").unwrap());
+    assert_same(&describe(source), &describe(&found), "restored without fhrd");
+}
+
 /// The ids of all snapshots, oldest first.
 fn snapshots(python: &OsString, repository: &Path) -> Vec<String> {
     let output = run(python, &["snapshots", repository.to_str().unwrap()]);
@@ -191,7 +200,7 @@ fn it_opens_a_repository_with_a_recovery_key_and_with_the_copy_of_a_damaged_slot
 }
 
 /// The data containers of a repository.
-fn containers(repository: &Path) -> Vec<PathBuf> {
+pub fn containers(repository: &Path) -> Vec<PathBuf> {
     let directories = fs::read_dir(repository.join("containers")).unwrap();
     let files = directories.flat_map(|directory| fs::read_dir(directory.unwrap().path()).unwrap());
     let mut files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();

@@ -33,7 +33,10 @@ fn an_upgrade_puts_one_mark_into_a_repository_of_an_earlier_version_and_no_other
     let place = Place::new();
     let frozen = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1-encrypted/repository");
     copy_directory(&frozen, &place.repository());
-    let all = json!([{"feature": "key-copies", "purpose": "every key slot is stored twice"}]);
+    let all = json!([
+        {"feature": "key-copies", "purpose": "every key slot is stored twice"},
+        {"feature": "derivations", "purpose": "quantised tensors follow from the floats of stored models"},
+    ]);
     let planned = run(&place, &["upgrade", "--dry-run"]);
     assert_eq!((&planned["enabled"], &planned["mark"]), (&all, &Value::Null));
     assert!(marks(&place).is_empty(), "a dry run changes nothing");
@@ -53,11 +56,11 @@ fn an_upgrade_puts_one_mark_into_a_repository_of_an_earlier_version_and_no_other
 
 #[test]
 fn a_new_repository_has_the_bits_of_what_it_needs_in_both_copies_of_its_configuration() {
-    for (words, expected) in [(&["init"][..], 0), (&["init", "--encrypt"], 1)] {
+    for (words, expected) in [(&["init"][..], 1 << 5), (&["init", "--encrypt"], 1 | 1 << 5)] {
         let place = Place::new();
         let mut command = place.command(&place.path("."), words);
         command.env("XDG_STATE_HOME", place.path("state"));
-        let command = command.env("FHRD_PASSWORD", if expected == 0 { "" } else { PASSWORD });
+        let command = command.env("FHRD_PASSWORD", if expected & 1 == 0 { "" } else { PASSWORD });
         finished(command.output().unwrap(), "init");
         assert_eq!(["config", "config-copy"].map(|name| writer_features(&place, name)), [expected; 2]);
     }

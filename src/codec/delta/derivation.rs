@@ -1,6 +1,6 @@
 //! Derivation: how a chunk is derived from its base, and its id on disk.
 
-use super::Cast;
+use super::{Cast, Quantised};
 use crate::codec::ElementType;
 
 /// How a chunk is derived from its base. Ids are on disk and never reused.
@@ -14,10 +14,14 @@ pub enum Derivation {
     Xor,
     /// The base's elements converted to another type.
     Cast(Cast),
+    /// Quantised blocks of the base's elements.
+    Quantised(Quantised),
 }
 
 impl Derivation {
-    /// Every derivation with an id of its own.
+    /// Id of every [`Derivation::Quantised`]. Its payload says which one.
+    pub const QUANTISED_ID: u8 = 11;
+    /// Every derivation that its id alone describes.
     pub const ALL: [Derivation; 10] = [
         Derivation::Context(ElementType::Bf16),
         Derivation::Context(ElementType::Fp16),
@@ -44,10 +48,11 @@ impl Derivation {
             Derivation::Cast(Cast::Fp32ToFp16) => 8,
             Derivation::Cast(Cast::Bf16ToFp32) => 9,
             Derivation::Cast(Cast::Fp16ToFp32) => 10,
+            Derivation::Quantised(_) => Self::QUANTISED_ID,
         }
     }
 
-    /// The derivation with this id.
+    /// The derivation that this id alone describes.
     pub fn of_id(id: u64) -> Option<Derivation> {
         Self::ALL.into_iter().find(|derivation| u64::from(derivation.id()) == id)
     }

@@ -17,7 +17,8 @@
 //! the mode's own bytes (varint) follows the mode, and a [`super::floats`] payload of the rest ends the payload.
 //!
 //! The payload of a cast starts with one more byte, the conversion of the base's elements: 0 exact, or rounded to
-//! nearest with ties to even; 1 truncated. The rest is a payload against the converted base.
+//! nearest with ties to even; 1 truncated. The rest is a payload against the converted base. Quantised blocks are made
+//! from the base in a similar way, see `quantised`.
 
 mod bytes;
 mod cast;
@@ -26,6 +27,9 @@ mod derivation;
 mod elements;
 mod masked;
 mod payload;
+mod quantised;
+#[cfg(test)]
+mod quantised_tests;
 mod tagged;
 #[cfg(test)]
 mod tests;
@@ -33,6 +37,7 @@ mod tests;
 pub use cast::Cast;
 pub use derivation::Derivation;
 pub use payload::{decode, encode};
+pub use quantised::Quantised;
 pub use tagged::{decode_tagged, encode_tagged};
 
 use crate::kernel::windows::WindowTable;
@@ -45,6 +50,7 @@ const WHAT: &str = "delta payload";
 pub(super) struct DeltaBuffers {
     context: context::ContextBuffers,
     masked: masked::MaskedBuffers,
+    quantised: quantised::QuantisedBuffers,
     combined: Vec<u8>,
     converted: Vec<u8>,
     trial: Vec<u8>,

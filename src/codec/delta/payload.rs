@@ -1,6 +1,6 @@
 //! Payload: encodes and decodes the modes that are common to all derivations.
 
-use super::{DeltaBuffers, Derivation, WHAT, bytes, cast, elements};
+use super::{DeltaBuffers, Derivation, WHAT, bytes, cast, elements, quantised};
 use crate::codec::{ElementType, Scratch, floats};
 use crate::error::{Error, Result};
 use crate::kernel::elements as kernel;
@@ -40,6 +40,7 @@ pub fn encode(derivation: Derivation, raw: &[u8], base: &[u8], scratch: &mut Scr
         }
         Derivation::Xor => xor(raw, base, &mut buffers.combined, scratch, out),
         Derivation::Cast(cast) => cast::encode(cast, raw, base, &mut buffers, scratch, out),
+        Derivation::Quantised(blocks) => quantised::encode(blocks, raw, base, &mut buffers, scratch, out),
     };
     scratch.delta = buffers;
     encoded
@@ -61,17 +62,21 @@ pub fn decode(
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let id = id.into();
-    let derivation = Derivation::of_id(id).ok_or_else(|| Error::unsupported(WHAT, format!("derivation {id}")))?;
+    let derivation = Derivation::of_id(id);
     let mut buffers = std::mem::take(&mut scratch.delta);
     let mut reader = WireReader::new(WHAT, 0, payload);
     let decoded = match derivation {
-        Derivation::Context(element_type) => {
+        None if id == u64::from(Derivation::QUANTISED_ID) => {
+            quantised::decode(&mut reader, base, raw_len, &mut buffers, scratch, out)
+        }
+        None | Some(Derivation::Quantised(_)) => Err(Error::unsupported(WHAT, format!("derivation {id}"))),
+        Some(Derivation::Context(element_type)) => {
             decode_mode(element_type, &mut reader, base, raw_len, &mut buffers, scratch, out)
         }
-        Derivation::Bytes | Derivation::Xor => {
+        Some(Derivation::Bytes | Derivation::Xor) => {
             decode_mode(ElementType::Byte, &mut reader, base, raw_len, &mut buffers, scratch, out)
         }
-        Derivation::Cast(cast) => cast::decode(cast, &mut reader, base, raw_len, &mut buffers, scratch, out),
+        Some(Derivation::Cast(cast)) => cast::decode(cast, &mut reader, base, raw_len, &mut buffers, scratch, out),
     };
     scratch.delta = buffers;
     decoded

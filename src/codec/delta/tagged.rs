@@ -1,12 +1,14 @@
 //! Tagged payload: a payload with its derivation and phase, as containers store it.
 
-use super::{Derivation, WHAT, decode, encode};
+use super::{Derivation, WHAT, decode, encode, quantised};
 use crate::codec::Scratch;
 use crate::error::Result;
 use crate::wire::WireReader;
 
 /// Most bytes before the first whole element.
 const PHASE_MAX: usize = 7;
+/// Quantised blocks that take more eighths than this of the chunk are also encoded without their base.
+const QUANTISED_EIGHTHS: usize = 4;
 /// In place of a derivation id: the id follows as a varint.
 const LONG_ID: u8 = 15;
 
@@ -28,9 +30,19 @@ pub fn encode_tagged(
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let phase = phase.min(PHASE_MAX).min(raw.len()).min(base.len());
+    let start = out.len();
     out.push(derivation.id() | (phase as u8) << 4);
     out.extend_from_slice(&raw[..phase]);
-    encode(derivation, &raw[phase..], &base[phase..], scratch, out)
+    encode(derivation, &raw[phase..], &base[phase..], scratch, out)?;
+    if matches!(derivation, Derivation::Quantised(_)) && (out.len() - start) * 8 > raw.len() * QUANTISED_EIGHTHS {
+        let mut alone = vec![Derivation::Bytes.id()];
+        quantised::encode_alone(raw, scratch, &mut alone)?;
+        if alone.len() < out.len() - start {
+            out.truncate(start);
+            out.extend_from_slice(&alone);
+        }
+    }
+    Ok(())
 }
 
 /// Inverse of [`encode_tagged`]: appends `raw_len` bytes to `out`.

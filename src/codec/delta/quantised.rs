@@ -1,0 +1,303 @@
+//! Quantised: a chunk of quantised blocks that follow from the base's elements ([`crate::kernel::quantise`]).
+//!
+//! A payload is:
+//!
+//! | bytes | meaning |
+//! |---|---|
+//! | 1 | type of the blocks |
+//! | 1 | bits 0-1: type of the base's elements; bits 2-3: what they are rounded to first; bits 4-7: source of scales |
+//! | varint | bytes of the chunk before the first whole block |
+//! | | these bytes, and those after the last whole block |
+//! | a plane for each scale byte of a block | that byte of every block; only if scales are given |
+//! | the rest | a payload of the blocks against those that follow from the base, with modes 0, 1, 2, 5 and 6 |
+//!
+//! 1. A file may have been made from values of another type than the base has. So a sample of the blocks is made from
+//!    the base's values and from rounded ones, with scales that are computed or given, and the best way is taken.
+//! 2. All blocks are made, as a reader does, and compared. The differences are a payload as of any bytes.
+//! 3. If that takes too much, the chunk is encoded without its base, as a delta of bytes.
+
+use super::payload::{decode_mode, standalone};
+use super::{DeltaBuffers, bytes};
+use crate::codec::floats::plane;
+use crate::codec::{ElementType, Scratch};
+use crate::error::Result;
+use crate::kernel::elements as kernel;
+use crate::kernel::quantise::{BlockType, ScaleSource, quantise};
+use crate::wire::{WireReader, put_varint};
+
+/// Values that are made into blocks at a time.
+const PART_VALUES: usize = 1 << 14;
+/// Values in a sample, about.
+const SAMPLE_VALUES: usize = 1 << 12;
+/// A scale that is given takes about seven eighths of its bytes, and a byte that differs about two.
+const SCALE_EIGHTHS: usize = 7;
+const MISS_EIGHTHS: usize = 16;
+
+/// How quantised blocks follow from a base.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Quantised {
+    /// Type of the blocks.
+    pub block_type: BlockType,
+    /// Type of the base's elements: BF16, FP16 or FP32.
+    pub from: ElementType,
+    /// Bytes of the chunk before its first whole block.
+    pub head: u8,
+}
+
+/// How blocks are made from the base.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Recreation {
+    block_type: BlockType,
+    from: ElementType,
+    /// Type that the elements are rounded to first; `from` if they are not.
+    rounded: ElementType,
+    source: ScaleSource,
+}
+
+/// Buffers of one worker, reused between chunks.
+#[derive(Default)]
+pub(super) struct QuantisedBuffers {
+    blocks: Vec<u8>,
+    other: Vec<u8>,
+    column: Vec<u8>,
+    wide: Vec<u8>,
+    narrow: Vec<u8>,
+}
+
+/// The parts of a chunk: bytes before the first whole block, bytes of whole blocks that the base has values for.
+fn parts(quantised: Quantised, raw_len: usize, base_len: usize) -> (usize, usize) {
+    let (values, bytes) = (quantised.block_type.values(), quantised.block_type.bytes());
+    let head = usize::from(quantised.head).min(raw_len);
+    let blocks = ((raw_len - head) / bytes).min(base_len / quantised.from.width() / values);
+    (head, blocks * bytes)
+}
+
+impl Recreation {
+    /// The types that elements of this type may have been rounded to before, itself first.
+    fn rounded_types(from: ElementType) -> impl Iterator<Item = ElementType> {
+        let narrow = [ElementType::Bf16, ElementType::Fp16].into_iter().filter(move |rounded| *rounded != from);
+        std::iter::once(from).chain(narrow)
+    }
+
+    /// Its second byte.
+    fn flags(self) -> u8 {
+        let type_bits = |element_type| match element_type {
+            ElementType::Bf16 => 1,
+            ElementType::Fp16 => 2,
+            _ => 3,
+        };
+        let rounded = if self.rounded == self.from { 0 } else { type_bits(self.rounded) };
+        let source = match self.source {
+            ScaleSource::Given => 0,
+            ScaleSource::Computed => 1,
+            ScaleSource::Fused => 2,
+        };
+        type_bits(self.from) | rounded << 2 | source << 4
+    }
+
+    /// Reads the first two bytes.
+    fn read(reader: &mut WireReader<'_>) -> Result<Recreation> {
+        let (number, flags) = (reader.u8()?, reader.u8()?);
+        let Some(block_type) = BlockType::of_number(number) else {
+            return Err(reader.unsupported(format!("quantised blocks of type {number}")));
+        };
+        let from = match flags & 3 {
+            1 => Some(ElementType::Bf16),
+            2 => Some(ElementType::Fp16),
+            3 => Some(ElementType::Fp32),
+            _ => None,
+        };
+        let rounded = match flags >> 2 & 3 {
+            0 => from,
+            1 => Some(ElementType::Bf16),
+            2 => Some(ElementType::Fp16),
+            _ => None,
+        };
+        let source = match flags >> 4 {
+            0 => Some(ScaleSource::Given),
+            1 => Some(ScaleSource::Computed),
+            2 => Some(ScaleSource::Fused),
+            _ => None,
+        };
+        let source = source.filter(|source| block_type.sources().contains(source));
+        match (from, rounded, source) {
+            (Some(from), Some(rounded), Some(source)) => Ok(Recreation { block_type, from, rounded, source }),
+            _ => Err(reader.unsupported(format!("quantised blocks of type {number} made in the way {flags:#04x}"))),
+        }
+    }
+
+    /// Fills `blocks` from `base`. Scales that are given are in the blocks.
+    fn make(self, base: &[u8], blocks: &mut [u8], wide: &mut Vec<u8>, narrow: &mut Vec<u8>) {
+        let count = PART_VALUES / self.block_type.values();
+        let base = base.chunks(PART_VALUES * self.from.width());
+        for (blocks, base) in blocks.chunks_mut(count * self.block_type.bytes()).zip(base) {
+            if self.from == ElementType::Fp32 && self.rounded == ElementType::Fp32 {
+                quantise(self.block_type, self.source, base, blocks);
+                continue;
+            }
+            self.widen(base, wide, narrow);
+            quantise(self.block_type, self.source, wide, blocks);
+        }
+    }
+
+    /// Fills `wide` with the elements of `base` as FP32, rounded if they are to be.
+    fn widen(self, base: &[u8], wide: &mut Vec<u8>, narrow: &mut Vec<u8>) {
+        let elements = base.len() / self.from.width();
+        wide.resize(elements * 4, 0);
+        match self.from {
+            ElementType::Bf16 => kernel::bf16_to_fp32(base, wide),
+            ElementType::Fp16 => kernel::fp16_to_fp32(base, wide),
+            _ => wide.copy_from_slice(base.get(..elements * 4).unwrap_or_default()),
+        }
+        if self.rounded == self.from {
+            return;
+        }
+        narrow.resize(elements * 2, 0);
+        if self.rounded == ElementType::Bf16 {
+            kernel::fp32_to_bf16(wide, narrow);
+            kernel::bf16_to_fp32(narrow, wide);
+        } else {
+            kernel::fp32_to_fp16(wide, narrow);
+            kernel::fp16_to_fp32(narrow, wide);
+        }
+    }
+
+    /// The way of making `raw`, whole blocks, that is best on a sample.
+    fn choose(quantised: Quantised, raw: &[u8], base: &[u8], buffers: &mut QuantisedBuffers) -> Recreation {
+        let Quantised { block_type, from, .. } = quantised;
+        let (bytes, base_bytes) = (block_type.bytes(), block_type.values() * from.width());
+        let blocks = raw.len() / bytes;
+        let taken = (SAMPLE_VALUES / block_type.values()).min(blocks);
+        let (mut raw_sample, mut base_sample) = (Vec::new(), Vec::new());
+        for number in 0..taken {
+            let at = blocks * number / taken;
+            raw_sample.extend_from_slice(raw.get(at * bytes..(at + 1) * bytes).unwrap_or_default());
+            base_sample.extend_from_slice(base.get(at * base_bytes..(at + 1) * base_bytes).unwrap_or_default());
+        }
+        let scales = block_type.scale_bytes().count() * taken * SCALE_EIGHTHS;
+        let mut best = (usize::MAX, Recreation { block_type, from, rounded: from, source: ScaleSource::Given });
+        for rounded in Self::rounded_types(from) {
+            for source in block_type.sources().iter().copied() {
+                let way = Recreation { block_type, from, rounded, source };
+                buffers.other.clear();
+                buffers.other.extend_from_slice(&raw_sample);
+                way.make(&base_sample, &mut buffers.other, &mut buffers.wide, &mut buffers.narrow);
+                let given = if source == ScaleSource::Given { scales } else { 0 };
+                let cost = differing(&raw_sample, &buffers.other) * MISS_EIGHTHS + given;
+                if cost < best.0 {
+                    best = (cost, way);
+                }
+            }
+        }
+        best.1
+    }
+}
+
+/// The number of bytes that differ.
+fn differing(one: &[u8], other: &[u8]) -> usize {
+    one.iter().zip(other).filter(|(one, other)| one != other).count()
+}
+
+/// Appends the payload of `raw` against `base`.
+pub(super) fn encode(
+    quantised: Quantised,
+    raw: &[u8],
+    base: &[u8],
+    buffers: &mut DeltaBuffers,
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let (head, whole) = parts(quantised, raw.len(), base.len());
+    let (blocks, tail) = raw.get(head..).unwrap_or_default().split_at(whole);
+    let mut own = std::mem::take(&mut buffers.quantised);
+    let mut way = Recreation::choose(quantised, blocks, base, &mut own);
+    let QuantisedBuffers { blocks: made, other, column, wide, narrow } = &mut own;
+    made.clear();
+    made.extend_from_slice(blocks);
+    way.make(base, made, wide, narrow);
+    let fused = Recreation { source: ScaleSource::Fused, ..way };
+    let may_be_fused = way.source == ScaleSource::Computed && way.block_type.sources().contains(&fused.source);
+    if may_be_fused && made != blocks {
+        // So few blocks differ that a sample need not have one.
+        other.resize(whole, 0);
+        fused.make(base, other, wide, narrow);
+        if differing(other, blocks) < differing(made, blocks) {
+            std::mem::swap(made, other);
+            way = fused;
+        }
+    }
+    out.extend_from_slice(&[way.block_type.number(), way.flags()]);
+    put_varint(out, head as u64);
+    out.extend_from_slice(raw.get(..head).unwrap_or_default());
+    out.extend_from_slice(tail);
+    let mut result = Ok(());
+    if way.source == ScaleSource::Given {
+        for at in way.block_type.scale_bytes() {
+            column.clear();
+            column.extend(blocks.iter().skip(at).step_by(way.block_type.bytes()));
+            result = result.and_then(|()| plane::encode(column, scratch, out));
+        }
+    }
+    let encoded = result.and_then(|()| bytes::encode(ElementType::Unknown, blocks, made, buffers, scratch, out));
+    buffers.quantised = own;
+    encoded
+}
+
+/// Appends the payload of `raw` as a delta of bytes that needs no base.
+pub(super) fn encode_alone(raw: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
+    standalone(ElementType::Unknown, raw, scratch, out)
+}
+
+/// Appends the `raw_len` bytes that `reader` and `base` decode to.
+pub(super) fn decode(
+    reader: &mut WireReader<'_>,
+    base: &[u8],
+    raw_len: usize,
+    buffers: &mut DeltaBuffers,
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let way = Recreation::read(reader)?;
+    let head = reader.bounded("bytes before a whole block", way.block_type.bytes() as u64 - 1)?;
+    let quantised = Quantised { block_type: way.block_type, from: way.from, head: head as u8 };
+    let (head, whole) = parts(quantised, raw_len, base.len());
+    if head != usize::from(quantised.head) {
+        return Err(reader.error(format!("at most {raw_len} bytes before a whole block"), quantised.head.to_string()));
+    }
+    out.extend_from_slice(reader.bytes(head)?);
+    let tail = reader.bytes(raw_len - head - whole)?;
+    let mut own = std::mem::take(&mut buffers.quantised);
+    let QuantisedBuffers { blocks, column, wide, narrow, .. } = &mut own;
+    blocks.clear();
+    blocks.resize(whole, 0);
+    let mut decoded = Ok(());
+    if way.source == ScaleSource::Given {
+        decoded = read_scales(way.block_type, reader, scratch, blocks, column);
+    }
+    if decoded.is_ok() {
+        way.make(base, blocks, wide, narrow);
+        decoded = decode_mode(ElementType::Byte, reader, blocks, whole, buffers, scratch, out);
+    }
+    buffers.quantised = own;
+    decoded?;
+    out.extend_from_slice(tail);
+    Ok(())
+}
+
+/// Reads the scales of all blocks.
+fn read_scales(
+    block_type: BlockType,
+    reader: &mut WireReader<'_>,
+    scratch: &mut Scratch,
+    blocks: &mut [u8],
+    column: &mut Vec<u8>,
+) -> Result<()> {
+    column.resize(blocks.len() / block_type.bytes(), 0);
+    for at in block_type.scale_bytes() {
+        let bytes = plane::decode(reader, scratch, column)?.unwrap_or(column.as_slice());
+        for (to, byte) in blocks.iter_mut().skip(at).step_by(block_type.bytes()).zip(bytes) {
+            *to = *byte;
+        }
+    }
+    Ok(())
+}

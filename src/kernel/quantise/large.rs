@@ -1,0 +1,104 @@
+//! Blocks of 256 values: codes given the scales of sub-blocks of 16 or 32 values.
+//!
+//! A sub-block has a scale, the product of the block's scale and a small integer, and so for the types that have one a
+//! least value. Both products are exact.
+
+use super::codes::{nearest, pack};
+use super::small::scale_at;
+
+/// Values of a block.
+const VALUES: usize = 256;
+
+/// The codes of a sub-block: of the nearest multiples of `scale` to the sums of each value and `least`. A scale of 0
+/// has the code 0.
+#[inline(always)]
+fn sub_block(values: &[f32], [scale, least]: [f32; 2], [low, high]: [f32; 2], codes: &mut [u8]) {
+    if scale == 0.0 {
+        codes.fill(0);
+        return;
+    }
+    for (code, value) in codes.iter_mut().zip(values) {
+        *code = nearest((value + least) / scale, low, high);
+    }
+}
+
+/// The scale and the least value of eight sub-blocks, of six bits each.
+#[inline(always)]
+fn six_bit_pairs(bytes: &[u8; 12]) -> [[u8; 2]; 8] {
+    std::array::from_fn(|at| match at {
+        0..4 => [bytes[at] & 63, bytes[at + 4] & 63],
+        _ => [bytes[at + 4] & 15 | bytes[at - 4] >> 6 << 4, bytes[at + 4] >> 4 | bytes[at] >> 6 << 4],
+    })
+}
+
+/// The codes of a type with sub-blocks of 32 values and pairs of six bits.
+#[inline(always)]
+fn paired(values: &[f32; VALUES], scales: &[u8; 16], high: f32) -> [u8; VALUES] {
+    let mut codes = [0; VALUES];
+    let (d, least) = (scale_at(scales, 0), scale_at(scales, 2));
+    let mut pairs = [0; 12];
+    pairs.copy_from_slice(&scales[4..]);
+    let parts = values.as_chunks::<32>().0.iter().zip(codes.as_chunks_mut::<32>().0);
+    for ((values, codes), pair) in parts.zip(six_bit_pairs(&pairs)) {
+        sub_block(values, [d * f32::from(pair[0]), least * f32::from(pair[1])], [0.0, high], codes);
+    }
+    codes
+}
+
+#[inline(always)]
+fn first_scales(block: &[u8]) -> [u8; 16] {
+    std::array::from_fn(|at| block[at])
+}
+
+#[inline(always)]
+pub(super) fn q4_k(values: &[f32; VALUES], block: &mut [u8; 144]) {
+    let codes = paired(values, &first_scales(block), 15.0);
+    pack(&codes, 4, 32, &mut block[16..]);
+}
+
+#[inline(always)]
+pub(super) fn q5_k(values: &[f32; VALUES], block: &mut [u8; 176]) {
+    let codes = paired(values, &first_scales(block), 31.0);
+    pack(&codes.map(|code| code >> 4), 1, 32, &mut block[16..48]);
+    pack(&codes, 4, 32, &mut block[48..]);
+}
+
+#[inline(always)]
+pub(super) fn q2_k(values: &[f32; VALUES], block: &mut [u8; 84]) {
+    let mut codes = [0; VALUES];
+    let (d, least) = (scale_at(block, 80), scale_at(block, 82));
+    let parts = values.as_chunks::<16>().0.iter().zip(codes.as_chunks_mut::<16>().0);
+    for ((values, codes), scales) in parts.zip(first_scales(block)) {
+        sub_block(values, [d * f32::from(scales & 15), least * f32::from(scales >> 4)], [0.0, 3.0], codes);
+    }
+    pack(&codes, 2, 32, &mut block[16..80]);
+}
+
+#[inline(always)]
+pub(super) fn q3_k(values: &[f32; VALUES], block: &mut [u8; 110]) {
+    let mut codes = [0; VALUES];
+    let d = scale_at(block, 108);
+    let scales: [i8; 16] = std::array::from_fn(|at| {
+        let low = if at < 8 { block[96 + at] & 15 } else { block[96 + at - 8] >> 4 };
+        (low | (block[104 + at % 4] >> (2 * (at / 4)) & 3) << 4) as i8 - 32
+    });
+    let parts = values.as_chunks::<16>().0.iter().zip(codes.as_chunks_mut::<16>().0);
+    for ((values, codes), scale) in parts.zip(scales) {
+        sub_block(values, [d * f32::from(scale), 0.0], [-4.0, 3.0], codes);
+    }
+    pack(&codes.map(|code| code >> 2), 1, 32, &mut block[..32]);
+    pack(&codes, 2, 32, &mut block[32..96]);
+}
+
+#[inline(always)]
+pub(super) fn q6_k(values: &[f32; VALUES], block: &mut [u8; 210]) {
+    let mut codes = [0; VALUES];
+    let d = scale_at(block, 208);
+    let scales: [i8; 16] = std::array::from_fn(|at| block[192 + at] as i8);
+    let parts = values.as_chunks::<16>().0.iter().zip(codes.as_chunks_mut::<16>().0);
+    for ((values, codes), scale) in parts.zip(scales) {
+        sub_block(values, [d * f32::from(scale), 0.0], [-32.0, 31.0], codes);
+    }
+    pack(&codes, 4, 64, &mut block[..128]);
+    pack(&codes.map(|code| code >> 4), 2, 32, &mut block[128..192]);
+}

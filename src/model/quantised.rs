@@ -1,0 +1,208 @@
+//! Quantised tensors: which stored tensor of floats one follows from, and the plans of its blocks.
+//!
+//! 1. A sample of a sketch is one block of a quantised tensor, and 16 neighbouring values of a float tensor. For
+//!    tensors of as many values, the values of a sample are inside of the block of the same sample. Their codes given
+//!    the block's scales are compared with those of the block.
+//! 2. A block of the file begins and ends anywhere in a quantised block. Its base is the range with the values of the
+//!    quantised blocks that are whole.
+//! 3. The base is that very entry, never what is below it: that has other values.
+
+use crate::codec::ElementType;
+use crate::codec::delta::{Derivation, Quantised};
+use crate::error::Result;
+use crate::format::Dtype;
+use crate::kernel::elements::fp16_value;
+use crate::kernel::quantise::{BlockType, ScaleSource, quantise, unpack};
+use crate::similar::{BaseRange, Bases};
+
+use super::choice::TensorBase;
+use super::delta_plan::{DeltaPlanner, PlannedDelta, block_ranges, none_if_unreadable, planned};
+use super::detect::TensorBlock;
+use super::record::TensorRecord;
+use super::sketch::{GROUP_VALUES, SketchComparison, Sketched, compare, groups};
+
+/// Samples after which a tensor that agrees in less than half of its codes is given up.
+const SAMPLES_MIN: u64 = 2;
+/// Share of equal codes from which on a tensor counts as the cast of the other.
+const CAST_SHARE: f64 = 0.9;
+/// Bits of a byte that hardly anything is stored for.
+const LEAST_BITS: f64 = 0.02;
+/// Bits of a byte of scales, as stored.
+const SCALE_BITS: f64 = 7.0;
+/// Bytes of a base, and of all bases of its chain if each is as long, at most.
+const CONTENT_BYTES_MAX: u64 = 32 << 20;
+const CHAIN_BYTES_MAX: u64 = 64 << 20;
+/// The chain may be longer than that of other deltas by this.
+const MORE_DEPTH: u8 = 4;
+
+/// The type of the blocks of such a tensor, if they can be made from values.
+fn block_type_of(dtype: Dtype) -> Option<BlockType> {
+    match dtype {
+        Dtype::Quantised(number) => BlockType::of_number(number),
+        _ => None,
+    }
+}
+
+/// How blocks of one type follow from elements of another; `None` if they do not.
+fn quantised_from(new: Dtype, base: Dtype) -> Option<(BlockType, ElementType)> {
+    let from = base.element_type();
+    let is_source = matches!(from, ElementType::Bf16 | ElementType::Fp16 | ElementType::Fp32);
+    block_type_of(new).filter(|_| is_source).map(|block_type| (block_type, from))
+}
+
+/// Whether blocks of this tensor may follow from floats.
+pub(super) fn is_quantised(tensor: &TensorRecord) -> bool {
+    block_type_of(tensor.dtype()).is_some()
+}
+
+/// Compares the sketches of two tensors, with `derives` also a quantised one with the floats it may follow from.
+pub(super) fn compare_any(new: Sketched<'_>, old: Sketched<'_>, derives: bool) -> Option<SketchComparison> {
+    compare(new, old).or_else(|| if derives { compare_quantised(new, old) } else { None })
+}
+
+/// The values of a sample, as FP32.
+fn widened(sample: &[u8], from: ElementType) -> impl Iterator<Item = f32> {
+    sample.chunks_exact(from.width()).map(move |element| match (from, element) {
+        (ElementType::Bf16, [low, high]) => f32::from_le_bytes([0, 0, *low, *high]),
+        (ElementType::Fp16, [low, high]) => fp16_value(u16::from_le_bytes([*low, *high])),
+        _ => element.first_chunk().map_or(0.0, |element| f32::from_le_bytes(*element)),
+    })
+}
+
+/// Whether the codes of a quantised tensor are those of the floats; `None` if fewer than half of them are.
+fn compare_quantised(new: Sketched<'_>, old: Sketched<'_>) -> Option<SketchComparison> {
+    let (block_type, from) = quantised_from(new.dtype, old.dtype)?;
+    let (values, bytes) = (block_type.values() as u64, block_type.bytes() as u64);
+    if new.len / bytes * values != old.len / from.width() as u64 {
+        return None;
+    }
+    let (mut compared, mut equal) = (0u64, 0u64);
+    let mut block_values = [0; 4 * 256];
+    for (at, block) in groups(new) {
+        let sample = groups(old).find(|(group, _)| group * GROUP_VALUES / values == at);
+        let Some((group, sample)) = sample else { continue };
+        let first = (group * GROUP_VALUES % values) as usize;
+        block_values.fill(0);
+        let space = block_values.as_chunks_mut::<4>().0.iter_mut().skip(first);
+        space.zip(widened(sample, from)).for_each(|(space, value)| *space = value.to_le_bytes());
+        let mut made = block.to_vec();
+        quantise(block_type, ScaleSource::Given, &block_values, &mut made);
+        let (made, codes) = (unpack(block_type, &made), unpack(block_type, block));
+        let pairs = made.iter().zip(&codes).skip(first).take(GROUP_VALUES as usize);
+        equal += pairs.filter(|(made, code)| made == code).count() as u64;
+        compared += GROUP_VALUES;
+        if compared >= SAMPLES_MIN * GROUP_VALUES && equal * 2 < compared {
+            return None;
+        }
+    }
+    if compared == 0 || equal * 2 < compared {
+        return None;
+    }
+    let missed = (compared - equal) as f64 / compared as f64;
+    let entropy = |part: f64| if part > 0.0 { -part * part.log2() } else { 0.0 };
+    let code_bits = entropy(missed) + entropy(1.0 - missed) + 2.0 * missed;
+    let is_computed = block_type.sources().contains(&ScaleSource::Computed);
+    let scales = if is_computed { 0.0 } else { block_type.scale_bytes().count() as f64 * SCALE_BITS };
+    Some(SketchComparison {
+        values: compared,
+        bit_distance: missed,
+        delta_bits: LEAST_BITS + (scales + code_bits * values as f64) / bytes as f64,
+        is_cast: missed <= 1.0 - CAST_SHARE,
+        equal_share: 1.0 - missed,
+    })
+}
+
+impl DeltaPlanner {
+    /// Plans a block of a quantised tensor that follows from the floats of its base. `None` if it does not, or if the
+    /// base is too dear to read.
+    pub(super) fn plan_quantised(
+        &mut self,
+        dtype: Dtype,
+        chosen: &TensorBase,
+        block: TensorBlock,
+        len: u32,
+        bases: &mut Bases,
+    ) -> Result<Option<PlannedDelta>> {
+        let Some(base) = chosen.model.tensors.get(chosen.tensor) else { return Ok(None) };
+        let Some((block_type, from)) = quantised_from(dtype, base.dtype()) else { return Ok(None) };
+        let (bytes, value_bytes) = (block_type.bytes() as u64, (block_type.values() * from.width()) as u64);
+        let (first, end) = (block.offset.div_ceil(bytes), (block.offset + u64::from(len)) / bytes);
+        let range = first * value_bytes..end * value_bytes;
+        if first >= end || range.end > base.len || range.end - range.start > CONTENT_BYTES_MAX {
+            return Ok(None);
+        }
+        let head = (first * bytes - block.offset) as u8;
+        let content = range.end - range.start;
+        let Some(parts) = block_ranges(&chosen.model, chosen.tensor, range) else { return Ok(None) };
+        let derivation = Derivation::Quantised(Quantised { block_type, from, head });
+        let expected = ((chosen.delta_bits * f64::from(len) / 8.0) as u64).max(1);
+        let mut plan = || {
+            let mut ranges = Vec::with_capacity(parts.len());
+            for (fingerprint, inside) in &parts {
+                let Some(entry) = self.entry_of(fingerprint, bases)? else { return Ok(None) };
+                ranges.push(BaseRange { entry, offset: inside.start, len: inside.end - inside.start });
+            }
+            planned(Some(ranges), derivation, ElementType::Unknown, expected, bases)
+        };
+        let made = none_if_unreadable(plan())?;
+        let depth_max = self.depth_max().saturating_add(MORE_DEPTH);
+        let is_cheap =
+            |made: &PlannedDelta| made.depth <= depth_max && content * u64::from(made.depth) <= CHAIN_BYTES_MAX;
+        Ok(made.filter(is_cheap))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::Tensor;
+    use crate::kernel::elements;
+    use crate::model::sample;
+
+    /// The bytes of a tensor as a sketch shows them.
+    fn sketch(bytes: &[u8], dtype: Dtype) -> Vec<u8> {
+        let tensor = Tensor { name: "w".into(), dtype, shape: vec![1], offset: 0, len: bytes.len() as u64 };
+        sample(&bytes, &tensor, 9).unwrap()
+    }
+
+    fn compared(new: (&[u8], Dtype), old: (&[u8], Dtype), derives: bool) -> Option<SketchComparison> {
+        let (one, other) = (sketch(new.0, new.1), sketch(old.0, old.1));
+        let new = Sketched { dtype: new.1, len: new.0.len() as u64, sketch: &one };
+        compare_any(new, Sketched { dtype: old.1, len: old.0.len() as u64, sketch: &other }, derives)
+    }
+
+    #[test]
+    fn a_quantised_tensor_is_known_by_the_floats_it_follows_from() {
+        let value = |at: u32| ((at.wrapping_mul(2_654_435_761) >> 12) as f32 / 1_048_576.0 - 0.5) * 0.1;
+        let values: Vec<u8> = (0..256 * 77).flat_map(|at| value(at).to_le_bytes()).collect();
+        let others: Vec<u8> = (5..256 * 77 + 5).flat_map(|at| value(at).to_le_bytes()).collect();
+        let mut halves = vec![0; values.len() / 2];
+        elements::fp32_to_fp16(&values, &mut halves);
+        for block_type in BlockType::ALL {
+            let blocks = values.len() / 4 / block_type.values();
+            let mut bytes = vec![0; blocks * block_type.bytes()];
+            // Scales that give these values different codes, whatever a search would choose.
+            for block in bytes.chunks_mut(block_type.bytes()) {
+                block_type.scale_bytes().for_each(|at| block[at] = 0x27);
+                block_type.scale_bytes().last().into_iter().for_each(|at| block[at] = 0x11);
+                if matches!(block_type, BlockType::Q4K | BlockType::Q5K) {
+                    block[..4].copy_from_slice(&[0, 8, 0, 8]);
+                }
+            }
+            quantise(block_type, block_type.sources()[0], &values, &mut bytes);
+            let new = (bytes.as_slice(), Dtype::Quantised(block_type.number()));
+            for (old, dtype) in [(&values, Dtype::Float32), (&halves, Dtype::Float16)] {
+                let found = compared(new, (old, dtype), true).unwrap();
+                assert!(found.equal_share > 0.9 && found.is_cast, "{block_type:?}: {found:?}");
+                let share = block_type.scale_bytes().count() as f64 / block_type.bytes() as f64;
+                assert!(found.delta_bits < 8.0 * share + 0.8, "{block_type:?}: {found:?}");
+                assert_eq!(compared(new, (old, dtype), false), None);
+                assert_eq!(compared(new, (&old[..old.len() - 64], dtype), true), None, "of another length");
+            }
+            // The other scales above give most values the same codes.
+            if block_type.values() == 32 {
+                assert_eq!(compared(new, (&others, Dtype::Float32), true), None, "{block_type:?}");
+            }
+        }
+    }
+}
