@@ -8,9 +8,10 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::rc::Rc;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::card::hub_name;
 use crate::model::{BaseModel, CatalogueBlob, CatalogueEntry, ModelRecord};
+use crate::repo::index::is_anything_bad;
 use crate::repo::read::ChunkReader;
 use crate::store::Store;
 use crate::types::Fingerprint;
@@ -83,6 +84,8 @@ pub struct ModelSummaries {
     by_content: HashMap<Fingerprint, Vec<usize>>,
     by_id: HashMap<Fingerprint, Vec<usize>>,
     cached: HashMap<Fingerprint, Option<Rc<ModelSummary>>>,
+    /// Whether a record that nobody finds may be lost. `None`: nobody has asked.
+    may_be_lost: Option<bool>,
 }
 
 impl ModelSummaries {
@@ -99,7 +102,7 @@ impl ModelSummaries {
                 by_content.entry(content).or_insert_with(Vec::new).push(at);
             }
         }
-        Ok(ModelSummaries { entries, by_content, by_id, cached: HashMap::new() })
+        Ok(ModelSummaries { entries, by_content, by_id, cached: HashMap::new(), may_be_lost: None })
     }
 
     /// Whether a content is a model of the catalogue.
@@ -138,7 +141,15 @@ impl ModelSummaries {
                 }
                 Ok(_) => tracing::warn!("skipping the model record {}: it is of another model", entry.record),
                 Err(error) if error.is_unreadable() => {
-                    tracing::warn!("skipping a model record: {error}");
+                    // A prune deletes records of models that no snapshot needs, and leaves the catalogue.
+                    let is_gone = matches!(&error, Error::ChunkMissing { fingerprint }
+                        if *fingerprint == entry.record.to_string());
+                    if is_gone && self.may_be_lost.is_none() {
+                        self.may_be_lost = Some(is_anything_bad(reader.resolver.locator.listing())?);
+                    }
+                    if !is_gone || self.may_be_lost == Some(true) {
+                        tracing::warn!("skipping a model record: {error}");
+                    }
                 }
                 Err(error) => return Err(error),
             }

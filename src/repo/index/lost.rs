@@ -77,6 +77,19 @@ pub(super) fn lost_of(
     Ok(Some(gone.iter().filter(|id| named.contains(id) && !is_pending(id)).copied().collect()))
 }
 
+/// Whether anything is known to be bad, or is missing or cannot be listed. If not, a chunk that nobody finds was deleted
+/// by a prune.
+///
+/// # Errors
+/// Those of the store.
+pub fn is_anything_bad(listing: &ContainerListing) -> Result<bool> {
+    if listing.is_doubtful() || listing.marks_unread() > 0 {
+        return Ok(true);
+    }
+    let MissingContainers { lost, unlisted } = missing_containers(listing)?;
+    Ok(!lost.is_empty() || !unlisted.is_empty())
+}
+
 /// Fails if more containers are missing than are there: those that segments name, and `given_up` others that marks list.
 /// Most of them are rarely lost. More often their file system is not mounted, and a run has written into its mount
 /// point.

@@ -35,7 +35,7 @@ pub use coverage::poor_segment;
 pub use database::{DATABASE_FILE, DatabaseFile};
 pub use listing::ContainerListing;
 pub use locate::{LocatedEntry, Locator, Soundness};
-pub use lost::{MissingContainers, check_most_there, give_up_lost_containers, missing_containers};
+pub use lost::{MissingContainers, check_most_there, give_up_lost_containers, is_anything_bad, missing_containers};
 pub use maintain::{
     delete_replaced_segments, delete_unreadable_segments, name_all_containers, name_containers,
     replace_damaged_segments, verify_segments,

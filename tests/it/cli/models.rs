@@ -177,6 +177,27 @@ fn the_lineage_of_all_snapshots_has_models_that_are_gone() {
     assert_eq!(code(&home.run(&["lineage", "--all", "latest"])), 2);
 }
 
+/// A prune deletes the record of a model that no snapshot has, and the catalogue still names it.
+#[test]
+fn a_record_that_a_prune_has_deleted_is_no_damage_and_one_that_is_lost_is() {
+    let home = stored();
+    std::fs::remove_dir_all(home.path("m/a-base")).unwrap();
+    std::fs::remove_dir_all(home.path("m/b-tune")).unwrap();
+    home.backup(&["m"]);
+    parsed(&home.run(&["forget", "--keep-last", "1", "--prune", "--grace", "0s", "--json"]));
+    for verb in ["models", "lineage"] {
+        let output = home.run(&[verb]);
+        assert_eq!((code(&output), stderr(&output).as_str()), (0, ""), "{verb}");
+    }
+    // A lost container may have had it.
+    let containers = "data/fhrd/repository/containers";
+    let path = |name: &String| format!("{containers}/{name}/{}", home.names(&format!("{containers}/{name}"))[0]);
+    let largest = home.names(containers).iter().map(path).max_by_key(|path| home.read(path).len()).unwrap();
+    std::fs::remove_file(home.path(&largest)).unwrap();
+    let output = home.run(&["models"]);
+    assert!(stderr(&output).contains("skipping a model record"), "{}", stderr(&output));
+}
+
 #[test]
 fn shards_of_a_directory_are_one_model() {
     let home = Home::new();
