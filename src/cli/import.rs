@@ -59,6 +59,7 @@ pub fn run(session: &Session, arguments: &ImportArguments) -> Result<Exit> {
     if !rustix::process::geteuid().is_root() {
         tracing::warn!("only root can restore owners and devices: they will be those of this user");
     }
+    importer.look_for_damage(&all, stop)?;
     if !arguments.dry_run {
         importer.compare_last(&all, stop)?;
     }

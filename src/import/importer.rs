@@ -1,9 +1,8 @@
 //! Imports one snapshot after another.
 
 use std::collections::HashMap;
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io::ErrorKind;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -17,9 +16,9 @@ use crate::backup::{BackupReport, BackupRequest, ParentChoice, SnapshotLabels, T
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::filesystem::EntryChoice;
-use crate::keep::forget;
+use crate::keep::{forget, lacking_snapshots};
 use crate::metrics::Progress;
-use crate::repo::paths::{NO_WAITING, cache_directory, create_private, estimate_directory};
+use crate::repo::paths::{cache_directory, create_private, estimate_directory, lock_cache_file};
 use crate::repo::snapshot::{self, NamedSnapshot};
 use crate::repo::{Repository, ScratchDirectory, snapshot_cache};
 use crate::restore::compare_with;
@@ -38,6 +37,8 @@ pub struct Importer<'a> {
     scratch: ScratchDirectory,
     /// Snapshots that were imported before, by what they record of their origin.
     existing: HashMap<String, NamedSnapshot>,
+    /// Those of them that lack something, in the same way.
+    damaged: HashMap<String, SnapshotId>,
     /// Locked, so that no other import into the repository runs on this machine. `None`: there is no cache directory.
     _lock: Option<File>,
 }
@@ -59,12 +60,28 @@ impl<'a> Importer<'a> {
         let listed = snapshot_cache::list(repository)?;
         let origin = |named: NamedSnapshot| Some((named.snapshot.imported_from()?, named));
         let existing = listed.snapshots.into_iter().filter_map(origin).collect();
-        Ok(Importer { restic, repository, config, scratch, existing, _lock: lock })
+        Ok(Importer { restic, repository, config, scratch, existing, damaged: HashMap::new(), _lock: lock })
     }
 
     /// The snapshot that an earlier import made of `foreign`.
     pub fn existing(&self, foreign: &ForeignSnapshot) -> Option<SnapshotId> {
         self.existing.get(&foreign.origin()).map(|named| named.id)
+    }
+
+    /// Looks for snapshots of earlier imports that lack something, if anything is known to be bad or missing. They count
+    /// as not there: another import stores again what they lack.
+    ///
+    /// # Errors
+    /// Those of the repository.
+    pub fn look_for_damage(&mut self, all: &[ForeignSnapshot], stop: &Arc<AtomicBool>) -> Result<()> {
+        let existing = all.iter().filter_map(|foreign| self.existing.get(&foreign.origin()));
+        let lacking = lacking_snapshots(self.repository, existing, stop)?;
+        for (id, error) in &lacking {
+            tracing::warn!("snapshot {id:.8} is damaged, and imported again: {error}");
+        }
+        let damaged = self.existing.extract_if(|_, named| lacking.contains_key(&named.id));
+        self.damaged.extend(damaged.map(|(origin, named)| (origin, named.id)));
+        Ok(())
     }
 
     /// Compares what was imported last, because an import may have been killed between storing and comparing it. If it
@@ -86,7 +103,7 @@ impl<'a> Importer<'a> {
         }
     }
 
-    /// Imports a snapshot that is not there.
+    /// Imports a snapshot that is not there, or is damaged. The damaged one is deleted then.
     ///
     /// # Errors
     /// [`Error::Incomplete`] if not all of it could be read. [`Error::Usage`] if what is stored differs from what the
@@ -112,6 +129,9 @@ impl<'a> Importer<'a> {
             // A later import shall try again.
             forget(self.repository, &[id])?;
             return Err(error);
+        }
+        if let Some(damaged) = self.damaged.get(&foreign.origin()) {
+            forget(self.repository, &[*damaged])?;
         }
         Ok(report)
     }
@@ -170,16 +190,10 @@ impl<'a> Importer<'a> {
 /// Locks a file in the cache directory of `repository`.
 fn lock(repository: &Repository) -> Result<Option<File>> {
     let path = cache_directory(repository)?.join(LOCK);
-    let opened = path.parent().map_or(Ok(()), create_private).and_then(|()| {
-        let mut options = File::options();
-        let options = options.write(true).create(true).truncate(false).custom_flags(NO_WAITING);
-        options.open(&path).map_err(|error| Error::io("open", &path, error))
-    });
-    match opened {
-        Ok(file) if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) => {
-            Err(Error::Usage("another import into this repository runs".into()))
-        }
-        Ok(file) => Ok(Some(file)),
+    let locked = path.parent().map_or(Ok(()), create_private);
+    match locked.and_then(|()| lock_cache_file(&path).map_err(|error| Error::io("lock", &path, error))) {
+        Ok(None) => Err(Error::Usage("another import into this repository runs".into())),
+        Ok(file) => Ok(file),
         Err(error) => {
             tracing::debug!("another import would not be noticed: {error}");
             Ok(None)

@@ -1,16 +1,18 @@
 //! Whether snapshots have all that they need.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::looks::digest_of_names;
 use super::mark::Marker;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::repo::Repository;
-use crate::repo::index::ContainerListing;
+use crate::repo::index::{ContainerListing, is_anything_bad};
 use crate::repo::pause::pause;
-use crate::repo::snapshot;
+use crate::repo::snapshot::{self, NamedSnapshot};
+use crate::types::SnapshotId;
 
 /// Looks for what snapshots need, at most.
 const LOOKS_MAX: u32 = 8;
@@ -35,6 +37,36 @@ pub fn is_everything_there(repository: &Repository, stop: &AtomicBool) -> Result
         pause(PAUSE * look, stop)?;
     }
     Ok(false)
+}
+
+/// Those of `snapshots` that lack something, with the reason. None is looked at if nothing is known to be bad or missing.
+///
+/// # Errors
+/// Those of the store that are not damage.
+pub fn lacking_snapshots<'a>(
+    repository: &Repository,
+    snapshots: impl Iterator<Item = &'a NamedSnapshot>,
+    stop: &Arc<AtomicBool>,
+) -> Result<HashMap<SnapshotId, Error>> {
+    let repository = &repository.stopped_by(stop);
+    let listing = Arc::new(ContainerListing::take(&repository.store)?);
+    let mut lacking = HashMap::new();
+    if !is_anything_bad(&listing)? {
+        return Ok(lacking);
+    }
+    let new_marker = || Marker::new(repository, listing.clone(), listing.clone(), stop);
+    let mut marker = new_marker();
+    for named in snapshots {
+        match marker.snapshot(named) {
+            Err(error) if error.is_unreadable() => {
+                lacking.insert(named.id, error);
+                // It takes the directories of this one for walked.
+                marker = new_marker();
+            }
+            marked => marked?,
+        }
+    }
+    Ok(lacking)
 }
 
 /// Whether one look finds all that snapshots need.

@@ -29,7 +29,7 @@ mod view;
 mod withdrawn;
 
 pub use copy::{Copier, CopyOutcome};
-pub use everything::is_everything_there;
+pub use everything::{is_everything_there, lacking_snapshots};
 pub use forget::{ForgetGroup, ForgetPlan, ForgetPolicy, RetainedSnapshot, forget, plan_forget};
 pub use mark::Marker;
 pub use prune::{estimate_prune, prune};

@@ -1,6 +1,9 @@
 //! Default locations: the embedded repository in the user's data directory, and caches in the user's cache directory.
 
 use std::ffi::OsStr;
+use std::fs::{File, TryLockError};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy;
@@ -100,6 +103,26 @@ pub fn remove_irregular(path: &Path) {
     if path.symlink_metadata().is_ok_and(|metadata| !metadata.is_file()) {
         // What cannot be removed cannot be opened either.
         let _ = std::fs::remove_file(path);
+    }
+}
+
+/// Opens a file of the cache to read and write, creates it if need be, and locks it for as long as it is open. `None` if
+/// another process has locked it.
+///
+/// # Errors
+/// Those of the system.
+pub fn lock_cache_file(path: &Path) -> io::Result<Option<File>> {
+    remove_irregular(path);
+    let mut options = File::options();
+    let options = options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(NO_WAITING);
+    let file = options.open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
     }
 }
 

@@ -154,6 +154,44 @@ fn snapshots_come_with_what_they_say_of_themselves_and_only_once() {
     assert_eq!(snapshots(&home), listed);
 }
 
+/// The largest container of the repository of a home.
+fn largest_container(home: &Home) -> String {
+    let containers = "data/fhrd/repository/containers";
+    let paths = home.names(containers).into_iter().flat_map(|directory| {
+        let directory = format!("{containers}/{directory}");
+        home.names(&directory).into_iter().map(move |name| format!("{directory}/{name}"))
+    });
+    paths.max_by_key(|path| home.read(path).len()).unwrap()
+}
+
+#[test]
+fn an_import_again_stores_what_a_check_has_found_bad() {
+    let home = prepared();
+    let noise = format!("trees/{}/srv/data/noise", id(2));
+    home.write(&noise, &super::tree::noise(5, 300_000));
+    write_listing(&home, &id(2));
+    assert_eq!(import(&home).0, 0);
+    let container = largest_container(&home);
+    let mut bytes = home.read(&container);
+    bytes[100_000] ^= 4;
+    home.write(&container, &bytes);
+    assert_eq!(code(&home.run(&["check", "--read-data"])), 20);
+    let dry = document(&home.run(&["import", "--from", "restic", "foreign", "--program", "./restic", "-n", "--json"]));
+    assert_eq!((&dry["snapshots"][0]["existed"], &dry["snapshots"][1]["existed"]), (&json!(true), &json!(false)));
+    assert_eq!(code(&home.run(&["check"])), 20);
+    let (exit, report) = import(&home);
+    let existed = |number: usize| &report["snapshots"][number]["existed"];
+    assert_eq!((exit, existed(0), existed(1)), (0, &json!(true), &json!(false)), "{report}");
+    assert!(report["snapshots"][1]["bytes_new"].as_u64() > Some(0), "{report}");
+    let listed = snapshots(&home);
+    assert_eq!(listed.as_array().unwrap().len(), 2, "the damaged one is gone: {listed}");
+    assert_eq!(code(&home.run(&["restore", listed[1]["id"].as_str().unwrap(), "--target", "back"])), 0);
+    assert!(home.read("back/srv/data/noise") == home.read(&noise));
+    assert_eq!(code(&home.run(&["check", "--read-data"])), 0);
+    let (exit, again) = import(&home);
+    assert_eq!((exit, &again["snapshots"][1]["existed"]), (0, &json!(true)));
+}
+
 #[test]
 fn what_differs_or_fails_is_not_kept_and_the_others_follow() {
     let home = prepared();
