@@ -35,6 +35,7 @@ fn index(session: &Session) -> Result<Exit> {
         report.unlistable.iter().for_each(|text| note(&format!("error: cannot list {text}")));
         report.newer.iter().for_each(|text| note(&format!("newer: {text}")));
         report.missing.iter().for_each(|name| note(&format!("error: {name} is missing")));
+        report.damaged.iter().for_each(|name| note(&format!("error: {name} is damaged, as a mark says")));
         let pairs = [
             ("containers", format!("{} ({} adopted)", report.containers, report.adopted)),
             (
@@ -42,6 +43,7 @@ fn index(session: &Session) -> Result<Exit> {
                 format!("{} ({} that no snapshot needs)", report.missing.len() as u64 + report.gone, report.gone),
             ),
             ("there again", report.returned.to_string()),
+            ("damaged", report.damaged.len().to_string()),
             ("unreadable", report.unreadable.len().to_string()),
             ("unlistable", format!("{} directories", report.unlistable.len())),
             ("index segments", format!("{} written", report.segments_written)),
@@ -55,7 +57,8 @@ fn index(session: &Session) -> Result<Exit> {
             print(|out| write_pairs(out, &pairs))?;
         }
     }
-    let is_whole = report.missing.is_empty() && report.unreadable.is_empty() && report.unlistable.is_empty();
+    let defects = [&report.missing, &report.damaged, &report.unreadable, &report.unlistable];
+    let is_whole = defects.iter().all(|names| names.is_empty());
     Ok(outcome(is_whole, &report.newer))
 }
 
@@ -82,6 +85,7 @@ fn containers(session: &Session) -> Result<Exit> {
             ));
         }
         report.missing.iter().for_each(|name| note(&format!("error: {name} is missing")));
+        report.damaged.iter().for_each(|name| note(&format!("error: {name} is damaged, as a mark says")));
         report.unlistable.iter().for_each(|text| note(&format!("error: cannot list {text}")));
         let unnamed = match report.unnamed {
             0 => String::new(),
@@ -103,7 +107,8 @@ fn containers(session: &Session) -> Result<Exit> {
             print(|out| write_pairs(out, &pairs))?;
         }
     }
-    let is_known = report.unnamed == 0 && report.missing.is_empty() && report.unlistable.is_empty();
+    let defects = [&report.missing, &report.damaged, &report.unlistable];
+    let is_known = report.unnamed == 0 && defects.iter().all(|names| names.is_empty());
     Ok(if lost == 0 && is_known { Exit::Fine } else { Exit::Damaged })
 }
 

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::index::unlistable;
-use super::returned::missing;
+use super::returned::{missing, there};
 use super::writer::{check_prune, chunk_index, store_container};
 use crate::codec::{Codec, Raw, Scratch, Zstandard};
 use crate::config::{Config, FRAME_BYTES_LIMIT};
@@ -83,6 +83,8 @@ pub struct ContainersReport {
     /// Containers that segments name or marks list, but that are missing, if a snapshot lacks anything. Nothing can be
     /// read of them.
     pub missing: Vec<String>,
+    /// Containers that marks list and that are there, with bad bytes, if a snapshot lacks anything.
+    pub damaged: Vec<String>,
     /// Damaged containers whose chunks no index segment names, if a snapshot lacks anything.
     pub unnamed: u64,
     /// Directories that could not be listed. Containers in them that no segment names are not looked at.
@@ -97,8 +99,10 @@ pub fn repair_containers(repository: &Repository, config: &Config, stop: &Arc<At
     let repository = &repository.stopped_by(stop);
     let mut report = repair_damaged(repository, config, stop)?;
     report.unnamed = report.containers.iter().filter(|repair| !repair.is_named).count() as u64;
-    if (report.unnamed > 0 || !report.missing.is_empty()) && is_everything_there(repository, stop)? {
+    let is_any = report.unnamed > 0 || !report.missing.is_empty() || !report.damaged.is_empty();
+    if is_any && is_everything_there(repository, stop)? {
         report.missing.clear();
+        report.damaged.clear();
         report.unnamed = 0;
     }
     Ok(report)
@@ -121,6 +125,7 @@ fn repair_damaged(repository: &Repository, config: &Config, stop: &Arc<AtomicBoo
     report.missing.extend(missing_containers(&listing)?.lost.iter().map(|id| blob_name(id).into()));
     report.missing.sort();
     report.missing.dedup();
+    report.damaged = there(&marks.quarantine, &report.missing);
     let mut damaged: BTreeMap<ContainerId, Error> = BTreeMap::new();
     let mut ids: Vec<ContainerId> = listing.containers.iter().copied().collect();
     ids.sort();

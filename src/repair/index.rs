@@ -7,7 +7,8 @@
 //!    which could not be read.
 //! 3. Old segments are deleted, once readable segments name all containers. Until then they still say which chunks are
 //!    in a container that cannot be read.
-//! 4. Missing containers are reported only if a snapshot lacks anything: a prune deletes containers first.
+//! 4. Missing containers, and bad ones that marks list, are reported only if a snapshot lacks anything: a prune deletes
+//!    containers first, and a backup stores again what is bad.
 //! 5. Directories that cannot be listed are reported: the containers in them that no segment names stay unknown.
 //! 6. Damaged blobs of snapshots are written again from copies, and damaged bundles of these are deleted. A damaged
 //!    copy of the configuration is written again, and damaged catalogues of models are replaced from the records in
@@ -48,6 +49,8 @@ pub struct IndexReport {
     pub missing: Vec<String>,
     /// Number of such containers that no snapshot needs: a prune has deleted them.
     pub gone: u64,
+    /// Containers that marks list and that are there, with bad bytes, if a snapshot lacks anything.
+    pub damaged: Vec<String>,
     /// Containers that marks listed, and that are there and whole again.
     pub returned: u64,
     /// Containers whose own index cannot be read.
@@ -114,8 +117,11 @@ pub fn repair_index(repository: &Repository, stop: &Arc<AtomicBool>) -> Result<I
     report.missing.extend(returned::missing(store.as_ref(), &marks.quarantine)?);
     report.missing.sort();
     report.missing.dedup();
-    if !report.missing.is_empty() && is_everything_there(repository, stop)? {
+    report.damaged = returned::there(&marks.quarantine, &report.missing);
+    let is_any = !report.missing.is_empty() || !report.damaged.is_empty();
+    if is_any && is_everything_there(repository, stop)? {
         report.gone = std::mem::take(&mut report.missing).len() as u64;
+        report.damaged.clear();
     }
     report.bundles_deleted = delete_damaged_bundles(store.as_ref(), u64::MAX, 0)?;
     Ok(report)

@@ -39,6 +39,12 @@ pub(super) fn missing(store: &dyn Store, quarantine: &Quarantine) -> Result<Vec<
     Ok(missing)
 }
 
+/// Names of the containers that marks list and that are not among the `missing` ones, which are sorted.
+pub(super) fn there(quarantine: &Quarantine, missing: &[String]) -> Vec<String> {
+    let names = quarantine.containers().map(|(id, _)| String::from(blob_name(id)));
+    names.filter(|name| missing.binary_search(name).is_err()).collect()
+}
+
 /// Removes the containers that have returned from the marks. Returns how many they are.
 ///
 /// # Errors

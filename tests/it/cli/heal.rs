@@ -194,7 +194,11 @@ fn a_lost_container_is_missing_for_every_repair_until_it_is_there_again() {
     let mut wrong = bytes.clone();
     wrong[100_000] ^= 4;
     home.write(&name, &wrong);
-    assert_eq!(repair("index", 0)["returned"], 0);
+    for what in ["index", "containers"] {
+        let report = repair(what, 20);
+        assert_eq!((&report["damaged"], &report["missing"]), (&serde_json::json!([blob]), &serde_json::json!([])));
+    }
+    assert!(stderr(&home.run(&["repair", "index"])).contains(&format!("error: {blob} is damaged")));
     assert_eq!(home.names(&format!("{REPOSITORY}/marks/optional")).len(), 1);
     home.write(&name, &bytes);
     let report = repair("index", 0);
