@@ -3,11 +3,15 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, getpgid, kill_process_group};
+
+use crate::wire::read_input;
 
 /// Time between two looks at a command.
 const PATIENCE: Duration = Duration::from_millis(10);
@@ -54,6 +58,21 @@ pub fn ended(child: &mut Child, is_over: impl Fn() -> bool) -> io::Result<Option
             None => std::thread::sleep(PATIENCE),
         }
     }
+}
+
+/// Reads what a command prints, at most `bytes_max` bytes, and waits for its end. Kills it as [`kill`] does, with
+/// `None`, once `stop` is set.
+///
+/// # Errors
+/// Those of the system, and [`io::ErrorKind::FileTooLarge`].
+pub fn output(child: &mut Child, bytes_max: u64, stop: &AtomicBool) -> io::Result<Option<(ExitStatus, Vec<u8>)>> {
+    let read = match child.stdout.take() {
+        Some(stdout) => read_input(&File::from(OwnedFd::from(stdout)), bytes_max, stop),
+        None => Ok(Vec::new()),
+    };
+    let status = ended(child, || stop.load(Ordering::Relaxed))?;
+    let (Some(status), false) = (status, stop.load(Ordering::Relaxed)) else { return Ok(None) };
+    Ok(Some((status, read?)))
 }
 
 #[cfg(test)]

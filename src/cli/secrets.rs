@@ -1,9 +1,7 @@
 //! Passwords and key files, from where the user keeps them.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::io::{ErrorKind, IsTerminal};
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +11,7 @@ use zeroize::Zeroize;
 use super::args::{NewSecretArguments, Options};
 use super::output::note;
 use super::process::{forbid_core_dumps, stop};
-use crate::child::{ended, in_own_group, without_secrets};
+use crate::child::{self, in_own_group, without_secrets};
 use crate::crypto::{SecretBytes, SecretKey, Unlock};
 use crate::error::{Error, Result};
 use crate::types::hex;
@@ -233,19 +231,14 @@ fn output(command: &OsStr) -> Result<Vec<u8>> {
     let failed = |error| Error::io("run", command, error);
     let shell = without_secrets(&mut shell).arg("-c").arg(command).stdin(Stdio::inherit()).stderr(Stdio::inherit());
     let mut child = in_own_group(shell.stdout(Stdio::piped())).spawn().map_err(failed)?;
-    let read = match child.stdout.take() {
-        Some(stdout) => read_input(&File::from(OwnedFd::from(stdout)), SECRET_BYTES_MAX, stop()),
-        None => Ok(Vec::new()),
-    };
-    let status = ended(&mut child, || stop().load(Ordering::Relaxed)).map_err(failed)?;
-    let (Some(status), false) = (status, stop().load(Ordering::Relaxed)) else { return Err(Error::Interrupted) };
-    let content = read.map_err(|error| match error.kind() {
+    let ended = child::output(&mut child, SECRET_BYTES_MAX, stop()).map_err(|error| match error.kind() {
         // A command that still writes has ended because nobody reads.
         ErrorKind::FileTooLarge => {
             failed(std::io::Error::other(format!("it printed more than {SECRET_BYTES_MAX} bytes")))
         }
         _ => failed(error),
     })?;
+    let Some((status, content)) = ended else { return Err(Error::Interrupted) };
     if !status.success() {
         return Err(failed(std::io::Error::other(format!("it ended with {status}"))));
     }

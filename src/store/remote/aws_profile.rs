@@ -4,19 +4,23 @@
 //! credentials, as single sign-on does, is refused with the command that prints them.
 
 use std::collections::HashMap;
+use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 
 use configparser::ini::{Ini, IniDefault};
 use serde::Deserialize;
+use zeroize::Zeroizing;
 
-use crate::child::without_secrets;
+use crate::child::{self, in_own_group, without_secrets};
 use crate::error::{Error, Result};
-use crate::wire::read_text_file;
+use crate::wire::{input_failed, read_text_file};
 
-/// Bytes of a file, at most.
+/// Bytes of a file, and of what a command prints, at most.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Bytes of the message of a command that fails, at most.
+const ERROR_BYTES_MAX: u64 = 4096;
 
 /// What a profile says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,7 +43,11 @@ impl AwsProfile {
     ///
     /// # Errors
     /// [`Error::Usage`] if `AWS_PROFILE` names none. [`Error::Config`] for a file that does not parse.
-    pub(super) fn load(home: Option<&Path>, variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
+    pub(super) fn load(
+        home: Option<&Path>,
+        variable: impl Fn(&str) -> Option<String>,
+        stop: &AtomicBool,
+    ) -> Result<Self> {
         let chosen = variable("AWS_PROFILE").or_else(|| variable("AWS_DEFAULT_PROFILE"));
         let name = chosen.clone().unwrap_or_else(|| "default".into());
         let file = |key: &str, own: &str| {
@@ -51,7 +59,7 @@ impl AwsProfile {
         let mut is_found = false;
         let section = if name == "default" { name.clone() } else { format!("profile {name}") };
         for (path, section) in [(config, section.as_str()), (credentials, name.as_str())] {
-            let Some(mut sections) = path.as_deref().map(read).transpose()? else { continue };
+            let Some(mut sections) = path.as_deref().map(|path| read(path, stop)).transpose()? else { continue };
             let Some(settings) = sections.remove(section) else { continue };
             is_found = true;
             found.settings.extend(settings.into_iter().filter_map(|(key, value)| Some((key, value?))));
@@ -72,8 +80,9 @@ impl AwsProfile {
     /// The keys of the profile. `None` if it has none, and names no other way to get them.
     ///
     /// # Errors
-    /// [`Error::Usage`] if they are incomplete, or come from a service that fhrd does not ask. Those of the command.
-    pub(super) fn keys(&self) -> Result<Option<AwsKeys>> {
+    /// [`Error::Usage`] if they are incomplete, or come from a service that fhrd does not ask. Those of the command, and
+    /// [`Error::Interrupted`] once `stop` is set while it runs.
+    pub(super) fn keys(&self, stop: &AtomicBool) -> Result<Option<AwsKeys>> {
         match (self.setting("aws_access_key_id"), self.setting("aws_secret_access_key")) {
             (Some(id), Some(secret)) => {
                 return Ok(Some(AwsKeys {
@@ -86,7 +95,7 @@ impl AwsProfile {
             _ => return Err(self.unusable("it has only one of aws_access_key_id and aws_secret_access_key")),
         }
         if let Some(command) = self.setting("credential_process") {
-            return self.run(command).map(Some);
+            return self.run(command, stop).map(Some);
         }
         let asked = ["sso_session", "sso_start_url", "role_arn", "login_session"];
         match asked.into_iter().find(|key| self.setting(key).is_some()) {
@@ -99,14 +108,24 @@ impl AwsProfile {
         }
     }
 
-    fn run(&self, command: &str) -> Result<AwsKeys> {
-        let output = without_secrets(&mut Command::new("sh")).arg("-c").arg(command).output();
-        let output = output.map_err(|error| Error::io("run", "credential_process", error))?;
-        if !output.status.success() {
-            let errors = String::from_utf8_lossy(&output.stderr);
-            return Err(self.unusable(&format!("its credential_process failed: {}", errors.trim())));
+    fn run(&self, command: &str, stop: &AtomicBool) -> Result<AwsKeys> {
+        let failed = |error| Error::io("run", "credential_process", error);
+        let mut errors = tempfile::tempfile().map_err(failed)?;
+        let mut shell = Command::new("sh");
+        let shell = without_secrets(&mut shell).arg("-c").arg(command).stdin(Stdio::null()).stdout(Stdio::piped());
+        let shell = shell.stderr(errors.try_clone().map_err(failed)?);
+        let mut child = in_own_group(shell).spawn().map_err(failed)?;
+        let output = child::output(&mut child, FILE_BYTES_MAX, stop).map_err(failed)?;
+        let Some((status, printed)) = output else { return Err(Error::Interrupted) };
+        let printed = Zeroizing::new(printed);
+        if !status.success() {
+            let mut text = Vec::new();
+            let read = errors.rewind().and_then(|()| errors.take(ERROR_BYTES_MAX).read_to_end(&mut text));
+            read.map_err(failed)?;
+            let text = String::from_utf8_lossy(&text);
+            return Err(self.unusable(&format!("its credential_process failed: {}", text.trim())));
         }
-        serde_json::from_slice(&output.stdout)
+        serde_json::from_slice(&printed)
             .map_err(|_| self.unusable("its credential_process did not print a JSON document with credentials"))
     }
 
@@ -119,12 +138,12 @@ impl AwsProfile {
 type Sections = HashMap<String, HashMap<String, Option<String>>>;
 
 /// Reads a file. One that does not exist has no sections.
-fn read(path: &Path) -> Result<Sections> {
-    let text = match read_text_file(path, FILE_BYTES_MAX, &AtomicBool::new(false)) {
+fn read(path: &Path, stop: &AtomicBool) -> Result<Sections> {
+    let text = match read_text_file(path, FILE_BYTES_MAX, stop) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Sections::new()),
         read => read,
     };
-    let text = text.map_err(|error| Error::io("read", path, error))?;
+    let text = text.map_err(|error| input_failed("read", path, error))?;
     let mut syntax = IniDefault::default();
     // Indented lines belong to the setting before them. Keys may have any character but line ends.
     (syntax.case_sensitive, syntax.multiline) = (true, true);
@@ -144,7 +163,7 @@ mod tests {
             std::fs::write(home.path().join(".aws").join(name), text).expect("writes");
         }
         let variable = |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).into());
-        AwsProfile::load(Some(home.path()), variable)
+        AwsProfile::load(Some(home.path()), variable, &AtomicBool::new(false))
     }
 
     const CONFIG: &str = "[default]\nregion = eu-west-1\ns3 =\n  max_concurrent_requests = 20\n  region = no\n\
@@ -159,20 +178,23 @@ mod tests {
     fn keys_and_settings_come_from_both_files() {
         let profile = load([CONFIG, CREDENTIALS], &[]).expect("reads");
         assert_eq!(profile.setting("region"), Some("eu-west-1"));
-        let keys = profile.keys().expect("fine").expect("has keys");
+        let keys = profile.keys(&AtomicBool::new(false)).expect("fine").expect("has keys");
         assert_eq!((keys.access_key_id.as_str(), keys.secret_access_key.as_str()), ("AK", "a/b+c\\n="));
         let session = load([CONFIG, CREDENTIALS], &[("AWS_PROFILE", "session")]).expect("reads");
-        assert_eq!(session.keys().expect("fine").expect("has keys").session_token.as_deref(), Some("T"));
+        assert_eq!(
+            session.keys(&AtomicBool::new(false)).expect("fine").expect("has keys").session_token.as_deref(),
+            Some("T")
+        );
         let work = load([CONFIG, ""], &[("AWS_PROFILE", "work")]).expect("reads");
         assert_eq!(work.setting("endpoint_url"), Some("https://s3.example:9000/"));
-        assert_eq!(work.keys().expect("runs").expect("has keys").secret_access_key, "Q");
-        assert!(load(["", ""], &[]).expect("reads").keys().expect("fine").is_none());
+        assert_eq!(work.keys(&AtomicBool::new(false)).expect("runs").expect("has keys").secret_access_key, "Q");
+        assert!(load(["", ""], &[]).expect("reads").keys(&AtomicBool::new(false)).expect("fine").is_none());
     }
 
     #[test]
     fn what_a_profile_lacks_is_said() {
         let message = |name: &str| match load([CONFIG, CREDENTIALS], &[("AWS_PROFILE", name)]) {
-            Ok(profile) => profile.keys().err().expect("no keys").to_string(),
+            Ok(profile) => profile.keys(&AtomicBool::new(false)).err().expect("no keys").to_string(),
             Err(error) => error.to_string(),
         };
         assert!(message("none").contains("AWS_PROFILE is `none`"));

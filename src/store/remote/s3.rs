@@ -28,7 +28,7 @@ pub(in crate::store) fn open_s3(rest: &OsStr, options: &StoreOptions) -> Result<
     let mut opening = Opening::new("s3", location, options, &["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"]);
     let profile = match options.access_key {
         Some(_) => AwsProfile::default(),
-        None => AwsProfile::load(home().as_deref(), variable)?,
+        None => AwsProfile::load(home().as_deref(), variable, &options.stop)?,
     };
     opening.endpoint = opening.endpoint.or_else(|| profile.setting("endpoint_url").map(Into::into));
     opening.check_endpoint()?;
@@ -36,7 +36,7 @@ pub(in crate::store) fn open_s3(rest: &OsStr, options: &StoreOptions) -> Result<
     if let Some(key) = &options.access_key {
         builder = builder.with_access_key_id(&key.id).with_secret_access_key(&key.secret);
     } else if builder.get_config_value(&AmazonS3ConfigKey::AccessKeyId).is_none()
-        && let Some(keys) = profile.keys()?
+        && let Some(keys) = profile.keys(&options.stop)?
     {
         builder = builder.with_access_key_id(keys.access_key_id).with_secret_access_key(keys.secret_access_key);
         if let Some(token) = keys.session_token {

@@ -110,6 +110,13 @@ fn a_signal_ends_what_a_password_command_has_started() {
 }
 
 #[test]
+fn a_signal_ends_what_a_credential_process_has_started() {
+    let home = prepared();
+    home.write(".aws/config", format!("[default]\ncredential_process = {STARTS_ANOTHER}\n").as_bytes());
+    assert_signal_ends_all(&home, &["snapshots", "--repo", "s3://bucket/prefix"]);
+}
+
+#[test]
 fn a_signal_ends_what_the_command_of_a_stream_has_started() {
     let home = prepared();
     let named = format!("x={STARTS_ANOTHER}");
