@@ -338,16 +338,26 @@ pub fn read_input(mut input: &File, bytes_max: u64, stop: &AtomicBool) -> io::Re
 /// # Errors
 /// Those of the system, and [`ErrorKind::Interrupted`] once `stop` is set.
 pub fn wait_for_input(input: impl AsFd, stop: &AtomicBool) -> io::Result<()> {
-    let timeout = Timespec { tv_sec: 0, tv_nsec: PATIENCE.subsec_nanos().into() };
     loop {
         if stop.load(Ordering::Relaxed) {
             return Err(io::Error::new(ErrorKind::Interrupted, "the run was stopped"));
         }
-        match poll(&mut [PollFd::new(&input, PollFlags::IN)], Some(&timeout)) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => {}
-            Ok(_) => return Ok(()),
-            Err(error) => return Err(error.into()),
+        if has_input(&input)? {
+            return Ok(());
         }
+    }
+}
+
+/// Waits for a moment until there are bytes to read, or the end. Returns whether there are.
+///
+/// # Errors
+/// Those of the system.
+pub fn has_input(input: impl AsFd) -> io::Result<bool> {
+    let timeout = Timespec { tv_sec: 0, tv_nsec: PATIENCE.subsec_nanos().into() };
+    match poll(&mut [PollFd::new(&input, PollFlags::IN)], Some(&timeout)) {
+        Ok(0) | Err(rustix::io::Errno::INTR) => Ok(false),
+        Ok(_) => Ok(true),
+        Err(error) => Err(error.into()),
     }
 }
 

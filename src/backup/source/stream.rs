@@ -14,10 +14,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use bytes::Bytes;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::labels::SnapshotLabels;
 use super::open::{OpenSource, SourceKind, SourcePlan};
@@ -33,9 +31,8 @@ use crate::pipeline::{Emit, Source};
 use crate::repo::Repository;
 use crate::repo::snapshot::Snapshot;
 use crate::repo::tree::{HoleMap, Node, NodeKind, Timestamp};
+use crate::wire::has_input;
 
-/// Time between two looks at the stop flag.
-const PATIENCE: Duration = Duration::from_millis(100);
 /// Permissions of the file.
 const MODE: u32 = 0o600;
 
@@ -201,14 +198,10 @@ impl OpenStream {
 
     /// Waits until there are bytes, the stream ends or the run stops.
     fn wait(&self, emit: &mut Emit<ReadBatch>) -> Result<()> {
-        let timeout = Timespec { tv_sec: 0, tv_nsec: PATIENCE.subsec_nanos().into() };
         loop {
             emit.check()?;
-            let mut descriptors = [PollFd::new(&self.file, PollFlags::IN)];
-            match poll(&mut descriptors, Some(&timeout)) {
-                Ok(0) | Err(rustix::io::Errno::INTR) => {}
-                Ok(_) => return Ok(()),
-                Err(error) => return Err(self.failed(error.into())),
+            if has_input(&self.file).map_err(|error| self.failed(error))? {
+                return Ok(());
             }
         }
     }
