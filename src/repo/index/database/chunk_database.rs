@@ -11,8 +11,6 @@
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -23,8 +21,10 @@ use redb::{
 use super::super::listing::ContainerListing;
 use super::super::segment::IndexSegment;
 use super::checked_file::{CheckedFile, may_change};
+use super::quiet_panic::catch_quietly;
 use crate::crypto::SecretKey;
 use crate::error::{Error, Result};
+use crate::repo::paths::lock_cache_file;
 use crate::types::{ContainerId, Fingerprint};
 
 /// Name of the database file in the local cache directory.
@@ -70,9 +70,9 @@ fn failed(error: impl Into<redb::Error>) -> DatabaseFailure {
     DatabaseFailure::Database(error.into().to_string())
 }
 
-/// Does `work`, a panic of which counts as damage.
+/// Does `work`, a panic of which counts as damage. One of redb is not printed.
 fn guarded<T>(work: impl FnOnce() -> DatabaseResult<T>) -> DatabaseResult<T> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(DatabaseFailure::Database("redb panicked".into())))
+    catch_quietly(work).unwrap_or_else(|| Err(DatabaseFailure::Database("redb panicked".into())))
 }
 
 enum DatabaseState {
@@ -210,17 +210,12 @@ fn lock(path: &Path) -> Option<File> {
     let without = |error: &dyn std::fmt::Display| {
         tracing::debug!("the index segments answer without {}: {error}", path.display());
     };
-    let mut options = File::options();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    // Neither a link nor a pipe that has no other end may stop the run.
-    options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-    let file = options.open(path).inspect_err(|error| without(error)).ok()?;
-    if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
-        without(&"it is no regular file");
-        return None;
+    match lock_cache_file(path) {
+        Ok(None) => without(&"another process has locked it"),
+        Ok(file) => return file,
+        Err(error) => without(&error),
     }
-    file.try_lock().inspect_err(|error| without(error)).ok()?;
-    Some(file)
+    None
 }
 
 /// Takes in the segments that the database does not know, and forgets those that are gone.

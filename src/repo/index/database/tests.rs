@@ -330,12 +330,13 @@ fn what_is_no_file_of_this_repository_is_done_without() {
     without(&fixture, "a directory");
     fs::remove_dir(&file).unwrap();
     rustix::fs::mknodat(rustix::fs::CWD, &file, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
-    without(&fixture, "a FIFO");
+    fixture.assert_whole("in place of a FIFO");
     fs::remove_file(&file).unwrap();
     let target = fixture.cache.path().join("target");
     fs::write(&target, b"of somebody").unwrap();
     std::os::unix::fs::symlink(&target, &file).unwrap();
-    without(&fixture, "a link");
+    fixture.assert_whole("in place of a link");
+    assert!(file.symlink_metadata().unwrap().is_file());
     assert_eq!(fs::read(&target).unwrap(), b"of somebody");
     fs::remove_file(&file).unwrap();
     let away = DatabaseFile { directory: fixture.cache.path().join("absent"), ..fixture.location() };

@@ -1,8 +1,7 @@
 //! The index itself: it opens its files, numbers entries, and answers look-ups.
 
 use std::collections::HashSet;
-use std::fs::{File, TryLockError};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ use super::pages::{PAGE_BYTES, Pages};
 use super::table::{FeatureTable, PAGES_MIN, pages_in};
 use crate::crypto::{CipherSuite, SecretKey};
 use crate::repo::container::SessionEntryNumber;
-use crate::repo::paths::{NO_WAITING, remove_irregular};
+use crate::repo::paths::lock_cache_file;
 use crate::store::Store;
 use crate::types::ContainerId;
 
@@ -308,24 +307,13 @@ fn newest_first(containers: Vec<ContainerId>, listing: &ContainerListing) -> Vec
 
 /// Opens and locks the pages file. The lock lasts as long as the file is open.
 pub(super) fn lock(path: &Path) -> Option<File> {
-    remove_irregular(path);
-    let mut options = File::options();
-    let options = options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(NO_WAITING);
-    let opened = options.open(path).inspect_err(|error| {
+    lock_cache_file(path).unwrap_or_else(|error| {
         // Who has no directory for caches has said so.
         if error.kind() != std::io::ErrorKind::NotADirectory {
-            tracing::warn!("similarity index in memory: cannot open {}: {error}", path.display());
+            tracing::warn!("similarity index in memory: cannot lock {}: {error}", path.display());
         }
-    });
-    let file = opened.ok()?;
-    match file.try_lock() {
-        Ok(()) => Some(file),
-        Err(TryLockError::WouldBlock) => None,
-        Err(TryLockError::Error(error)) => {
-            tracing::debug!("similarity index in memory: cannot lock {}: {error}", path.display());
-            None
-        }
-    }
+        None
+    })
 }
 
 /// Empties both files and chooses a new seed.
