@@ -68,8 +68,8 @@ impl<'a> Importer<'a> {
         self.existing.get(&foreign.origin()).map(|named| named.id)
     }
 
-    /// Looks for snapshots of earlier imports that lack something, if anything is known to be bad or missing. They count
-    /// as not there: another import stores again what they lack.
+    /// Looks for snapshots of earlier imports that lack something, if anything is known to be bad or missing. They
+    /// count as not there: another import stores again what they lack.
     ///
     /// # Errors
     /// Those of the repository.

@@ -39,7 +39,8 @@ pub fn is_everything_there(repository: &Repository, stop: &AtomicBool) -> Result
     Ok(false)
 }
 
-/// Those of `snapshots` that lack something, with the reason. None is looked at if nothing is known to be bad or missing.
+/// Those of `snapshots` that lack something, with the reason. None is looked at if nothing is known to be bad or
+/// missing.
 ///
 /// # Errors
 /// Those of the store that are not damage.

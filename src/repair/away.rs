@@ -2,7 +2,7 @@
 //! what a backup has written there since. Some of them may be lost; that most of them are is more likely a mistake.
 
 use super::returned;
-use super::snapshots::SnapshotRepair;
+use super::snapshots::{SnapshotRepair, SnapshotsReport};
 use crate::error::{Error, Result};
 use crate::repo::index::{ContainerListing, check_most_there};
 use crate::repo::read::ChunkReader;
@@ -21,10 +21,13 @@ pub(super) fn may_be_away(listing: &ContainerListing, request: SnapshotRepair) -
 pub(super) fn check_enough_there(
     reader: &mut ChunkReader,
     snapshots: &[NamedSnapshot],
+    report: &SnapshotsReport,
     request: SnapshotRepair,
 ) -> Result<()> {
     let listing = reader.resolver.locator.listing().clone();
-    if listing.may_come_back() || request.dry_run || request.allow_no_containers {
+    // It was looked at before the first one.
+    let is_known = !report.damaged.is_empty();
+    if is_known || listing.may_come_back() || request.dry_run || request.allow_no_containers {
         return Ok(());
     }
     check_most_there(&listing, returned::missing(listing.store().as_ref(), &listing.quarantine())?.len())?;

@@ -90,7 +90,8 @@ pub struct SnapshotsReport {
 /// Repairs the snapshots of a repository. May be killed at any point and run again.
 ///
 /// # Errors
-/// [`Error::Usage`] if most containers are missing and a snapshot needs some, unless that is allowed; those of the store; those of marks that forbid writing.
+/// [`Error::Usage`] if most containers are missing and a snapshot needs some, unless that is allowed; those of the
+/// store; those of marks that forbid writing.
 pub fn repair_snapshots(
     repository: &Repository,
     config: &Config,
@@ -134,9 +135,7 @@ pub fn repair_snapshots(
         if repair.found.dropped_count == 0 || snapshot::is_forgotten(store, &named.id)? {
             continue;
         }
-        if report.damaged.is_empty() {
-            check_enough_there(&mut repair.reader, &snapshots, request)?;
-        }
+        check_enough_there(&mut repair.reader, &snapshots, &report, request)?;
         let readable = repair.reader.resolver.locator.listing();
         let mut found = std::mem::take(&mut repair.found);
         // What a directory lacks is remembered without the reason.

@@ -106,8 +106,8 @@ pub fn remove_irregular(path: &Path) {
     }
 }
 
-/// Opens a file of the cache to read and write, creates it if need be, and locks it for as long as it is open. `None` if
-/// another process has locked it.
+/// Opens a file of the cache to read and write, creates it if need be, and locks it for as long as it is open. `None`
+/// if another process has locked it.
 ///
 /// # Errors
 /// Those of the system.

@@ -77,8 +77,8 @@ pub(super) fn lost_of(
     Ok(Some(gone.iter().filter(|id| named.contains(id) && !is_pending(id)).copied().collect()))
 }
 
-/// Whether anything is known to be bad, or is missing or cannot be listed. If not, a chunk that nobody finds was deleted
-/// by a prune.
+/// Whether anything is known to be bad, or is missing or cannot be listed. If not, a prune has deleted what nobody
+/// finds.
 ///
 /// # Errors
 /// Those of the store.
@@ -90,9 +90,9 @@ pub fn is_anything_bad(listing: &ContainerListing) -> Result<bool> {
     Ok(!lost.is_empty() || !unlisted.is_empty())
 }
 
-/// Fails if more containers are missing than are there: those that segments name, and `given_up` others that marks list.
-/// Most of them are rarely lost. More often their file system is not mounted, and a run has written into its mount
-/// point.
+/// Fails if more containers are missing than are there: those that segments name, and `given_up` others that marks
+/// list. Most of them are rarely lost. More often their file system is not mounted, and a run has written into its
+/// mount point.
 ///
 /// # Errors
 /// [`Error::Usage`] then; those of the store.
