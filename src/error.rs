@@ -119,7 +119,7 @@ pub enum Error {
         run: String,
     },
     /// A stored structure does not parse.
-    #[error("{what} is damaged at byte {offset}: expected {expected}, found {got}")]
+    #[error("{} is damaged at byte {offset}: expected {}, found {}", quoted(what), quoted(expected), quoted(got))]
     Corrupt {
         /// Name of the blob or file.
         what: String,
@@ -131,7 +131,7 @@ pub enum Error {
         got: String,
     },
     /// An input file outside any repository does not parse.
-    #[error("{} {location}: expected {expected}, found {got}", path.display())]
+    #[error("{} {location}: expected {}, found {}", path.display(), quoted(expected), quoted(got))]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -155,7 +155,7 @@ pub enum Error {
         got: String,
     },
     /// A newer version wrote this blob: it needs features that this version of fhrd lacks.
-    #[error("{what} needs a newer fhrd: unknown {unknown}")]
+    #[error("{} needs a newer fhrd: unknown {}", quoted(what), quoted(unknown))]
     Unsupported {
         /// Name of the blob, or the structure in it.
         what: String,
@@ -240,7 +240,7 @@ pub enum Error {
         neighbour: Neighbour,
     },
     /// A mark forbids everybody to write.
-    #[error("the repository is read-only: {reason} ({mark})")]
+    #[error("the repository is read-only: {} ({mark})", quoted(reason))]
     ReadOnly {
         /// Name of the mark.
         mark: String,
@@ -248,7 +248,7 @@ pub enum Error {
         reason: String,
     },
     /// A mark forbids writing until a repair is complete.
-    #[error("the repository is set aside for repair: {reason} ({mark})")]
+    #[error("the repository is set aside for repair: {} ({mark})", quoted(reason))]
     SetAside {
         /// Name of the mark.
         mark: String,
@@ -279,6 +279,24 @@ pub enum Error {
         /// The broken rule.
         what: String,
     },
+}
+
+/// Characters of data that an error text quotes, at most.
+const QUOTED_CHARS_MAX: usize = 200;
+
+/// Text from data, such as a name, a header or the answer of a server, for an error text: its start, with `...` for the
+/// rest, and with control characters and changes of direction escaped.
+pub fn quoted(text: &str) -> String {
+    let steers = |c: char| c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let mut shown = String::new();
+    for (count, c) in text.chars().enumerate() {
+        if count == QUOTED_CHARS_MAX {
+            shown.push_str("...");
+            break;
+        }
+        if steers(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    shown
 }
 
 fn shortened(id: &str) -> &str {
@@ -418,6 +436,30 @@ impl Error {
             Error::Locked { .. } => ErrorKind::Locked,
             Error::Internal { .. } | Error::StagePanicked { .. } => ErrorKind::Internal,
             _ => ErrorKind::Failed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_errors_quote_is_short_and_steers_no_terminal() {
+        assert_eq!(quoted("a name, ä"), "a name, ä");
+        assert_eq!(quoted("a\n\u{1b}[2J\u{202e}"), "a\\n\\u{1b}[2J\\u{202e}");
+        assert_eq!(quoted(&"x".repeat(QUOTED_CHARS_MAX)).len(), QUOTED_CHARS_MAX);
+        let long = "\u{1b}".repeat(60_000);
+        assert!(quoted(&long).ends_with("...") && quoted(&long).len() < 8 * QUOTED_CHARS_MAX);
+        let path = PathBuf::from("list");
+        for error in [
+            Error::corrupt(&long, 0, &long, &long),
+            Error::unsupported(&long, &long),
+            Error::Malformed { path, location: "at byte 1".into(), expected: long.clone(), got: long.clone() },
+            Error::ReadOnly { mark: "marks/x".into(), reason: long.clone() },
+        ] {
+            let text = error.to_string();
+            assert!(text.len() < 30 * QUOTED_CHARS_MAX && !text.contains('\u{1b}'), "{} bytes", text.len());
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use std::io::{self, ErrorKind};
 
+use crate::error::quoted;
 use crate::read_at::ReadAt;
 
 /// Bytes that a [`WindowReader`] reads at once.
@@ -18,9 +19,9 @@ pub enum FormatError {
 }
 
 impl FormatError {
-    /// The error of a defective file.
+    /// The error of a defective file. What `reason` quotes of the file may be long.
     pub(super) fn defective<T>(reason: impl Into<String>) -> Result<T, FormatError> {
-        Err(FormatError::Defective(reason.into()))
+        Err(FormatError::Defective(quoted(&reason.into())))
     }
 }
 

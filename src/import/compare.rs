@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Deserialize;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, quoted};
 use crate::inspect::list::{Depth, list};
 use crate::repo::Repository;
 use crate::repo::snapshot::NamedSnapshot;
@@ -71,7 +71,7 @@ pub(super) fn with_listing(
 }
 
 fn differs(path: &Path, what: &str) -> Error {
-    Error::Usage(format!("{} differs from what restic has: {what}", path.display()))
+    Error::Usage(format!("{} differs from what restic has: {}", quoted(&path.to_string_lossy()), quoted(what)))
 }
 
 /// The next entry that a restore writes: sockets are none.
@@ -83,8 +83,9 @@ fn next(listing: &mut dyn BufRead) -> Result<Option<ResticEntry>> {
         if line.is_empty() {
             return Ok(None);
         }
-        let entry: ResticEntry = serde_json::from_slice(&line)
-            .map_err(|error| Error::Usage(format!("the listing of restic cannot be read: {error}")))?;
+        let entry: ResticEntry = serde_json::from_slice(&line).map_err(|error| {
+            Error::Usage(format!("the listing of restic cannot be read: {}", quoted(&error.to_string())))
+        })?;
         if entry.struct_type == "node" && entry.kind != "socket" {
             return Ok(Some(entry));
         }

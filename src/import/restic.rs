@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::Deserialize;
 
 use crate::child::{ended, in_own_group, kill, without_secrets};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, quoted};
 use crate::repo::tags::checked_new_tags;
 use crate::wire::{read_input, wait_for_input};
 
@@ -73,7 +73,7 @@ impl ForeignSnapshot {
             return Err(wrong("no id of 64 hex digits"));
         }
         for tag in &self.tags {
-            checked_new_tags(tag).map_err(|reason| wrong(&format!("the tag `{}`: {reason}", tag.escape_debug())))?;
+            checked_new_tags(tag).map_err(|reason| wrong(&format!("the tag `{}`: {reason}", quoted(tag))))?;
         }
         i64::try_from(self.time.as_nanosecond()).map_err(|_| wrong("a time that is too far away"))
     }
@@ -198,7 +198,7 @@ impl RunningProgram {
         let errors = self.errors.take().and_then(|errors| errors.join().ok()).unwrap_or_default();
         match status.success() {
             true => Ok(errors),
-            false => Err(Error::io("use", &self.title, io::Error::other(format!("{status}: {errors}")))),
+            false => Err(Error::io("use", &self.title, io::Error::other(format!("{status}: {}", quoted(&errors))))),
         }
     }
 }

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use zeroize::Zeroizing;
 
 use crate::child::{self, in_own_group, without_secrets};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, quoted};
 use crate::wire::{input_failed, read_text_file};
 
 /// Bytes of a file, and of what a command prints, at most.
@@ -80,8 +80,8 @@ impl AwsProfile {
     /// The keys of the profile. `None` if it has none, and names no other way to get them.
     ///
     /// # Errors
-    /// [`Error::Usage`] if they are incomplete, or come from a service that fhrd does not ask. Those of the command, and
-    /// [`Error::Interrupted`] once `stop` is set while it runs.
+    /// [`Error::Usage`] if they are incomplete, or come from a service that fhrd does not ask. Those of the command,
+    /// and [`Error::Interrupted`] once `stop` is set while it runs.
     pub(super) fn keys(&self, stop: &AtomicBool) -> Result<Option<AwsKeys>> {
         match (self.setting("aws_access_key_id"), self.setting("aws_secret_access_key")) {
             (Some(id), Some(secret)) => {
@@ -123,7 +123,7 @@ impl AwsProfile {
             let read = errors.rewind().and_then(|()| errors.take(ERROR_BYTES_MAX).read_to_end(&mut text));
             read.map_err(failed)?;
             let text = String::from_utf8_lossy(&text);
-            return Err(self.unusable(&format!("its credential_process failed: {}", text.trim())));
+            return Err(self.unusable(&format!("its credential_process failed: {}", quoted(text.trim()))));
         }
         serde_json::from_slice(&printed)
             .map_err(|_| self.unusable("its credential_process did not print a JSON document with credentials"))

@@ -5,7 +5,7 @@ use std::fmt;
 use object_store::client::{HttpError, HttpErrorKind};
 
 use super::requests::RequestKind;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, quoted};
 
 /// Why a request has no result.
 #[derive(Debug)]
@@ -140,7 +140,7 @@ impl From<object_store::Error> for RequestFailure {
     fn from(error: object_store::Error) -> Self {
         let text = error.to_string();
         let cause = cause(&error, &text);
-        RequestFailure::new(cause, shortened(&error, &text))
+        RequestFailure::new(cause, quoted(&shortened(&error, &text)))
     }
 }
 

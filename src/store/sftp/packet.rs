@@ -6,6 +6,8 @@
 
 use bytes::{Buf, Bytes};
 
+use crate::error::quoted;
+
 /// Bytes of a message after its length, at most: what OpenSSH takes and sends.
 pub(super) const PACKET_BYTES_MAX: usize = 256 << 10;
 /// Bytes of a message before its fields: length, kind, number.
@@ -272,7 +274,7 @@ pub(super) fn parse(kind: u8, fields: Bytes) -> Result<Reply, BadReply> {
             };
             // Old servers send no text.
             let text = fields.text().unwrap_or_default();
-            Reply::Status(code, String::from_utf8_lossy(&text).chars().take(200).collect())
+            Reply::Status(code, quoted(&String::from_utf8_lossy(&text)))
         }
         HANDLE => Reply::Handle(fields.text()?),
         DATA => Reply::Data(fields.text()?),

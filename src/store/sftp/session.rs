@@ -25,6 +25,7 @@ use super::address::SftpAddress;
 use super::failure::SftpFailure;
 use super::packet::{self, PACKET_BYTES_MAX, Reply, Request};
 use crate::child::without_secrets;
+use crate::error::quoted;
 use crate::store::{RateLimits, StoreOptions};
 
 /// A server that has not answered a request after this time is taken for dead.
@@ -377,7 +378,7 @@ impl SharedSession {
         let messages = String::from_utf8_lossy(&lock(&self.messages)).into_owned();
         let lines: Vec<&str> = messages.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         if !lines.is_empty() {
-            return format!("ssh: {}", lines.join("; "));
+            return format!("ssh: {}", quoted(&lines.join("; ")));
         }
         let until = Instant::now() + LAST_MESSAGE_LIMIT;
         loop {
@@ -432,7 +433,7 @@ fn read_packet(stdout: &mut impl Read) -> std::io::Result<Option<(u8, u32, Bytes
         count => stdout.read_exact(head.get_mut(count..).unwrap_or_default())?,
     }
     let not_sftp = || {
-        let text = String::from_utf8_lossy(&head).escape_debug().to_string();
+        let text = quoted(&String::from_utf8_lossy(&head));
         std::io::Error::other(format!(
             "what the server sent is not SFTP, it has `{text}` for a length; does a start-up file of its shell print?"
         ))
