@@ -1,7 +1,9 @@
 //! `fhrd backup`.
 
+use std::collections::HashSet;
 use std::io::Write;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use bytesize::ByteSize;
@@ -31,6 +33,7 @@ use crate::repo::index::Hits;
 use crate::repo::paths::{NO_CACHE, cache_directory, own_directories};
 use crate::repo::snapshot_cache;
 use crate::repo::{BlobCache, Rehearsal, Repository};
+use crate::store::StoreExt;
 
 /// The report as JSON, with the location of the repository.
 #[derive(Serialize)]
@@ -113,12 +116,15 @@ fn store(session: &Session, arguments: &BackupArguments) -> Result<(Exit, String
     }
     tell_facts(session, &report);
     warn_if_quiet(options, &unread_note(report.containers_unread, report.marks_unread));
+    let left_out = tree.and_then(|tree| repository_below(&repository, &tree.paths));
+    let left_out = left_out.map(|path| ("left out", format!("the repository itself, {}", path.display())));
     if options.json {
         let with_requests = WithRequests::new(&report, &repository);
         print_json(&BackupDocument { repository: location::of_repository(&repository), report: with_requests })?;
     } else if !options.quiet || arguments.stats {
         let recheck_seconds = config.read.recheck_seconds;
-        print(|out| write_summary(out, &report, recheck_seconds, requests::summary(&repository), arguments.stats))?;
+        let more = left_out.into_iter().chain(requests::summary(&repository)).collect();
+        print(|out| write_summary(out, &report, recheck_seconds, more, arguments.stats))?;
     }
     if let Some(bytes) = session.profile.backup.compact.filter(|_| !report.dry_run) {
         compact(session, &repository, bytes);
@@ -126,6 +132,14 @@ fn store(session: &Session, arguments: &BackupArguments) -> Result<(Exit, String
     let are_gone = no_snapshots::are_gone(&repository);
     let exit = if report.is_complete() { no_snapshots::outcome(are_gone, Exit::Fine) } else { Exit::Incomplete };
     Ok((exit, report.snapshot))
+}
+
+/// The directory of the repository, if it is below one of `paths`: no backup stores it.
+fn repository_below(repository: &Repository, paths: &[PathBuf]) -> Option<PathBuf> {
+    let identity = |path: &Path| path.metadata().ok().map(|metadata| (metadata.dev(), metadata.ino()));
+    let store = repository.store.local_path()?.canonicalize().ok()?;
+    let above: HashSet<_> = store.ancestors().skip(1).filter_map(identity).collect();
+    paths.iter().any(|path| identity(path).is_some_and(|it| above.contains(&it))).then_some(store)
 }
 
 fn tell_facts(session: &Session, report: &BackupReport) {
@@ -208,7 +222,7 @@ fn write_summary(
     out: &mut dyn Write,
     report: &BackupReport,
     recheck_seconds: u64,
-    requests: Option<(&'static str, String)>,
+    more: Vec<(&'static str, String)>,
     with_stages: bool,
 ) -> Result<()> {
     let parent = report.parent.as_deref().and_then(|id| id.get(..8));
@@ -235,7 +249,7 @@ fn write_summary(
     if report.marks_unread > 0 {
         pairs.push(("unreadable", unread_marks(report.marks_unread)));
     }
-    pairs.extend(requests);
+    pairs.extend(more);
     write_pairs(out, &pairs)?;
     if with_stages {
         let hits = &report.index_hits;

@@ -62,6 +62,10 @@ pub struct WalkStage<'a> {
     /// Hoisted files in the state in which they were sent.
     hoisted: HashMap<FileIdentity, (FileState, SentFile)>,
     batch: WalkBatch,
+    /// A given path that is the repository or its cache.
+    own: Option<PathBuf>,
+    /// Whether there was anything else.
+    is_any_other: bool,
     progress: &'a Progress,
     counts: Arc<ReadCounts>,
 }
@@ -97,6 +101,8 @@ impl<'a> WalkStage<'a> {
             candidates,
             hoisted: HashMap::new(),
             batch: WalkBatch::default(),
+            own: None,
+            is_any_other: false,
             progress,
             counts,
         }
@@ -134,6 +140,19 @@ impl<'a> WalkStage<'a> {
 
     fn problem(&self, error: &Error) {
         self.counts.problem(error, self.progress);
+    }
+
+    /// Remembers whether there is anything to store.
+    fn note(&mut self, event: &Event) {
+        match event {
+            Event::Skipped { path } if self.walker.is_given() || path.as_os_str().is_empty() => {
+                self.own = Some(self.walker.source().to_path_buf());
+            }
+            // Directories above a given path are partial.
+            Event::Enter { node, .. } if node.partial => {}
+            Event::Skipped { .. } | Event::Leave { .. } => {}
+            _ => self.is_any_other = true,
+        }
     }
 
     fn event(&mut self, event: Event, emit: &mut Emit<WalkBatch>) -> Result<()> {
@@ -397,5 +416,9 @@ impl Source for WalkStage<'_> {
         // What the parents have in the root behind the last entry.
         self.parents.leave();
         self.flush(emit)
+        if let Some(own) = self.own.take().filter(|_| !self.is_any_other) {
+            let own = own.display();
+            return Err(Error::Usage(format!("there is nothing to back up: {own} is the repository, or its cache")));
+        }
     }
 }

@@ -250,3 +250,36 @@ fn a_dry_run_says_what_is_new_and_writes_nothing() {
     let text = stdout(&home.run(&["backup", "src", "-n"]));
     assert!(text.contains("nothing"), "{text}");
 }
+
+#[test]
+fn a_backup_of_the_repository_itself_is_an_error_and_one_around_it_says_what_it_leaves_out() {
+    let home = Home::new();
+    home.write("around/file", b"content");
+    for repository in ["r2", "around/repository"] {
+        assert_eq!(code(&home.run(&["init", "--repo", repository, "--quiet"])), 0);
+    }
+    for paths in [&["r2"][..], &["./r2/"], &["r2/."]] {
+        for more in [&[][..], &["--dry-run"]] {
+            let output = home.run(&[&["backup", "--repo", "r2"], paths, more].concat());
+            let text = stderr(&output);
+            assert!(code(&output) == 1 && text.contains("nothing to back up"), "{paths:?} {more:?}: {text}");
+        }
+    }
+    assert_eq!(home.names("r2/snapshots"), [""; 0]);
+    let output = home.run(&["backup", "--repo", "r2", "r2", "around"]);
+    assert!(code(&output) == 0 && !stdout(&output).contains("left out"), "{}", stderr(&output));
+    let output = home.run(&["backup", "--repo", "around/repository", "around"]);
+    assert_eq!(code(&output), 0);
+    assert_eq!(stdout(&output).matches("the repository itself").count(), 1, "{}", stdout(&output));
+}
+
+#[test]
+fn a_hostile_header_is_quoted_in_part() {
+    let home = Home::new();
+    let header = [b"\x93NUMPY\x02\x00".as_slice(), &60_000u32.to_le_bytes(), &b"\x1b[2J".repeat(15_000)].concat();
+    home.write("m/x.npy", &[header, vec![7; 1 << 20]].concat());
+    let output = home.run(&["backup", "m"]);
+    let text = stderr(&output);
+    assert!(code(&output) == 0 && text.contains("x.npy") && text.contains("npy header"), "{} bytes", text.len());
+    assert!(text.len() < 2000 && !text.contains('\x1b'), "{} bytes", text.len());
+}
