@@ -72,6 +72,18 @@ impl FileChangeCounts {
         }
     }
 
+    /// Takes back what was counted of a regular file that could not be read, and is not stored.
+    pub fn take_back(&self, change: EntryChange) {
+        let counter = match change {
+            EntryChange::New => &self.new,
+            EntryChange::Changed => &self.changed,
+            EntryChange::Recent => &self.recent,
+            EntryChange::Lost => &self.lost,
+            EntryChange::Unchanged => return,
+        };
+        counter.fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// Counts and names an entry that is gone, and what was below it.
     pub fn removed(&self, directory: &Path, node: &Node, reader: &mut ChunkReader) {
         let mut path = directory.join(OsStr::from_bytes(&node.name));

@@ -16,6 +16,7 @@ use bytes::Bytes;
 
 use super::reading::{FileToRead, OpenedFile, RangeToRead, WalkBatch, WalkItem, announced, bytes_at_once};
 use crate::backup::buffers::{Buffer, BufferPool};
+use crate::backup::changes::EntryChange;
 use crate::backup::counts::ReadCounts;
 use crate::backup::message::{Outcome, ReadBatch, ReadItem, TreeItem};
 use crate::backup::rest::FileRest;
@@ -57,6 +58,11 @@ impl ReadWorker<'_> {
         self.counts.problem(error, self.progress);
     }
 
+    /// A file that could not be read is not stored, so Walk has counted it in vain.
+    fn take_back(&self, change: Option<EntryChange>) {
+        change.into_iter().for_each(|change| self.counts.changes.take_back(change));
+    }
+
     /// Opens and reads a whole file.
     fn file(&self, task: FileToRead, batch: &mut ReadBatch) {
         let mut node = task.node.clone();
@@ -64,6 +70,7 @@ impl ReadWorker<'_> {
             Ok(source) => Arc::new(source),
             Err(error) => {
                 self.problem(&error);
+                self.take_back(task.change);
                 batch.items.push(ReadItem::Tree(TreeItem::Omitted));
                 return;
             }
@@ -86,6 +93,9 @@ impl ReadWorker<'_> {
                 Outcome::Failed
             }
         };
+        if outcome == Outcome::Failed {
+            self.take_back(task.change);
+        }
         let is_as_captured = source.state() == task.node.state();
         if task.was_empty && outcome == Outcome::Complete && source.size() == 0 {
             self.counts.files_unchanged.fetch_add(1, Ordering::Relaxed);
@@ -221,6 +231,9 @@ impl ReadWorker<'_> {
         file.wait_for_ranges();
         if file.outcome() == Outcome::Complete {
             file.worsen(self.tail(&file.source, batch));
+        }
+        if file.outcome() == Outcome::Failed {
+            self.take_back(file.change);
         }
         self.end_of(&file.source, (file.outcome(), small_holes), (file.sent(), true), batch);
     }

@@ -157,6 +157,25 @@ fn a_file_that_is_gone_is_left_out() {
 }
 
 #[test]
+fn files_that_cannot_be_read_count_as_no_change() {
+    let run = Run::new();
+    let (path, node) = run.file(10);
+    let changes = &run.counts.changes;
+    changes.entry(EntryChange::New, &path, &node);
+    changes.entry(EntryChange::Changed, &path, &node);
+    let mut file = OpenedFile::new(SourceFile::open(&path, &node).unwrap(), None);
+    file.change = Some(EntryChange::Changed);
+    file.worsen(Outcome::Failed);
+    let end = WalkItem::End { file: Arc::new(file), small_holes: HoleMap::default() };
+    let mut task = FileToRead::new(location(&path), node, None, None);
+    task.change = Some(EntryChange::New);
+    fs::remove_file(&path).unwrap();
+    run.worker().map(batch(vec![WalkItem::File(Box::new(task)), end])).unwrap();
+    let counted = [&changes.new, &changes.changed].map(|counter| counter.load(Ordering::Relaxed));
+    assert_eq!(counted, [0, 0]);
+}
+
+#[test]
 fn a_task_that_is_dropped_wakes_those_who_wait_for_it() {
     let run = Run::new();
     let (path, node) = run.file(2 * BATCH);

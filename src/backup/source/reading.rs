@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use crate::backup::changes::EntryChange;
 use crate::backup::message::{Outcome, ReadItem};
 use crate::backup::sent::SentFile;
 use crate::filesystem::{FileLocation, SourceFile};
@@ -43,6 +44,8 @@ pub struct FileToRead {
     pub previous_version: Option<ContentReference>,
     /// Whether the parent snapshot has it without content, and its metadata have not changed.
     pub was_empty: bool,
+    /// As what Walk has counted it.
+    pub change: Option<EntryChange>,
     sent: SentKeeper,
 }
 
@@ -58,6 +61,8 @@ pub struct RangeToRead {
 pub struct OpenedFile {
     /// The file.
     pub source: Arc<SourceFile>,
+    /// As what Walk has counted it, if it has.
+    pub change: Option<EntryChange>,
     state: Mutex<ReadingState>,
     all_read: Condvar,
     sent: SentKeeper,
@@ -137,7 +142,7 @@ impl FileToRead {
         previous_version: Option<ContentReference>,
         sent: Option<SentFile>,
     ) -> Self {
-        FileToRead { location, node, previous_version, was_empty: false, sent: SentKeeper(sent) }
+        FileToRead { location, node, previous_version, was_empty: false, change: None, sent: SentKeeper(sent) }
     }
 
     /// What others may refer to.
@@ -150,7 +155,7 @@ impl OpenedFile {
     /// A file of which nothing has been read. Other entries may refer to it as `sent`.
     pub fn new(source: SourceFile, sent: Option<SentFile>) -> Self {
         let state = Mutex::new(ReadingState { open_ranges: 0, outcome: Outcome::Complete });
-        OpenedFile { source: Arc::new(source), state, all_read: Condvar::new(), sent: SentKeeper(sent) }
+        OpenedFile { source: Arc::new(source), change: None, state, all_read: Condvar::new(), sent: SentKeeper(sent) }
     }
 
     fn lock(&self) -> MutexGuard<'_, ReadingState> {

@@ -241,13 +241,14 @@ impl<'a> WalkStage<'a> {
         if node.size <= self.batch_bytes {
             let sent = self.begin_link(&node);
             let mut file = FileToRead::new(location, node, previous_version, sent);
-            file.was_empty = unchanged.is_some();
+            (file.was_empty, file.change) = (unchanged.is_some(), Some(self.parents.change()));
             return self.push(WalkItem::File(Box::new(file)), emit);
         }
         let source = match location.open(&node) {
             Ok(source) => source,
             Err(error) => {
                 self.problem(&error);
+                self.counts.changes.take_back(self.parents.change());
                 return self.push_tree(TreeItem::Omitted, emit);
             }
         };
@@ -255,7 +256,9 @@ impl<'a> WalkStage<'a> {
         let sent = self.begin_link(&node);
         let fingerprint = previous_version.and_then(ContentReference::fingerprint);
         let model = model_file(&source, &self.model, fingerprint, DefectReporting::Warn);
-        self.send(source, TreeItem::Begin(Box::new(node)), model, previous_version, sent, emit)
+        let mut file = OpenedFile::new(source, sent);
+        file.change = Some(self.parents.change());
+        self.send(file, TreeItem::Begin(Box::new(node)), model, previous_version, emit)
     }
 
     /// The content of this file, if it was sent under another name or before the walk. Waits until it has been read.
@@ -280,15 +283,14 @@ impl<'a> WalkStage<'a> {
     /// Sends a large file from its begin item to its end item.
     fn send(
         &mut self,
-        source: SourceFile,
+        file: OpenedFile,
         begin: TreeItem,
         model: Result<Option<Arc<ModelFile>>>,
         previous_version: Option<ContentReference>,
-        sent: Option<SentFile>,
         emit: &mut Emit<WalkBatch>,
     ) -> Result<()> {
         self.push_tree(begin, emit)?;
-        let file = Arc::new(OpenedFile::new(source, sent));
+        let file = Arc::new(file);
         let mut small_holes = HoleMap::default();
         match model {
             Ok(model) => {
@@ -330,7 +332,7 @@ impl<'a> WalkStage<'a> {
             };
             let begin = TreeItem::Hoisted(Box::new(node.clone()));
             let sent = SentFile::default();
-            self.send(source, begin, model, None, Some(sent.clone()), emit)?;
+            self.send(OpenedFile::new(source, Some(sent.clone())), begin, model, None, emit)?;
             self.hoisted.insert(node.identity(), (node.state(), sent));
         }
         Ok(())
@@ -411,14 +413,15 @@ impl Source for WalkStage<'_> {
         self.send_hoisted(emit)?;
         while let Some(event) = self.walker.next() {
             emit.check()?;
+            self.note(&event);
             self.event(event, emit)?;
         }
-        // What the parents have in the root behind the last entry.
-        self.parents.leave();
-        self.flush(emit)
         if let Some(own) = self.own.take().filter(|_| !self.is_any_other) {
             let own = own.display();
             return Err(Error::Usage(format!("there is nothing to back up: {own} is the repository, or its cache")));
         }
+        // What the parents have in the root behind the last entry.
+        self.parents.leave();
+        self.flush(emit)
     }
 }
