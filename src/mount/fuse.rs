@@ -14,6 +14,8 @@ use fuser::{
     ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr, Request, SessionACL,
 };
 
+use rustix::mount::{UnmountFlags, unmount};
+
 use super::{FileEntry, ReadOnlyFiles};
 use crate::error::{Error, Result};
 use crate::repo::tree::{Node, NodeKind, Timestamp, Xattr};
@@ -74,13 +76,24 @@ impl MountedFiles {
         self.session.guard.is_finished()
     }
 
-    /// Unmounts, and waits until the kernel's questions are answered.
+    /// Unmounts, and waits until the kernel's questions are answered. If it is in use, it is unmounted all the same,
+    /// without waiting: nobody has to clear a dead mount then, and who has a file open cannot read on.
     ///
     /// # Errors
     /// [`Error::Io`] if it is in use, or if the session failed.
     pub fn unmount(self, directory: &Path) -> Result<()> {
-        let ended = if self.is_finished() { self.session.join() } else { self.session.umount_and_join() };
-        ended.map_err(|error| Error::io("unmount", directory, error))
+        let failed = |error| Error::io("unmount", directory, error);
+        if self.is_finished() {
+            return self.session.join().map_err(failed);
+        }
+        match self.session.umount_and_join() {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                let shown = directory.display();
+                tracing::warn!("{shown} is in use: it is unmounted, and what is open there cannot be read any more");
+                unmount(directory, UnmountFlags::DETACH).map_err(|error| failed(error.into()))
+            }
+            ended => ended.map_err(failed),
+        }
     }
 }
 

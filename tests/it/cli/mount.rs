@@ -133,6 +133,24 @@ fn a_killed_server_leaves_nothing_that_umount_cannot_clear() {
 }
 
 #[test]
+fn ctrl_c_unmounts_although_a_file_is_open() {
+    if !can_mount() {
+        return;
+    }
+    let home = Home::new();
+    home.write("file", &noise(1, 100_000));
+    home.backup(&["file"]);
+    let mut mount = Mount::start(&home, &[]);
+    let file = std::fs::File::open(mount.directory.join("latest/file")).unwrap();
+    mount.signal(rustix::process::Signal::INT);
+    let started = Instant::now();
+    assert!(mount.child.wait().unwrap().success());
+    assert!(started.elapsed() < Duration::from_secs(10) && !mount.is_mounted());
+    assert_eq!(std::fs::read_dir(&mount.directory).unwrap().count(), 0);
+    drop(file);
+}
+
+#[test]
 fn a_mount_over_the_repository_is_refused() {
     let home = Home::new();
     home.write("file", b"x");
