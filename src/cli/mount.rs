@@ -16,9 +16,11 @@ use super::output::{note, print_json};
 use super::outputs::is_inside;
 use crate::error::{Error, Result};
 use crate::mount::{MountOptions, SnapshotFiles, mount};
-use crate::repo::Repository;
+use crate::repo::{Repository, snapshot_cache};
 use crate::store::StoreExt;
 
+/// How old the listing of snapshots may be when somebody reads a directory of them.
+const LISTING_AGE_MAX: Duration = Duration::from_secs(10);
 /// How often the end of the mount is looked for.
 const POLL: Duration = Duration::from_millis(100);
 
@@ -33,7 +35,14 @@ pub fn run(session: &Session, arguments: &MountArguments) -> Result<Exit> {
     check_directory(&repository, &real)?;
     let (snapshots, exit) = choice::snapshots(&repository, &arguments.filter)?;
     let count = snapshots.len();
-    let files = Arc::new(SnapshotFiles::new(&repository, snapshots)?);
+    let (asked, filter) = (repository.clone(), choice::filter(&arguments.filter)?);
+    let list = move || {
+        let mut snapshots = snapshot_cache::list(&asked)?.snapshots;
+        snapshots.retain(|named| filter.passes(&named.snapshot));
+        Ok(snapshots)
+    };
+    let files = SnapshotFiles::new(&repository, snapshots)?.with_newer(Box::new(list), LISTING_AGE_MAX);
+    let files = Arc::new(files);
     let mounted = mount(files, &real, MountOptions { allow_other: arguments.allow_other })?;
     if session.options.json {
         print_json(&json!({"mounted": real.to_string_lossy(), "snapshots": count}))?;

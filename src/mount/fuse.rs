@@ -22,6 +22,8 @@ use crate::repo::tree::{Node, NodeKind, Timestamp, Xattr};
 
 /// How long the kernel may remember entries. Snapshots never change.
 const TTL: Duration = Duration::from_secs(24 * 60 * 60);
+/// The same for virtual directories and links, which newer snapshots change.
+const VIRTUAL_TTL: Duration = Duration::from_secs(1);
 /// Bytes that the kernel may read ahead. It offers 128 KiB.
 const READAHEAD_BYTES: u32 = 1 << 20;
 /// Threads that answer the kernel: as many as there are cores, within these limits.
@@ -80,7 +82,7 @@ impl MountedFiles {
     /// without waiting: nobody has to clear a dead mount then, and who has a file open cannot read on.
     ///
     /// # Errors
-    /// [`Error::Io`] if it is in use, or if the session failed.
+    /// [`Error::Io`] if the system refuses, or if the session failed.
     pub fn unmount(self, directory: &Path) -> Result<()> {
         let failed = |error| Error::io("unmount", directory, error);
         if self.is_finished() {
@@ -134,6 +136,10 @@ fn system_time(time: Timestamp) -> SystemTime {
     let second = if time.seconds < 0 { UNIX_EPOCH.checked_sub(seconds) } else { UNIX_EPOCH.checked_add(seconds) };
     let time = second.and_then(|second| second.checked_add(Duration::from_nanos(u64::from(time.nanoseconds))));
     time.unwrap_or(UNIX_EPOCH)
+}
+
+fn ttl(entry: &FileEntry) -> Duration {
+    if entry.is_virtual { VIRTUAL_TTL } else { TTL }
 }
 
 fn attributes(entry: &FileEntry, data_len: Option<u64>) -> FileAttr {
@@ -192,14 +198,15 @@ impl Filesystem for FuseFiles {
             let _ = config.set_max_readahead(offered);
         }
         let _ = config.set_max_background(BACKGROUND_MAX);
-        let wanted = InitFlags::FUSE_CACHE_SYMLINKS | InitFlags::FUSE_PARALLEL_DIROPS | InitFlags::FUSE_ASYNC_READ;
+        // Links are not cached: newer snapshots change what `latest` leads to.
+        let wanted = InitFlags::FUSE_PARALLEL_DIROPS | InitFlags::FUSE_ASYNC_READ;
         let _ = config.add_capabilities(wanted & config.capabilities());
         Ok(())
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match answer(self.files.look_up(parent.0, name)) {
-            Ok(entry) => reply.entry(&TTL, &self.attributes(&entry), Generation(0)),
+            Ok(entry) => reply.entry(&ttl(&entry), &self.attributes(&entry), Generation(0)),
             Err(error) => reply.error(error),
         }
     }
@@ -210,7 +217,7 @@ impl Filesystem for FuseFiles {
 
     fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         match answer(self.files.entry(inode.0)) {
-            Ok(entry) => reply.attr(&TTL, &self.attributes(&entry)),
+            Ok(entry) => reply.attr(&ttl(&entry), &self.attributes(&entry)),
             Err(error) => reply.error(error),
         }
     }
@@ -260,8 +267,11 @@ impl Filesystem for FuseFiles {
     }
 
     fn opendir(&self, _: &Request, inode: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let is_virtual = self.files.entry(inode.0).is_ok_and(|entry| entry.is_none_or(|entry| entry.is_virtual));
+        let cached = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR;
+        let flags = if is_virtual { FopenFlags::empty() } else { cached };
         match answer(self.files.open_directory(inode.0)) {
-            Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR),
+            Ok(handle) => reply.opened(FileHandle(handle), flags),
             Err(error) => reply.error(error),
         }
     }

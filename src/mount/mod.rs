@@ -18,7 +18,7 @@ mod top;
 
 #[cfg(target_os = "linux")]
 pub use fuse::{MountOptions, MountedFiles, mount};
-pub use snapshot_files::SnapshotFiles;
+pub use snapshot_files::{ListSnapshots, SnapshotFiles};
 
 use std::ffi::OsStr;
 
@@ -35,6 +35,8 @@ pub struct FileEntry {
     pub inode: u64,
     /// Metadata. The name in it is not used.
     pub node: Node,
+    /// Whether it is no entry of a snapshot, so that newer snapshots may change it.
+    pub is_virtual: bool,
 }
 
 /// An entry of a directory listing.

@@ -4,13 +4,14 @@
 //! 2. A look-up goes on where the last one in that directory ended, because drivers look up in the order of a listing.
 //! 3. Listings and look-ups share one chunk reader. Each read of file bytes has its own, so none waits for another.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use lru::LruCache;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::file_bytes::ReadFiles;
 use super::inodes::{HeldInodes, InodePath, number};
@@ -23,6 +24,7 @@ use crate::repo::read::{ChunkReader, Reader, at_least_one};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::NamedSnapshot;
 use crate::repo::tree::{Node, NodeKind, TreeCursor};
+use crate::types::SnapshotId;
 
 /// Memory for nodes.
 const NODE_BYTES_MAX: usize = 32 << 20;
@@ -31,14 +33,29 @@ const SCANS_MAX: usize = 32;
 
 /// Snapshots as files.
 pub struct SnapshotFiles {
-    snapshots: Vec<NamedSnapshot>,
-    top: TopEntry,
+    repository: Repository,
     tree: Mutex<TreeState>,
-    bytes: ReadFiles,
+    /// Reads that run go on with the one that they have.
+    bytes: RwLock<Arc<ReadFiles>>,
+    newer: Option<NewerSnapshots>,
+}
+
+/// Gives the snapshots as they are now.
+pub type ListSnapshots = Box<dyn Fn() -> Result<Vec<NamedSnapshot>> + Send + Sync>;
+
+/// How newer snapshots are found.
+struct NewerSnapshots {
+    list: ListSnapshots,
+    age_max: Duration,
+    /// The time of the last listing.
+    listed: Mutex<Instant>,
 }
 
 /// What look-ups and listings share.
 struct TreeState {
+    /// Newer ones are added at the end, so that each stays at its position. None leaves: a file of it may be open.
+    snapshots: Vec<NamedSnapshot>,
+    top: TopEntry,
     reader: ChunkReader,
     inodes: HeldInodes,
     nodes: ByteLru<InodePath, Arc<FoundEntryNode>>,
@@ -82,6 +99,8 @@ impl SnapshotFiles {
     pub fn new(repository: &Repository, snapshots: Vec<NamedSnapshot>) -> Result<Self> {
         let reader = Reader::open(repository)?;
         let tree = TreeState {
+            top: top(&snapshots, repository.clock.now_ns()),
+            snapshots,
             reader: reader.chunks(),
             inodes: HeldInodes::default(),
             nodes: ByteLru::new(NODE_BYTES_MAX),
@@ -89,8 +108,56 @@ impl SnapshotFiles {
             listings: HashMap::new(),
             next_handle: 1,
         };
-        let bytes = ReadFiles::new(reader)?;
-        Ok(SnapshotFiles { top: top(&snapshots, repository.clock.now_ns()), snapshots, tree: Mutex::new(tree), bytes })
+        let bytes = RwLock::new(Arc::new(ReadFiles::new(reader)?));
+        Ok(SnapshotFiles { repository: repository.clone(), tree: Mutex::new(tree), bytes, newer: None })
+    }
+
+    /// The same, with the snapshots that `list` gives later: it is asked when a virtual directory is read and the last
+    /// listing is older than `age_max`.
+    #[must_use]
+    pub fn with_newer(self, list: ListSnapshots, age_max: Duration) -> Self {
+        let listed = Mutex::new(Instant::now());
+        SnapshotFiles { newer: Some(NewerSnapshots { list, age_max, listed }), ..self }
+    }
+
+    /// Lists the snapshots again if the last listing is old. What fails is logged, and what was known stays.
+    fn look_for_newer(&self) {
+        // Who meets another one who looks does not wait.
+        let Some((newer, mut listed)) = self.newer.as_ref().and_then(|newer| Some((newer, newer.listed.try_lock()?)))
+        else {
+            return;
+        };
+        if listed.elapsed() < newer.age_max {
+            return;
+        }
+        if let Err(error) = (newer.list)().and_then(|snapshots| self.add(snapshots)) {
+            tracing::warn!("mount: newer snapshots are not shown: {error}");
+        }
+        *listed = Instant::now();
+    }
+
+    /// Shows the snapshots that are not known.
+    fn add(&self, mut snapshots: Vec<NamedSnapshot>) -> Result<()> {
+        let known: HashSet<SnapshotId> = self.tree().snapshots.iter().map(|named| named.id).collect();
+        snapshots.retain(|named| !known.contains(&named.id));
+        if snapshots.is_empty() {
+            return Ok(());
+        }
+        // The former listing lacks their containers.
+        let reader = Reader::open(&self.repository)?;
+        let chunks = reader.chunks();
+        *self.bytes.write() = Arc::new(ReadFiles::new(reader)?);
+        let tree = &mut *self.tree();
+        tree.reader = chunks;
+        tree.snapshots.extend(snapshots);
+        tree.top = top(&tree.snapshots, self.repository.clock.now_ns());
+        // Virtual directories among them are of before.
+        tree.nodes = ByteLru::new(NODE_BYTES_MAX);
+        Ok(())
+    }
+
+    fn bytes(&self) -> Arc<ReadFiles> {
+        self.bytes.read().clone()
     }
 
     fn tree(&self) -> MutexGuard<'_, TreeState> {
@@ -102,7 +169,7 @@ impl SnapshotFiles {
         let (mut chain, mut at) = (Vec::new(), inode);
         let mut found = loop {
             if at == ROOT {
-                let (top, node) = (Some(self.top.clone()), self.top.node(&self.snapshots));
+                let (top, node) = (Some(tree.top.clone()), tree.top.node(&tree.snapshots));
                 break Arc::new(FoundEntryNode { node, tree: 0, top });
             }
             let Some(path) = tree.inodes.path(at) else { return Ok(None) };
@@ -132,7 +199,7 @@ impl SnapshotFiles {
             return Ok(Some(found));
         }
         let found = match &directory.top {
-            Some(TopEntry::Directory(entries)) => entries.get(name).map(|entry| self.top_entry(parent, name, entry)),
+            Some(TopEntry::Directory(entries)) => entries.get(name).map(|entry| tree.top_entry(parent, name, entry)),
             Some(TopEntry::Link(_)) => None,
             Some(TopEntry::Snapshot(_)) | None => {
                 let node = tree.scan(parent, directory.listing(), name)?;
@@ -143,13 +210,6 @@ impl SnapshotFiles {
             tree.nodes.put(path, found.clone(), found.bytes());
         }
         Ok(found)
-    }
-
-    fn top_entry(&self, parent: u64, name: &[u8], entry: &TopEntry) -> Arc<FoundEntryNode> {
-        // Names of virtual entries are no names of one file, and neither is the root of a snapshot.
-        let node = Node { hard_link: None, ..entry.node(&self.snapshots) };
-        let tree = if let TopEntry::Snapshot(_) = entry { number(0, parent, &node, name) } else { 0 };
-        Arc::new(FoundEntryNode { node, tree, top: Some(entry.clone()) })
     }
 
     /// The next entry of a listing.
@@ -165,18 +225,27 @@ impl SnapshotFiles {
             (None, Some(TopEntry::Directory(entries))) => {
                 let at = usize::try_from(listing.next).unwrap_or(usize::MAX);
                 let Some((name, entry)) = entries.iter().nth(at) else { return Ok(None) };
-                (name.clone(), self.top_entry(inode, name, entry))
+                (name.clone(), tree.top_entry(inode, name, entry))
             }
             _ => return Ok(None),
         };
         let path = InodePath { parent: inode, name: name.as_slice().into() };
         tree.nodes.put(path, found.clone(), found.bytes());
         let number = number(found.tree, inode, &found.node, &name);
-        Ok(Some(ListedEntry { name, entry: FileEntry { inode: number, node: found.node.clone() } }))
+        Ok(Some(ListedEntry { name, entry: found.entry(number) }))
     }
 }
 
 impl FoundEntryNode {
+    /// Whether newer snapshots may change it.
+    fn is_virtual(&self) -> bool {
+        matches!(self.top, Some(TopEntry::Directory(_) | TopEntry::Link(_)))
+    }
+
+    fn entry(&self, inode: u64) -> FileEntry {
+        FileEntry { inode, node: self.node.clone(), is_virtual: self.is_virtual() }
+    }
+
     /// Listing of a directory.
     fn listing(&self) -> Option<ContentReference> {
         self.node.content.filter(|_| self.node.kind == NodeKind::Directory)
@@ -194,6 +263,13 @@ impl FoundEntryNode {
 }
 
 impl TreeState {
+    fn top_entry(&self, parent: u64, name: &[u8], entry: &TopEntry) -> Arc<FoundEntryNode> {
+        // Names of virtual entries are no names of one file, and neither is the root of a snapshot.
+        let node = Node { hard_link: None, ..entry.node(&self.snapshots) };
+        let tree = if let TopEntry::Snapshot(_) = entry { number(0, parent, &node, name) } else { 0 };
+        Arc::new(FoundEntryNode { node, tree, top: Some(entry.clone()) })
+    }
+
     /// The node `name` of the directory `inode`. Goes on where the last look-up in the directory ended, if it can.
     fn scan(&mut self, inode: u64, listing: Option<ContentReference>, name: &[u8]) -> Result<Option<Node>> {
         let known = self.scans.pop(&inode);
@@ -217,13 +293,17 @@ impl TreeState {
 
 impl ReadOnlyFiles for SnapshotFiles {
     fn look_up(&self, parent: u64, name: &OsStr) -> Result<Option<FileEntry>> {
+        // Each path from outside begins there.
+        if parent == ROOT {
+            self.look_for_newer();
+        }
         let tree = &mut *self.tree();
         let Some(directory) = self.found(tree, parent)? else { return Ok(None) };
         let name = name.as_bytes();
         let Some(found) = self.child(tree, parent, &directory, name)? else { return Ok(None) };
         let inode = number(found.tree, parent, &found.node, name);
         tree.inodes.hold(inode, InodePath { parent, name: name.into() });
-        Ok(Some(FileEntry { inode, node: found.node.clone() }))
+        Ok(Some(found.entry(inode)))
     }
 
     fn forget(&self, inode: u64, references: u64) {
@@ -232,12 +312,18 @@ impl ReadOnlyFiles for SnapshotFiles {
 
     fn entry(&self, inode: u64) -> Result<Option<FileEntry>> {
         let found = self.found(&mut self.tree(), inode)?;
-        Ok(found.map(|found| FileEntry { inode, node: found.node.clone() }))
+        Ok(found.map(|found| found.entry(inode)))
     }
 
     fn open_directory(&self, inode: u64) -> Result<Option<u64>> {
+        let Some(mut found) = self.found(&mut self.tree(), inode)? else { return Ok(None) };
+        if found.is_virtual() {
+            self.look_for_newer();
+        }
         let tree = &mut *self.tree();
-        let Some(found) = self.found(tree, inode)? else { return Ok(None) };
+        if let Some(now) = self.found(tree, inode)? {
+            found = now;
+        }
         let cursor = match &found.top {
             Some(TopEntry::Directory(_) | TopEntry::Link(_)) => None,
             Some(TopEntry::Snapshot(_)) | None => Some(TreeCursor::open(found.listing())),
@@ -280,16 +366,16 @@ impl ReadOnlyFiles for SnapshotFiles {
 
     fn read(&self, inode: u64, offset: u64, count: usize) -> Result<Option<Vec<u8>>> {
         let Some(content) = self.content(inode)? else { return Ok(None) };
-        content.map_or(Ok(Some(Vec::new())), |content| self.bytes.read(content, offset, count).map(Some))
+        content.map_or(Ok(Some(Vec::new())), |content| self.bytes().read(content, offset, count).map(Some))
     }
 
     fn data_len(&self, node: &Node) -> Result<Option<u64>> {
-        node.content.map_or(Ok(Some(0)), |content| self.bytes.data_len(content))
+        node.content.map_or(Ok(Some(0)), |content| self.bytes().data_len(content))
     }
 
     fn seek(&self, inode: u64, offset: u64, in_hole: bool) -> Result<Option<Option<u64>>> {
         let Some(content) = self.content(inode)? else { return Ok(None) };
-        content.map_or(Ok(Some(None)), |content| self.bytes.seek(content, offset, in_hole).map(Some))
+        content.map_or(Ok(Some(None)), |content| self.bytes().seek(content, offset, in_hole).map(Some))
     }
 }
 

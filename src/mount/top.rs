@@ -23,14 +23,15 @@ pub(super) enum TopEntry {
 /// Hex digits of an id, if no other snapshot has the same.
 const ID_DIGITS: usize = 8;
 
-/// The root directory for snapshots sorted by time. `latest` in each directory is the last one that is not from the
+/// The root directory for snapshots. `latest` in each directory is the last one that is not from the
 /// future, if there is one.
 pub(super) fn top(snapshots: &[NamedSnapshot], now_ns: i64) -> TopEntry {
     let (mut ids, mut times) = (BTreeMap::new(), BTreeMap::new());
     let mut hosts: BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, TopEntry>> = BTreeMap::new();
     let mut tags: BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, TopEntry>> = BTreeMap::new();
     let mut last = None;
-    let numbered = snapshots.iter().enumerate().collect();
+    let mut numbered: Vec<(usize, &NamedSnapshot)> = snapshots.iter().enumerate().collect();
+    numbered.sort_by_key(|(_, named)| named.snapshot.time_ns);
     for (at, named) in future_first(numbered, |(_, named)| named.snapshot.is_future(now_ns)) {
         let id = named.id.to_string();
         let short = id.get(..ID_DIGITS).unwrap_or(&id);

@@ -151,6 +151,28 @@ fn ctrl_c_unmounts_although_a_file_is_open() {
 }
 
 #[test]
+fn newer_snapshots_appear_while_a_file_is_open() {
+    if !can_mount() {
+        return;
+    }
+    let home = Home::new();
+    home.write("file", b"old");
+    home.backup(&["file"]);
+    let mount = Mount::start(&home, &[]);
+    let count = |what: &str| std::fs::read_dir(mount.directory.join(what)).unwrap().count();
+    let latest = || std::fs::read(mount.directory.join("latest/file")).unwrap();
+    let open = std::fs::File::open(mount.directory.join("latest/file")).unwrap();
+    assert_eq!((count("ids"), latest()), (1, b"old".to_vec()));
+    home.write("file", b"newer");
+    home.backup(&["file"]);
+    std::thread::sleep(Duration::from_secs(12));
+    assert_eq!((count("ids"), latest()), (2, b"newer".to_vec()));
+    let mut bytes = [0; 3];
+    open.read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!(&bytes, b"old");
+}
+
+#[test]
 fn a_mount_over_the_repository_is_refused() {
     let home = Home::new();
     home.write("file", b"x");
