@@ -28,7 +28,7 @@ const CAST_SHARE: f64 = 0.9;
 /// Bits of a byte that hardly anything is stored for.
 const LEAST_BITS: f64 = 0.02;
 /// Bits of a byte of scales, as stored.
-const SCALE_BITS: f64 = 7.0;
+const SCALE_BITS: f64 = 3.5;
 /// Bytes of a base, and of all bases of its chain if each is as long, at most.
 const CONTENT_BYTES_MAX: u64 = 32 << 20;
 const CHAIN_BYTES_MAX: u64 = 64 << 20;

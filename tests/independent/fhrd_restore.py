@@ -720,20 +720,20 @@ def elements_decode(mode: int, data: bytes, base: bytes, length: int, kind: int)
     return decode(own, base[:common], kind) + after
 
 
-# Quantised blocks (section 16): values of a block, bytes of a block, positions of scales, and the parts of the codes as
-# (first byte, end, bits, bytes of a part, lowest bit of a code).
+# Quantised blocks (section 16): values of a block, its bytes, its FP16 numbers, its integers of scales and of least
+# values, and the parts of its codes as (first byte, end, bits, bytes of a part, lowest bit of a code).
 
 QUANTISED = {
-    2: (32, 18, range(2), [(2, 18, 4, 16, 0)]),
-    3: (32, 20, range(4), [(4, 20, 4, 16, 0)]),
-    6: (32, 22, range(2), [(6, 22, 4, 16, 0), (2, 6, 1, 1, 4)]),
-    7: (32, 24, range(4), [(8, 24, 4, 16, 0), (4, 8, 1, 1, 4)]),
-    8: (32, 34, range(2), [(2, 34, 8, 32, 0)]),
-    10: (256, 84, [*range(16), *range(80, 84)], [(16, 80, 2, 32, 0)]),
-    11: (256, 110, range(96, 110), [(32, 96, 2, 32, 0), (0, 32, 1, 32, 2)]),
-    12: (256, 144, range(16), [(16, 144, 4, 32, 0)]),
-    13: (256, 176, range(16), [(48, 176, 4, 32, 0), (16, 48, 1, 32, 4)]),
-    14: (256, 210, range(192, 210), [(0, 128, 4, 64, 0), (128, 192, 2, 32, 4)]),
+    2: (32, 18, 1, [], [(2, 18, 4, 16, 0)]),
+    3: (32, 20, 2, [], [(4, 20, 4, 16, 0)]),
+    6: (32, 22, 1, [], [(6, 22, 4, 16, 0), (2, 6, 1, 1, 4)]),
+    7: (32, 24, 2, [], [(8, 24, 4, 16, 0), (4, 8, 1, 1, 4)]),
+    8: (32, 34, 1, [], [(2, 34, 8, 32, 0)]),
+    10: (256, 84, 2, [16, 16], [(16, 80, 2, 32, 0)]),
+    11: (256, 110, 1, [16], [(32, 96, 2, 32, 0), (0, 32, 1, 32, 2)]),
+    12: (256, 144, 2, [8, 8], [(16, 144, 4, 32, 0)]),
+    13: (256, 176, 2, [8, 8], [(48, 176, 4, 32, 0), (16, 48, 1, 32, 4)]),
+    14: (256, 210, 1, [16], [(0, 128, 4, 64, 0), (128, 192, 2, 32, 4)]),
 }
 FLOAT_MAX = 3.4028234663852886e38
 
@@ -815,6 +815,58 @@ def large_codes(kind: int, values: array, block: bytearray) -> list[int]:
     return codes
 
 
+def sub_block_scales(kind: int, values: array) -> list[array]:
+    """What the values of each sub-block suggest for its scale and its least value."""
+    size, steps = {10: (16, 3), 11: (16, -4), 12: (32, 15), 13: (32, 31), 14: (16, -32)}[kind]
+    parts = [values[at : at + size] for at in range(0, len(values), size)]
+    spans = [(min([0.0, *(x for x in part if x < 0)]), max([0.0, *(x for x in part if x > 0)])) for part in parts]
+    if steps < 0:
+        return [singles((b if b > -a else a) / steps for a, b in spans)]
+    return [singles(x / steps for x in singles(b - a for a, b in spans)), singles(0.0 - a for a, _ in spans)]
+
+
+def put_scales(kind: int, values: array, block: bytearray, halves: list[bytes], integers: list[bytes]) -> None:
+    """The scales of a block from their differences."""
+    top, low, high = {10: (15, 0, 15), 11: (-32, -32, 31), 14: (-128, -128, 127)}.get(kind, (63, 0, 63))
+    if kind < 10:
+        small_codes(kind, 1, values, block)
+    else:
+        suggested = sub_block_scales(kind, values)
+    numbers = []
+    for i, difference in enumerate(halves):
+        at = (80, 82)[i] if kind == 10 else {11: 108, 14: 208}.get(kind, 2 * i)
+        if kind >= 10:
+            extreme = 0.0
+            for x in suggested[i]:
+                extreme = x if abs(x) > abs(extreme) else extreme
+            put_half(block, at, singles([extreme / top])[0])
+        bits = as_int(block[at : at + 2]) + unzigzag(as_int(difference)) & 0xFFFF
+        block[at : at + 2] = bits.to_bytes(2, "little")
+        numbers.append(half_at(block, at))
+    sums = []
+    for i, differences in enumerate(integers):
+        if numbers[i] == 0:
+            guesses = [0] * len(differences)
+        else:
+            quotients = singles(x / numbers[i] for x in suggested[i])
+            guesses = [round(min(x, high)) if x > low else low for x in quotients]
+            guesses = [x + 32 if kind == 11 else x for x in guesses]
+        sums.append([x + y & {10: 15, 14: 255}.get(kind, 63) for x, y in zip(guesses, differences)])
+    if kind == 10:
+        block[:16] = bytes(x | y << 4 for x, y in zip(*sums))
+    elif kind == 11:
+        s = sums[0]
+        block[96:104] = bytes(s[j] & 15 | (s[j + 8] & 15) << 4 for j in range(8))
+        block[104:108] = bytes(sum((s[j + 4 * k] >> 4) << 2 * k for k in range(4)) for j in range(4))
+    elif kind == 14:
+        block[192:208] = bytes(sums[0])
+    elif kind in (12, 13):
+        s, m = sums
+        block[4:8] = bytes(s[j] | s[j + 4] >> 4 << 6 for j in range(4))
+        block[8:12] = bytes(m[j] | m[j + 4] >> 4 << 6 for j in range(4))
+        block[12:16] = bytes(s[j] & 15 | (m[j] & 15) << 4 for j in range(4, 8))
+
+
 def quantised(data: bytes, base: bytes, length: int) -> tuple[bytes, bytes, bytes, bytes]:
     """The bytes before the whole blocks, the blocks that follow from the base, the bytes after them, the payload."""
     expect(len(data) >= 2, "quantised blocks without a head")
@@ -822,7 +874,7 @@ def quantised(data: bytes, base: bytes, length: int) -> tuple[bytes, bytes, byte
     sources = (0,) if kind >= 10 else (0, 1, 2) if kind in (2, 6) else (0, 1)
     is_known = kind in QUANTISED and origin and rounding < 3 and source in sources
     known(is_known, f"quantised blocks of type {kind} made in the way {data[1]}")
-    count, size, scales, parts = QUANTISED[kind]
+    count, size, halves, integers, parts = QUANTISED[kind]
     head, at = varint(data, 2)
     expect(head < size and head <= length, f"{head} bytes before a quantised block")
     blocks = min((length - head) // size, len(base) // (4 if origin == 3 else 2) // count)
@@ -830,9 +882,10 @@ def quantised(data: bytes, base: bytes, length: int) -> tuple[bytes, bytes, byte
     expect(end <= len(data), "quantised blocks end too early")
     before, after, at = data[at : at + head], data[at + head : end], end
     made = bytearray(blocks * size)
-    if source == 0:
-        for position in scales:
-            made[position::size], at = plane_decode(data, at, blocks)
+    planes = []
+    for width in [*[1] * (2 * halves), *integers] if source == 0 else []:
+        plane, at = plane_decode(data, at, blocks * width)
+        planes.append([plane[width * i : width * (i + 1)] for i in range(blocks)])
     base = base[: blocks * count * (4 if origin == 3 else 2)]
     for kind_of_float, narrows in ((origin, False), (rounding, True)):
         if kind_of_float in (1, 2):
@@ -844,6 +897,10 @@ def quantised(data: bytes, base: bytes, length: int) -> tuple[bytes, bytes, byte
         values.byteswap()
     for number in range(blocks):
         block, own = made[number * size : (number + 1) * size], values[number * count : (number + 1) * count]
+        if source == 0:
+            rows = [plane[number] for plane in planes]
+            pairs = [rows[2 * i] + rows[2 * i + 1] for i in range(halves)]
+            put_scales(kind, own, block, pairs, rows[2 * halves :])
         codes = large_codes(kind, own, block) if kind >= 10 else small_codes(kind, source, own, block)
         for start, stop, bits, width, lowest in parts:
             for i in range(start, stop):

@@ -8,7 +8,7 @@
 //! | 1 | bits 0-1: type of the base's elements; bits 2-3: what they are rounded to first; bits 4-7: source of scales |
 //! | varint | bytes of the chunk before the first whole block |
 //! | | these bytes, and those after the last whole block |
-//! | a plane for each scale byte of a block | that byte of every block; only if scales are given |
+//! | planes | only if scales are given: their differences from what the values suggest, like ones in a plane |
 //! | the rest | a payload of the blocks against those that follow from the base, with modes 0, 1, 2, 5 and 6 |
 //!
 //! 1. A file may have been made from values of another type than the base has. So a sample of the blocks is made from
@@ -22,15 +22,15 @@ use crate::codec::floats::plane;
 use crate::codec::{ElementType, Scratch};
 use crate::error::Result;
 use crate::kernel::elements as kernel;
-use crate::kernel::quantise::{BlockType, ScaleSource, quantise};
+use crate::kernel::quantise::{BlockType, ScaleRows, ScaleSource, quantise, scale_rows};
 use crate::wire::{WireReader, put_varint};
 
 /// Values that are made into blocks at a time.
 const PART_VALUES: usize = 1 << 14;
 /// Values in a sample, about.
 const SAMPLE_VALUES: usize = 1 << 12;
-/// A scale that is given takes about seven eighths of its bytes, and a byte that differs about two.
-const SCALE_EIGHTHS: usize = 7;
+/// A scale that is given takes about half of its bytes, and a byte that differs about two.
+const SCALE_EIGHTHS: usize = 4;
 const MISS_EIGHTHS: usize = 16;
 
 /// How quantised blocks follow from a base.
@@ -59,7 +59,9 @@ struct Recreation {
 pub(super) struct QuantisedBuffers {
     blocks: Vec<u8>,
     other: Vec<u8>,
-    column: Vec<u8>,
+    /// Differences of scales, block by block, and of those that are alike.
+    rows: Vec<u8>,
+    plane: Vec<u8>,
     wide: Vec<u8>,
     narrow: Vec<u8>,
 }
@@ -126,17 +128,30 @@ impl Recreation {
         }
     }
 
-    /// Fills `blocks` from `base`. Scales that are given are in the blocks.
-    fn make(self, base: &[u8], blocks: &mut [u8], wide: &mut Vec<u8>, narrow: &mut Vec<u8>) {
+    /// Fills `blocks` from `base`. Scales that are given are in the blocks, or in `rows`. In the first case these are
+    /// filled, if there are any.
+    fn make(
+        self,
+        base: &[u8],
+        blocks: &mut [u8],
+        (direction, rows): (ScaleRows, &mut [u8]),
+        wide: &mut Vec<u8>,
+        narrow: &mut Vec<u8>,
+    ) {
         let count = PART_VALUES / self.block_type.values();
         let base = base.chunks(PART_VALUES * self.from.width());
+        let mut rows = rows.chunks_mut(count * self.block_type.row_bytes());
         for (blocks, base) in blocks.chunks_mut(count * self.block_type.bytes()).zip(base) {
-            if self.from == ElementType::Fp32 && self.rounded == ElementType::Fp32 {
-                quantise(self.block_type, self.source, base, blocks);
-                continue;
+            let values = if self.from == ElementType::Fp32 && self.rounded == ElementType::Fp32 {
+                base
+            } else {
+                self.widen(base, wide, narrow);
+                wide.as_slice()
+            };
+            if let Some(rows) = rows.next() {
+                scale_rows(self.block_type, direction, values, blocks, rows);
             }
-            self.widen(base, wide, narrow);
-            quantise(self.block_type, self.source, wide, blocks);
+            quantise(self.block_type, self.source, values, blocks);
         }
     }
 
@@ -181,7 +196,8 @@ impl Recreation {
                 let way = Recreation { block_type, from, rounded, source };
                 buffers.other.clear();
                 buffers.other.extend_from_slice(&raw_sample);
-                way.make(&base_sample, &mut buffers.other, &mut buffers.wide, &mut buffers.narrow);
+                let rows = (ScaleRows::Fill, &mut [][..]);
+                way.make(&base_sample, &mut buffers.other, rows, &mut buffers.wide, &mut buffers.narrow);
                 let given = if source == ScaleSource::Given { scales } else { 0 };
                 let cost = differing(&raw_sample, &buffers.other) * MISS_EIGHTHS + given;
                 if cost < best.0 {
@@ -211,16 +227,20 @@ pub(super) fn encode(
     let (blocks, tail) = raw.get(head..).unwrap_or_default().split_at(whole);
     let mut own = std::mem::take(&mut buffers.quantised);
     let mut way = Recreation::choose(quantised, blocks, base, &mut own);
-    let QuantisedBuffers { blocks: made, other, column, wide, narrow } = &mut own;
+    let QuantisedBuffers { blocks: made, other, rows, plane, wide, narrow } = &mut own;
     made.clear();
     made.extend_from_slice(blocks);
-    way.make(base, made, wide, narrow);
+    rows.clear();
+    if way.source == ScaleSource::Given {
+        rows.resize(whole / way.block_type.bytes() * way.block_type.row_bytes(), 0);
+    }
+    way.make(base, made, (ScaleRows::Fill, rows), wide, narrow);
     let fused = Recreation { source: ScaleSource::Fused, ..way };
     let may_be_fused = way.source == ScaleSource::Computed && way.block_type.sources().contains(&fused.source);
     if may_be_fused && made != blocks {
         // So few blocks differ that a sample need not have one.
         other.resize(whole, 0);
-        fused.make(base, other, wide, narrow);
+        fused.make(base, other, (ScaleRows::Fill, &mut []), wide, narrow);
         if differing(other, blocks) < differing(made, blocks) {
             std::mem::swap(made, other);
             way = fused;
@@ -232,10 +252,11 @@ pub(super) fn encode(
     out.extend_from_slice(tail);
     let mut result = Ok(());
     if way.source == ScaleSource::Given {
-        for at in way.block_type.scale_bytes() {
-            column.clear();
-            column.extend(blocks.iter().skip(at).step_by(way.block_type.bytes()));
-            result = result.and_then(|()| plane::encode(column, scratch, out));
+        for part in way.block_type.row_parts() {
+            plane.clear();
+            let rows = rows.chunks_exact(way.block_type.row_bytes());
+            rows.for_each(|row| plane.extend_from_slice(row.get(part.clone()).unwrap_or_default()));
+            result = result.and_then(|()| plane::encode(plane, scratch, out));
         }
     }
     let encoded = result.and_then(|()| bytes::encode(ElementType::Unknown, blocks, made, buffers, scratch, out));
@@ -267,15 +288,16 @@ pub(super) fn decode(
     out.extend_from_slice(reader.bytes(head)?);
     let tail = reader.bytes(raw_len - head - whole)?;
     let mut own = std::mem::take(&mut buffers.quantised);
-    let QuantisedBuffers { blocks, column, wide, narrow, .. } = &mut own;
+    let QuantisedBuffers { blocks, rows, plane, wide, narrow, .. } = &mut own;
     blocks.clear();
     blocks.resize(whole, 0);
+    rows.clear();
     let mut decoded = Ok(());
     if way.source == ScaleSource::Given {
-        decoded = read_scales(way.block_type, reader, scratch, blocks, column);
+        decoded = read_rows(way.block_type, whole / way.block_type.bytes(), reader, scratch, rows, plane);
     }
     if decoded.is_ok() {
-        way.make(base, blocks, wide, narrow);
+        way.make(base, blocks, (ScaleRows::Apply, rows), wide, narrow);
         decoded = decode_mode(ElementType::Byte, reader, blocks, whole, buffers, scratch, out);
     }
     buffers.quantised = own;
@@ -284,19 +306,21 @@ pub(super) fn decode(
     Ok(())
 }
 
-/// Reads the scales of all blocks.
-fn read_scales(
+/// Reads the differences of the scales of all blocks.
+fn read_rows(
     block_type: BlockType,
+    blocks: usize,
     reader: &mut WireReader<'_>,
     scratch: &mut Scratch,
-    blocks: &mut [u8],
-    column: &mut Vec<u8>,
+    rows: &mut Vec<u8>,
+    plane: &mut Vec<u8>,
 ) -> Result<()> {
-    column.resize(blocks.len() / block_type.bytes(), 0);
-    for at in block_type.scale_bytes() {
-        let bytes = plane::decode(reader, scratch, column)?.unwrap_or(column.as_slice());
-        for (to, byte) in blocks.iter_mut().skip(at).step_by(block_type.bytes()).zip(bytes) {
-            *to = *byte;
+    rows.resize(blocks * block_type.row_bytes(), 0);
+    for part in block_type.row_parts() {
+        plane.resize(blocks * part.len(), 0);
+        let bytes = plane::decode(reader, scratch, plane)?.unwrap_or(plane.as_slice());
+        for (row, bytes) in rows.chunks_exact_mut(block_type.row_bytes()).zip(bytes.chunks_exact(part.len())) {
+            row.get_mut(part.clone()).unwrap_or_default().copy_from_slice(bytes);
         }
     }
     Ok(())

@@ -91,6 +91,32 @@ impl BlockType {
         self.layout().3.into_iter().flat_map(|[from, to]| from..to)
     }
 
+    /// Positions of the FP16 numbers in a block, and how many integers of its scales and of its least values follow.
+    pub(super) const fn row_layout(self) -> (&'static [usize], [usize; 2]) {
+        match self {
+            BlockType::Q4_0 | BlockType::Q5_0 | BlockType::Q8_0 => (&[0], [0, 0]),
+            BlockType::Q4_1 | BlockType::Q5_1 => (&[0, 2], [0, 0]),
+            BlockType::Q2K => (&[80, 82], [16, 16]),
+            BlockType::Q3K => (&[108], [16, 0]),
+            BlockType::Q4K | BlockType::Q5K => (&[0, 2], [8, 8]),
+            BlockType::Q6K => (&[208], [16, 0]),
+        }
+    }
+
+    /// Bytes of a row of differences of scales.
+    pub const fn row_bytes(self) -> usize {
+        let (halves, [scales, least]) = self.row_layout();
+        2 * halves.len() + scales + least
+    }
+
+    /// The ranges of a row whose bytes are alike.
+    pub fn row_parts(self) -> impl Iterator<Item = std::ops::Range<usize>> {
+        let (halves, [scales, least]) = self.row_layout();
+        let halves = 2 * halves.len();
+        let integers = [halves..halves + scales, halves + scales..halves + scales + least];
+        (0..halves).map(|at| at..at + 1).chain(integers).filter(|range| !range.is_empty())
+    }
+
     /// The ways in which blocks of this type are made.
     pub const fn sources(self) -> &'static [ScaleSource] {
         match self {

@@ -8,12 +8,14 @@
 mod block_type;
 mod codes;
 mod large;
+mod scales;
 mod small;
 #[cfg(test)]
 mod tests;
 
 pub use block_type::{BlockType, ScaleSource};
 pub use codes::unpack;
+pub use scales::ScaleRows;
 
 use super::dispatch::dispatch;
 
@@ -22,5 +24,13 @@ dispatch! {
     /// the blocks; a source that the type does not have counts as given.
     pub fn quantise(block_type: BlockType, source: ScaleSource, values: &[u8], blocks: &mut [u8]) {
         AVX512 | AVX2 | PORTABLE => codes::quantise_loop,
+    }
+}
+
+dispatch! {
+    /// Fills rows of [`BlockType::row_bytes`] from the scales in `blocks`, or the other way round. A row has the
+    /// differences of a block's scales from those that `values` suggest. Up to the shortest of the three.
+    pub fn scale_rows(block_type: BlockType, direction: ScaleRows, values: &[u8], blocks: &mut [u8], rows: &mut [u8]) {
+        AVX512 | AVX2 | PORTABLE => scales::scale_rows_loop,
     }
 }

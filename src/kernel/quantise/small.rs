@@ -55,7 +55,7 @@ fn inverse(scale: f32) -> f32 {
 
 /// A scale as it is stored.
 #[inline(always)]
-fn stored(scale: f32) -> [u8; 2] {
+pub(super) fn stored(scale: f32) -> [u8; 2] {
     // The bits of a NaN differ between processors.
     let bits = if scale.is_nan() { 0x7e00 } else { fp16(scale.to_bits()) };
     bits.to_le_bytes()

@@ -39,6 +39,33 @@ fn every_set_of_cpu_features_makes_the_blocks_of_the_scalar_reference() {
 }
 
 #[test]
+fn scales_follow_from_the_values_and_the_rows_on_every_set_of_cpu_features() {
+    let values = values(256 * 24);
+    for block_type in BlockType::ALL {
+        let count = 256 * 24 / block_type.values();
+        let mut random = 1u32;
+        let mut byte = |_| {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (random >> 24) as u8
+        };
+        let mut blocks: Vec<u8> = (0..count * block_type.bytes()).map(&mut byte).collect();
+        let (mut rows, given) = (vec![0; count * block_type.row_bytes()], blocks.clone());
+        scales::scale_rows_loop(block_type, ScaleRows::Fill, &values, &mut blocks, &mut rows);
+        assert!(blocks == given && rows.iter().any(|byte| *byte != 0));
+        with_each_subset(|_| {
+            let (mut back, mut again) = (given.clone(), vec![0; rows.len()]);
+            scale_rows(block_type, ScaleRows::Fill, &values, &mut back, &mut again);
+            assert!(again == rows, "{block_type:?}");
+            for block in back.chunks_mut(block_type.bytes()) {
+                block_type.scale_bytes().for_each(|at| block[at] = 0);
+            }
+            scale_rows(block_type, ScaleRows::Apply, &values, &mut back, &mut again);
+            assert!(back == given, "{block_type:?}");
+        });
+    }
+}
+
+#[test]
 fn a_rest_that_is_no_block_stays_as_it_is() {
     let values = values(256);
     for block_type in BlockType::ALL {
