@@ -12,7 +12,7 @@ use super::snapshots::short_id;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::naming::{self, SnapshotFilter};
-use crate::repo::snapshot::NamedSnapshot;
+use crate::repo::snapshot::{NamedSnapshot, Snapshot};
 use crate::repo::snapshot_cache::{self, SnapshotListing};
 
 /// Start of the name of a snapshot before the latest one.
@@ -75,7 +75,8 @@ fn resolved<'a>(repository: &Repository, text: &'a OsStr, filter: &SnapshotFilte
     };
     let now_ns = repository.clock.now_ns();
     let mut snapshots = snapshot_cache::list(repository)?.snapshots;
-    snapshots.retain(|named| filter.passes(&named.snapshot) && !named.snapshot.is_future(now_ns));
+    let is_backup = |snapshot: &Snapshot| !snapshot.is_future(now_ns) && !snapshot.is_published();
+    snapshots.retain(|named| filter.passes(&named.snapshot) && is_backup(&named.snapshot));
     let count = snapshots.len();
     let found = count.checked_sub(number + 1).and_then(|at| snapshots.get(at));
     let found = found.ok_or_else(|| wrong(format!(": there are {count} such snapshots")))?;

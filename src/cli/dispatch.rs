@@ -7,8 +7,8 @@ use super::exit::Exit;
 use super::mount;
 use super::{
     backup, bench, cat, check, copy, diff, distance, dump, estimate, find, forget, import, init, key, lineage, ls,
-    manual, models, notice, outputs, process, prune, recompress, repair, report, restore, rewrite, runs, schedule,
-    snapshots, stats, status, tag, trace, upgrade, verify,
+    manual, models, notice, outputs, process, prune, publish, recompress, repair, report, restore, rewrite, runs,
+    schedule, snapshots, stats, status, tag, trace, upgrade, verify,
 };
 use crate::error::Result;
 
@@ -55,6 +55,9 @@ pub fn run(session: &Session, verb: &Verb) -> Result<Exit> {
         Verb::Copy(arguments) => copy::run(session, arguments),
         Verb::Rewrite(arguments) => rewrite::run(session, arguments),
         Verb::Tag(arguments) => tag::run(session, arguments),
+        Verb::Publish(arguments) => publish::publish(session, arguments),
+        Verb::Unpublish(arguments) => publish::unpublish(session, arguments),
+        Verb::Published => publish::list(session),
         Verb::Prune(arguments) => prune::run(session, arguments),
         Verb::Recompress(arguments) => recompress::run(session, arguments),
         Verb::Check(arguments) => check::run(session, arguments),

@@ -41,6 +41,8 @@ struct ForgetDocument<'a> {
     deleted: Vec<String>,
     /// Snapshots that were left alone because they belong to a run.
     runs_left: usize,
+    /// Snapshots that were left alone because they are published.
+    published_left: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     prune: Option<&'a PruneReport>,
 }
@@ -140,6 +142,7 @@ pub fn run(session: &Session, arguments: &ForgetArguments) -> Result<Exit> {
             groups: plan.groups.iter().map(GroupDocument::new).collect(),
             deleted: deleted.iter().map(ToString::to_string).collect(),
             runs_left: plan.runs_left,
+            published_left: plan.published_left,
             prune: pruned.as_ref(),
         })?;
     } else if !session.options.quiet {
@@ -157,7 +160,7 @@ fn plan(session: &Session, repository: &Repository, arguments: &ForgetArguments)
         let snapshots = choice::named(repository, &arguments.ids, &FilterArguments::default())?.into_iter();
         let snapshots = snapshots.map(|snapshot| RetainedSnapshot { snapshot, reasons: Vec::new() }).collect();
         let group = ForgetGroup { values: GroupValues::default(), run: None, snapshots };
-        return Ok(ForgetPlan { groups: vec![group], runs_left: 0 });
+        return Ok(ForgetPlan { groups: vec![group], ..ForgetPlan::default() });
     }
     let SnapshotListing { snapshots, damaged, .. } = snapshot_cache::list(repository)?;
     for (name, error) in damaged {
@@ -305,6 +308,10 @@ fn write_plan(out: &mut dyn Write, plan: &ForgetPlan, deleted: usize, is_dry: bo
     if plan.runs_left > 0 {
         let (count, noun) = (plan.runs_left, noun(plan.runs_left));
         writeln!(out, "{count} {noun} of runs left alone: --runs and --keep-best decide about them").map_err(failed)?;
+    }
+    if plan.published_left > 0 {
+        let (count, noun) = (plan.published_left, noun(plan.published_left));
+        writeln!(out, "{count} published {noun} left alone: `fhrd unpublish` deletes these").map_err(failed)?;
     }
     let verb = if is_dry { "would be deleted" } else { "deleted" };
     writeln!(out, "{deleted} {} {verb}", noun(deleted)).map_err(failed)

@@ -1,7 +1,5 @@
-//! The command line: parses the arguments, runs the verb, prints the result, and maps errors to exit codes.
-//!
-//! What another program with the options of `fhrd` needs is public: [`parsed`] and [`run`], what a verb is given and
-//! returns, and [`output`].
+//! The command line: parses the arguments, runs the verb, prints the result, and maps errors to exit codes. Public is
+//! what another program with the options of `fhrd` needs: [`parsed`] and [`run`], what a verb gets, and [`output`].
 
 mod args;
 mod backup;
@@ -39,6 +37,7 @@ mod pace;
 mod process;
 mod progress;
 mod prune;
+mod publish;
 mod recompress;
 mod repair;
 mod report;

@@ -144,7 +144,8 @@ pub fn status(repository: &Repository, filter: &SnapshotFilter) -> Result<Reposi
     let (store, now_ns) = (repository.store.as_ref(), repository.clock.now_ns());
     let SnapshotListing { mut snapshots, unreported, damaged, resized } = snapshot_cache::list(repository)?;
     let has_content = snapshots.iter().any(|named| named.snapshot.root.is_some());
-    snapshots.retain(|named| filter.passes(&named.snapshot));
+    // What is published is no backup.
+    snapshots.retain(|named| filter.passes(&named.snapshot) && !named.snapshot.is_published());
     let (mut containers, mut space, mut has_snapshots) = (HashMap::new(), SpaceStatus::default(), false);
     for blob in store.list(BlobPrefix::All)? {
         space.bytes += blob.len;

@@ -10,6 +10,7 @@
 //! 4. A group of which no rule keeps anything is an error unless that is allowed: the rules have a slip, such as a tag
 //!    that nobody has.
 //!
+//! [Published](crate::repo::published) snapshots are left alone, and count for no rule.
 //! Snapshots that their backup has not reported yet count for no rule and are never deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -123,6 +124,8 @@ pub struct ForgetPlan {
     pub groups: Vec<ForgetGroup>,
     /// Snapshots that are left alone because they belong to a run.
     pub runs_left: usize,
+    /// Snapshots that are left alone because they are published.
+    pub published_left: usize,
 }
 
 /// Keeps the latest snapshot of each of the last `count` periods.
@@ -168,8 +171,13 @@ pub fn plan_forget(
     zone: &TimeZone,
     now_ns: i64,
 ) -> Result<ForgetPlan> {
-    let (mut common, mut runs, mut runs_left) = (Vec::new(), BTreeMap::<String, Vec<NamedSnapshot>>::new(), 0);
+    let (mut common, mut runs) = (Vec::new(), BTreeMap::<String, Vec<NamedSnapshot>>::new());
+    let (mut runs_left, mut published_left) = (0, 0);
     for named in snapshots.iter().rev() {
+        if named.snapshot.is_published() {
+            published_left += 1;
+            continue;
+        }
         let run = Checkpoint::of(&named.snapshot).map(|checkpoint| checkpoint.run);
         // One that cannot be read belongs to a run, too.
         match run.filter(|run| policy.decides_about_run(run)) {
@@ -180,7 +188,7 @@ pub fn plan_forget(
         }
     }
     let rules = AppliedRules { policy, zone, now_ns };
-    let mut plan = ForgetPlan { groups: Vec::new(), runs_left };
+    let mut plan = ForgetPlan { groups: Vec::new(), runs_left, published_left };
     for (values, members) in grouped(common, &policy.group_by) {
         let last = members.iter().filter(|named| !named.snapshot.is_future(now_ns)).map(|named| named.id);
         let last = last.take(usize::try_from(policy.last).unwrap_or(usize::MAX)).collect();

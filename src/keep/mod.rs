@@ -1,10 +1,11 @@
 //! Keeping: which snapshots stay, and giving back the space that no snapshot needs.
 //!
 //! `forget` deletes snapshots by rules, `tag` replaces a snapshot by one with other tags, `copy` stores snapshots of
-//! another repository, `rewrite` stores a snapshot again without some entries. `prune` deletes the containers that
-//! nothing needs and compacts those that hold little. `mark` finds what is needed, `plan` chooses containers,
-//! `compact` moves what is needed out of them into `solid_frames`, and `prune` runs the protocol beside writers.
-//! `recompress` prunes in rounds that compress more. `locks` makes the locks of the store last.
+//! another repository, `rewrite` stores a snapshot again without some entries, `publish` gives a directory a snapshot
+//! of its own. `prune` deletes the containers that nothing needs and compacts those that hold little. `mark` finds
+//! what is needed, `plan` chooses containers, `compact` moves what is needed out of them into `solid_frames`, and
+//! `prune` runs the protocol beside writers. `recompress` prunes in rounds that compress more. `locks` makes the locks
+//! of the store last.
 
 mod ages;
 mod compact;
@@ -20,6 +21,7 @@ mod mark;
 mod plan;
 mod prune;
 mod prune_report;
+mod publish;
 mod recompress;
 mod rewrite;
 mod run_rules;
@@ -36,6 +38,7 @@ pub use prune::{estimate_prune, prune};
 #[doc(hidden)]
 pub use prune_report::SkippedRule;
 pub use prune_report::{PruneOptions, PruneReport};
+pub use publish::{PublishOutcome, PublishRequest, publish, unpublish};
 pub use recompress::recompress;
 pub use rewrite::{RewriteOutcome, RewriteRequest, rewrite};
 pub use run_rules::{BestRule, RunPattern};

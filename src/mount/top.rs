@@ -38,12 +38,16 @@ pub(super) fn top(snapshots: &[NamedSnapshot], now_ns: i64) -> TopEntry {
         let name = if ids.contains_key(short.as_bytes()) { id.as_bytes() } else { short.as_bytes() }.to_vec();
         ids.insert(name.clone(), TopEntry::Snapshot(at));
         let time = time_name(named);
-        link(&mut times, &time, "../ids/", &name);
-        link(hosts.entry(file_name(&named.snapshot.host)).or_default(), &time, "../../ids/", &name);
+        // What is published is no backup.
+        let may_be_latest = !named.snapshot.is_published();
+        link(&mut times, &time, "../ids/", &name, may_be_latest);
+        link(hosts.entry(file_name(&named.snapshot.host)).or_default(), &time, "../../ids/", &name, may_be_latest);
         for tag in &named.snapshot.tags {
-            link(tags.entry(file_name(tag)).or_default(), &time, "../../ids/", &name);
+            link(tags.entry(file_name(tag)).or_default(), &time, "../../ids/", &name, true);
         }
-        last = Some(name);
+        if may_be_latest {
+            last = Some(name);
+        }
     }
     let below = |groups: BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, TopEntry>>| {
         directory(groups.into_iter().map(|(name, group)| (name, directory(group))).collect())
@@ -64,15 +68,17 @@ fn directory(entries: BTreeMap<Vec<u8>, TopEntry>) -> TopEntry {
     TopEntry::Directory(Arc::new(entries))
 }
 
-/// Adds a link called after a time, and moves `latest` to it.
-fn link(directory: &mut BTreeMap<Vec<u8>, TopEntry>, time: &str, to: &str, id: &[u8]) {
+/// Adds a link called after a time, and moves `latest` to it if it `may_be_latest`.
+fn link(directory: &mut BTreeMap<Vec<u8>, TopEntry>, time: &str, to: &str, id: &[u8], may_be_latest: bool) {
     let target = TopEntry::Link([to.as_bytes(), id].concat());
     let numbered = (1u64..).map(|number| format!("{time}-{number}").into_bytes());
     let mut names = std::iter::once(time.as_bytes().to_vec()).chain(numbered);
     if let Some(name) = names.find(|name| !directory.contains_key(name)) {
         directory.insert(name, target.clone());
     }
-    directory.insert(b"latest".to_vec(), target);
+    if may_be_latest {
+        directory.insert(b"latest".to_vec(), target);
+    }
 }
 
 /// The time of a snapshot, local, as a file name.

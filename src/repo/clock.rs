@@ -50,8 +50,9 @@ pub fn future_first<T>(snapshots: Vec<T>, is_future: impl Fn(&T) -> bool) -> Vec
 }
 
 /// The last of some snapshots, oldest first, as `latest` names it: one from the future only if there is no other. A
-/// warning names those that are skipped.
+/// warning names those that are skipped. A [published](crate::repo::published) one is never `latest`.
 pub fn latest(mut snapshots: Vec<NamedSnapshot>, now_ns: i64) -> Option<NamedSnapshot> {
+    snapshots.retain(|named| !named.snapshot.is_published());
     let is_present = |named: &NamedSnapshot| !named.snapshot.is_future(now_ns);
     let Some(at) = snapshots.iter().rposition(is_present) else { return snapshots.pop() };
     let skipped = snapshots.split_off(at + 1);

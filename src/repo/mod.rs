@@ -23,6 +23,7 @@ pub mod naming;
 pub mod open;
 pub mod paths;
 pub mod pause;
+pub mod published;
 pub mod read;
 pub mod reads;
 pub mod recipe;

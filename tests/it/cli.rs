@@ -32,6 +32,7 @@ mod private;
 mod profile;
 mod progress;
 mod prune;
+mod publish;
 mod recipes;
 mod recompress;
 mod remote;

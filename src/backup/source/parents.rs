@@ -1,8 +1,8 @@
 //! The parent snapshots of a backup: the snapshots whose unchanged files are not read again.
 //!
-//! 1. Only snapshots of the same host count, those [from the future](crate::repo::clock) as the oldest. For each path
-//!    of the backup, the latest snapshot of this path or of a path above it is a parent. If there is none, the latest
-//!    snapshots of each path below it are.
+//! 1. Only snapshots of the same host count, no [published](crate::repo::published) ones, and those [from the
+//!    future](crate::repo::clock) as the oldest. For each path of the backup, the latest snapshot of this path or of a
+//!    path above it is a parent. If there is none, the latest snapshots of each path below it are.
 //! 2. So a path that was missing last time is compared with the snapshot before, and one more path costs only what is
 //!    in that path. There are at most [`PARENTS_MAX`] parents, those with the most paths first.
 //! 3. The latest parent is the one that the new snapshot records. It answers first.
@@ -135,8 +135,11 @@ impl ParentChoice {
         match self {
             ParentChoice::ByPaths => find_by_paths(repository, host, paths),
             ParentChoice::Named(name) => {
-                let snapshots = vec![find_snapshot(repository, name, &SnapshotFilter::default())?];
-                Ok(FoundParents { snapshots, listed: None })
+                let found = find_snapshot(repository, name, &SnapshotFilter::default())?;
+                if found.snapshot.is_published() {
+                    return Err(Error::Usage(format!("snapshot {:.8} is published, so it is no parent", found.id)));
+                }
+                Ok(FoundParents { snapshots: vec![found], listed: None })
             }
             ParentChoice::Nothing => Ok(FoundParents::default()),
         }
@@ -156,7 +159,8 @@ fn find_by_paths(repository: &Repository, host: &str, paths: &[Vec<u8>]) -> Resu
     if let Some(text) = describe_future(&snapshots, repository.clock.now_ns()) {
         tracing::warn!("{text}");
     }
-    let mut snapshots: Vec<NamedSnapshot> = snapshots.into_iter().filter(|named| named.snapshot.host == host).collect();
+    let may_be_parent = |named: &NamedSnapshot| named.snapshot.host == host && !named.snapshot.is_published();
+    let mut snapshots: Vec<NamedSnapshot> = snapshots.into_iter().filter(may_be_parent).collect();
     snapshots.reverse();
     let now_ns = repository.clock.now_ns();
     snapshots.sort_by_key(|named| named.snapshot.is_future(now_ns));

@@ -8,18 +8,19 @@ use super::Arguments;
 use crate::kernel::cpu_features::CpuFeatures;
 
 /// The verbs by what they are for, in the order of the help.
-const GROUPS: [(&str, &[&str]); 7] = [
+const GROUPS: [(&str, &[&str]); 8] = [
     ("Back up", &["init", "backup", "estimate", "import"]),
     ("Look", &["status", "snapshots", "ls", "find", "diff", "stats", "report"]),
     ("Get back", &["restore", "cat", "dump", "mount"]),
     ("Keep", &["forget", "prune", "recompress", "tag", "rewrite", "copy"]),
     ("Protect", &["key", "check", "verify", "repair", "upgrade"]),
     ("Models and training runs", &["runs", "steps", "best", "models", "lineage", "distance"]),
+    ("Serve", &["publish", "unpublish", "published", "serve"]),
     ("Other", &["schedule", "completions", "man", "trace", "bench"]),
 ];
 
 /// Command lines of each verb, and what they do.
-const EXAMPLES: [(&str, &[(&str, &str)]); 37] = [
+const EXAMPLES: [(&str, &[(&str, &str)]); 41] = [
     (
         "init",
         &[
@@ -145,6 +146,26 @@ const EXAMPLES: [(&str, &[(&str, &str)]); 37] = [
     ("copy", &[("fhrd copy --repo /second --from-repo /backup/fhrd", "copy what the second lacks")]),
     ("rewrite", &[("fhrd rewrite --exclude *.iso --forget", "remove files from all snapshots")]),
     ("tag", &[("fhrd tag latest --add checked", "add a tag")]),
+    (
+        "publish",
+        &[
+            ("fhrd publish latest:home/me/llama me/llama", "as the revision main of a model"),
+            ("fhrd publish run:tune@400:ckpt me/tune --revision step-400", "a step of a training"),
+            ("fhrd publish latest:data/poems me/poems --type dataset", "a dataset"),
+        ],
+    ),
+    ("unpublish", &[("fhrd unpublish me/tune --revision step-400", "one revision; without --revision all of them")]),
+    ("published", &[("fhrd published", "all names with their revisions and commits")]),
+    (
+        "serve",
+        &[
+            ("fhrd serve", "to clients of this machine, at http://127.0.0.1:8080"),
+            (
+                "fhrd serve --listen 0.0.0.0:8080 --token-file tokens --public-url http://nas:8080",
+                "to all who have a token",
+            ),
+        ],
+    ),
     ("prune", &[("fhrd prune --dry-run", "show what would be freed"), ("fhrd prune", "free it")]),
     (
         "recompress",

@@ -8,9 +8,9 @@ use super::{
     BackupArguments, BestArguments, CatArguments, CheckArguments, CompletionsArguments, CopyArguments, DiffArguments,
     DistanceArguments, DumpArguments, EstimateArguments, FindArguments, ForgetArguments, ImportArguments,
     InitArguments, KeyVerb, LineageArguments, LsArguments, ManArguments, ModelsArguments, ProgramArguments,
-    PruneArguments, RecompressArguments, RepairVerb, ReportArguments, RestoreArguments, RewriteArguments,
-    ScheduleArguments, SnapshotsArguments, StatsArguments, StatusArguments, StepsArguments, TagArguments,
-    TraceArguments, UpgradeArguments, VerifyArguments,
+    PruneArguments, PublishArguments, RecompressArguments, RepairVerb, ReportArguments, RestoreArguments,
+    RewriteArguments, ScheduleArguments, SnapshotsArguments, StatsArguments, StatusArguments, StepsArguments,
+    TagArguments, TraceArguments, UnpublishArguments, UpgradeArguments, VerifyArguments,
 };
 
 /// The verbs.
@@ -70,6 +70,12 @@ pub enum Verb {
     Rewrite(RewriteArguments),
     /// Change the tags of snapshots
     Tag(TagArguments),
+    /// Give a directory of a snapshot a name under which `serve` shows it
+    Publish(PublishArguments),
+    /// Take a name of a published directory away
+    Unpublish(UnpublishArguments),
+    /// List the names of published directories
+    Published,
     /// Free the space of data that no snapshot needs
     Prune(PruneArguments),
     /// Compress what is stored once more, slowly and much smaller

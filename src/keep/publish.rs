@@ -1,0 +1,218 @@
+//! Publish: gives a directory of a snapshot a name under which `serve` shows it.
+//!
+//! The new snapshot refers to the listing that the original has, so nothing is copied. As with `tag`, it counts only if
+//! the original is still there once the new one is put, and no prune has announced itself: such a prune may have listed
+//! the snapshots before, and what only the new one needs would go.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::inspect::list;
+use crate::keep::forget;
+use crate::repo::Repository;
+use crate::repo::marks::check_writable;
+use crate::repo::published::{self, Publication, PublishedKind, PublishedSnapshot, PublishedTally, PublishedTree};
+use crate::repo::read::Reader;
+use crate::repo::recipe::ContentReference;
+use crate::repo::snapshot::{self, FLAGS_RECORDED_KEY, NamedSnapshot, Snapshot};
+use crate::repo::snapshot_cache::{self, SnapshotListing};
+use crate::repo::tree::NodeKind;
+use crate::types::SnapshotId;
+
+/// What is published, and as what.
+#[derive(Debug, Clone)]
+pub struct PublishRequest {
+    /// The snapshot that has it.
+    pub original: NamedSnapshot,
+    /// The directory. `None` for the root.
+    pub path: Option<PathBuf>,
+    /// `ORG/NAME`.
+    pub name: String,
+    /// The revision.
+    pub revision: String,
+    /// What it is.
+    pub kind: PublishedKind,
+    /// Delete the older snapshots of the name and revision.
+    pub replace: bool,
+}
+
+/// What became of a request.
+#[derive(Debug)]
+pub struct PublishOutcome {
+    /// The published snapshot.
+    pub published: PublishedSnapshot,
+    /// Whether the revision showed the same before, so that nothing was stored.
+    pub is_unchanged: bool,
+    /// What it shows.
+    pub tally: PublishedTally,
+    /// Older snapshots that were deleted.
+    pub replaced: Vec<SnapshotId>,
+}
+
+/// The directory that a snapshot of its own gets, and the path of what is shown in it.
+struct PublishedRoot {
+    content: Option<ContentReference>,
+    path: PathBuf,
+    directory: Vec<u8>,
+}
+
+/// Publishes a directory.
+///
+/// # Errors
+/// [`Error::Usage`] if it cannot be published, if a prune is running, or if the snapshot is not reported;
+/// [`Error::NoSuchPath`]; [`Error::NoSuchSnapshot`] if it was deleted meanwhile. Nothing is changed then. Those of the
+/// store.
+pub fn publish(repository: &Repository, request: &PublishRequest) -> Result<PublishOutcome> {
+    let PublishRequest { original, name, revision, kind, .. } = request;
+    check_writable(repository)?;
+    let store = repository.store.as_ref();
+    if !snapshot::is_reported(store, original)? {
+        let text = "its backup still runs, or was killed just before it was complete";
+        return Err(Error::Usage(format!("cannot publish snapshot {:.8}: {text}", original.id)));
+    }
+    let reader = Reader::open(repository)?;
+    let root = root_of(&reader, original, request.path.as_deref())?;
+    let directory = root.directory.clone().into();
+    let publication = Publication { name: name.clone(), revision: revision.clone(), kind: *kind, directory };
+    let mut extra = BTreeMap::new();
+    publication.attach(&mut extra)?;
+    let before = names(repository)?;
+    check_case(&before, &publication)?;
+    let tally = PublishedTree::new(reader, Arc::default(), root.content, &publication).tally();
+    let tally = tally.map_err(|error| snapshot::explain_loss(store, [&original.id], error))?;
+    if tally.files == 0 {
+        let what = if tally.hidden == 0 { "it is empty" } else { "it shows no file, only links that lead out of it" };
+        return Err(Error::Usage(format!("{} is not published: {what}", shown(&root.path))));
+    }
+    let commit = publication.commit(root.content)?;
+    let mut older = before;
+    older.retain(|older| older.publication.is_same_name(&publication) && older.publication.revision == *revision);
+    if older.last().is_some_and(|last| last.commit == commit) {
+        let published = older.pop().ok_or_else(|| Error::internal("the last of some snapshots is gone"))?;
+        let replaced = replace(repository, request, &older)?;
+        return Ok(PublishOutcome { published, is_unchanged: true, tally, replaced });
+    }
+    if original.snapshot.records_flags() {
+        extra.insert(FLAGS_RECORDED_KEY.into(), Vec::new().into());
+    }
+    let snapshot = Snapshot {
+        time_ns: repository.clock.now_ns(),
+        host: original.snapshot.host.clone(),
+        user: original.snapshot.user.clone(),
+        paths: vec![Path::new("/").join(&root.path).as_os_str().as_bytes().to_vec().into()],
+        root: root.content,
+        tags: vec![published::TAG.into()],
+        program: concat!("fhrd ", env!("CARGO_PKG_VERSION")).into(),
+        statistics: BTreeMap::from([("files".into(), tally.files), ("bytes".into(), tally.bytes)]),
+        extra,
+        // It makes the id new. The intent has no blob, so the snapshot counts as reported.
+        intent: Some(repository.salts.draw()?.to_vec()),
+        ..Snapshot::default()
+    };
+    let id = snapshot.save(store)?;
+    if let Err(error) = snapshot::check_replaced(store, &original.id) {
+        snapshot::delete(store, &id)?;
+        return Err(error);
+    }
+    let published = PublishedSnapshot { named: NamedSnapshot { id, snapshot }, publication, commit };
+    let replaced = replace(repository, request, &older)?;
+    Ok(PublishOutcome { published, is_unchanged: false, tally, replaced })
+}
+
+/// Deletes the published snapshots of a name, of one revision or of all. Returns them.
+///
+/// # Errors
+/// [`Error::Usage`] if there are none. Those of the store.
+pub fn unpublish(
+    repository: &Repository,
+    name: &str,
+    kind: PublishedKind,
+    revision: Option<&str>,
+) -> Result<Vec<PublishedSnapshot>> {
+    let mut found = names(repository)?;
+    found.retain(|found| {
+        let Publication { name: own, kind: own_kind, revision: own_revision, .. } = &found.publication;
+        own == name && *own_kind == kind && revision.is_none_or(|revision| own_revision == revision)
+    });
+    if found.is_empty() {
+        let revision = revision.map(|revision| format!(" with the revision `{revision}`")).unwrap_or_default();
+        return Err(Error::Usage(format!("no {} `{name}`{revision} is published", kind.name())));
+    }
+    forget(repository, &found.iter().map(|found| found.named.id).collect::<Vec<_>>())?;
+    Ok(found)
+}
+
+/// The published snapshots, the last one of each revision behind the others. Snapshots that cannot be read are logged.
+///
+/// # Errors
+/// Those of listing the store.
+fn names(repository: &Repository) -> Result<Vec<PublishedSnapshot>> {
+    let SnapshotListing { snapshots, damaged, .. } = snapshot_cache::list(repository)?;
+    damaged.iter().for_each(|(name, error)| tracing::warn!("skipping {name}: {error}"));
+    published::published(snapshots, repository.clock.now_ns())
+}
+
+fn replace(repository: &Repository, request: &PublishRequest, older: &[PublishedSnapshot]) -> Result<Vec<SnapshotId>> {
+    let replaced: Vec<SnapshotId> = older.iter().filter(|_| request.replace).map(|older| older.named.id).collect();
+    if !replaced.is_empty() {
+        forget(repository, &replaced)?;
+    }
+    Ok(replaced)
+}
+
+/// Some clients ask in lower case, so two names must differ by more.
+fn check_case(before: &[PublishedSnapshot], new: &Publication) -> Result<()> {
+    let names = before.iter().map(|before| &before.publication).filter(|before| before.kind == new.kind);
+    match names.map(|before| &before.name).find(|name| **name != new.name && name.eq_ignore_ascii_case(&new.name)) {
+        None => Ok(()),
+        Some(name) => {
+            Err(Error::Usage(format!("`{name}` is published, which differs from `{}` by case only", new.name)))
+        }
+    }
+}
+
+/// What is published of a snapshot, by the path of a directory. Of a revision in a cache of the Hub, it is the model of
+/// the cache, because the files of a revision are links to its `blobs`.
+fn root_of(reader: &Reader, original: &NamedSnapshot, path: Option<&Path>) -> Result<PublishedRoot> {
+    let Some(path) = path else {
+        // Another name of what is published shows the same.
+        let directory = Publication::of(&original.snapshot).map(|own| own.directory.to_vec()).unwrap_or_default();
+        return Ok(PublishedRoot { content: original.snapshot.root, path: PathBuf::new(), directory });
+    };
+    let mut chunks = reader.chunks();
+    let mut directory_at = |path: &Path| {
+        let (found, node) = list::find(&mut chunks, original, path)?;
+        let node = node.map(|node| (node.kind == NodeKind::Directory, node.content, node.partial));
+        Ok((found, node.unwrap_or((true, original.snapshot.root, false))))
+    };
+    let (found, (is_directory, content, is_partial)) = directory_at(path)?;
+    if !is_directory {
+        return Err(Error::Usage(format!("{} is no directory, so it is not published", shown(&found))));
+    }
+    if is_partial {
+        tracing::warn!("{} may lack entries, because its backup left some out", shown(&found));
+    }
+    let whole = PublishedRoot { content, path: found.clone(), directory: Vec::new() };
+    let (Some(revision), Some(snapshots)) = (found.file_name(), found.parent()) else { return Ok(whole) };
+    let (Some(true), Some(model)) = (snapshots.file_name().map(|name| name == "snapshots"), snapshots.parent()) else {
+        return Ok(whole);
+    };
+    match directory_at(&model.join("blobs")) {
+        Ok((_, (true, _, _))) => {
+            let directory = [b"snapshots/", revision.as_bytes()].concat();
+            let (path, (_, content, _)) = directory_at(model)?;
+            Ok(PublishedRoot { content, path, directory })
+        }
+        Ok(_) | Err(Error::NoSuchPath { .. }) => Ok(whole),
+        Err(error) => Err(error),
+    }
+}
+
+fn shown(path: &Path) -> String {
+    let path = if path.as_os_str().is_empty() { OsStr::new("/") } else { path.as_os_str() };
+    path.to_string_lossy().escape_debug().to_string()
+}
