@@ -31,6 +31,8 @@ pub mod keep;
 pub mod mount;
 pub mod repair;
 pub mod restore;
+#[cfg(feature = "serve")]
+pub mod serve;
 
 pub mod cli;
 

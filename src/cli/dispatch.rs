@@ -58,6 +58,8 @@ pub fn run(session: &Session, verb: &Verb) -> Result<Exit> {
         Verb::Publish(arguments) => publish::publish(session, arguments),
         Verb::Unpublish(arguments) => publish::unpublish(session, arguments),
         Verb::Published => publish::list(session),
+        #[cfg(feature = "serve")]
+        Verb::Serve(arguments) => publish::serve::run(session, arguments),
         Verb::Prune(arguments) => prune::run(session, arguments),
         Verb::Recompress(arguments) => recompress::run(session, arguments),
         Verb::Check(arguments) => check::run(session, arguments),

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+#[cfg(feature = "serve")]
+use std::sync::atomic::AtomicBool;
 
 use jiff::tz::TimeZone;
 
@@ -72,6 +74,16 @@ pub fn open(session: &Session) -> Result<Repository> {
 /// As of [`open()`].
 pub fn open_fresh(session: &Session) -> Result<Repository> {
     Ok(open_unstopped(&session.options, BlobCache::Fresh)?.stopped_by(&session.stop))
+}
+
+/// As [`open()`], for a verb that ends what it does once the user has asked to stop: its reads fail once `halt` is set.
+///
+/// # Errors
+/// As of [`open()`].
+#[cfg(feature = "serve")]
+pub fn open_until(session: &Session, halt: &Arc<AtomicBool>) -> Result<Repository> {
+    let options = Options { stop: halt.clone(), ..session.options.clone() };
+    Ok(open_unstopped(&options, BlobCache::Lasting)?.stopped_by(halt))
 }
 
 /// Opens the repository at `location`.

@@ -1,5 +1,8 @@
 //! `fhrd publish`, `unpublish` and `published`.
 
+#[cfg(feature = "serve")]
+pub mod serve;
+
 use std::io::Write;
 
 use serde::Serialize;
@@ -99,10 +102,11 @@ fn write_outcome(out: &mut dyn Write, outcome: &PublishOutcome) -> Result<()> {
     let (kind, name, revision) = (publication.kind.name(), &publication.name, &publication.revision);
     let verb = if outcome.is_unchanged { "already shows" } else { "shows" };
     let (files, bytes) = (outcome.tally.files, size(outcome.tally.bytes));
-    writeln!(out, "{kind} {name}@{revision} {verb} {files} files, {bytes}").map_err(failed)?;
+    let noun = if files == 1 { "file" } else { "files" };
+    writeln!(out, "{kind} {name}@{revision} {verb} {files} {noun}, {bytes}").map_err(failed)?;
     writeln!(out, "commit {commit}, snapshot {}", short_id(named)).map_err(failed)?;
     if outcome.tally.hidden > 0 {
-        let text = "entries are not shown: links that lead to no file in it, devices, or names that are no UTF-8";
+        let text = "not shown: links that lead to no file in it, devices, or names that are no UTF-8";
         writeln!(out, "{} {text}", outcome.tally.hidden).map_err(failed)?;
     }
     match outcome.replaced.len() {

@@ -54,6 +54,7 @@ mod repeated;
 mod said_sizes;
 mod schemes;
 mod segments;
+mod serve;
 mod servers;
 mod short_answers;
 mod slice_bounds;

@@ -21,6 +21,8 @@ mod repair;
 mod restore;
 mod runs;
 mod schedule;
+#[cfg(feature = "serve")]
+mod serve;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -51,6 +53,8 @@ pub use publish::{PublishArguments, UnpublishArguments};
 pub use repair::{RepairSnapshotsArguments, RepairVerb, UpgradeArguments};
 pub use runs::{BestArguments, CheckpointArguments, StepsArguments};
 pub use schedule::{DayValue, ScheduleArguments};
+#[cfg(feature = "serve")]
+pub use serve::ServeArguments;
 pub use values::{parse_grace, parse_period};
 pub use verbs::Verb;
 pub use {check::CheckArguments, help::command, restore::RestoreArguments, verify::VerifyArguments};

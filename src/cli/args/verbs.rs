@@ -4,6 +4,8 @@ use clap::Subcommand;
 
 #[cfg(target_os = "linux")]
 use super::MountArguments;
+#[cfg(feature = "serve")]
+use super::ServeArguments;
 use super::{
     BackupArguments, BestArguments, CatArguments, CheckArguments, CompletionsArguments, CopyArguments, DiffArguments,
     DistanceArguments, DumpArguments, EstimateArguments, FindArguments, ForgetArguments, ImportArguments,
@@ -76,6 +78,9 @@ pub enum Verb {
     Unpublish(UnpublishArguments),
     /// List the names of published directories
     Published,
+    /// Serve what is published to clients of the Hub, read-only
+    #[cfg(feature = "serve")]
+    Serve(ServeArguments),
     /// Free the space of data that no snapshot needs
     Prune(PruneArguments),
     /// Compress what is stored once more, slowly and much smaller

@@ -32,7 +32,7 @@ pub use container_indexes::{
     ContainerIndexes, SharedContainerIndexes, cache_container_indexes, read_container_index, read_entry_count,
 };
 pub use coverage::poor_segment;
-pub use database::{DATABASE_FILE, DatabaseFile};
+pub use database::{DATABASE_FILE, DatabaseFile, HASHES_FILE, HashDatabase};
 pub use listing::ContainerListing;
 pub use locate::{LocatedEntry, Locator, Soundness};
 pub use lost::{MissingContainers, check_most_there, give_up_lost_containers, is_anything_bad, missing_containers};

@@ -47,6 +47,7 @@ fn samples() -> BTreeMap<&'static str, Vec<Vec<&'static str>>> {
         ("cat", of(&["cat latest:src/a"])),
         ("dump", of(&["dump latest:src --output src.tar"])),
         ("mount", of(&["mount src"])),
+        ("serve", of(&["serve"])),
         ("runs", of(&["runs"])),
         ("steps", of(&["steps tune", "steps tune --tensors"])),
         ("best", of(&["best tune --metric loss"])),
@@ -114,8 +115,8 @@ fn every_verb_prints_the_document_that_is_documented() {
     let samples = samples();
     let rows = table(JSON_PAGE, "`_hex`.\n");
     let documented: BTreeMap<&str, &str> = rows.iter().map(|row| (row[0], row[1])).collect();
-    // A mount ends when somebody unmounts it; its own tests read its document.
-    for verb in home.verbs().into_iter().filter(|verb| verb != "mount") {
+    // A mount and a server end when somebody ends them; their own tests read their documents.
+    for verb in home.verbs().into_iter().filter(|verb| !["mount", "serve"].contains(&verb.as_str())) {
         let document = documented.get(verb.as_str()).unwrap_or_else(|| panic!("docs/JSON.md lacks `{verb}`"));
         let lines = samples.get(verb.as_str()).unwrap_or_else(|| panic!("no command line of `{verb}` in this test"));
         for line in lines {

@@ -32,7 +32,7 @@ const LAYERS: &[&[&str]] = &[
     &["similar"],
     &["model"],
     // Flows
-    &["backup", "restore", "inspect", "keep", "mount"],
+    &["backup", "restore", "inspect", "keep", "mount", "serve"],
     &["import"],
     &["repair"],
     // Faces

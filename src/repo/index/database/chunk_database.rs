@@ -57,21 +57,21 @@ pub struct DatabaseFile {
 }
 
 /// Why the database does not answer.
-enum DatabaseFailure {
+pub(super) enum DatabaseFailure {
     /// The run ends: a segment could not be read because of it.
     Run(Error),
     /// The database is of no use.
     Database(String),
 }
 
-type DatabaseResult<T> = std::result::Result<T, DatabaseFailure>;
+pub(super) type DatabaseResult<T> = std::result::Result<T, DatabaseFailure>;
 
-fn failed(error: impl Into<redb::Error>) -> DatabaseFailure {
+pub(super) fn failed(error: impl Into<redb::Error>) -> DatabaseFailure {
     DatabaseFailure::Database(error.into().to_string())
 }
 
 /// Does `work`, a panic of which counts as damage. One of redb is not printed.
-fn guarded<T>(work: impl FnOnce() -> DatabaseResult<T>) -> DatabaseResult<T> {
+pub(super) fn guarded<T>(work: impl FnOnce() -> DatabaseResult<T>) -> DatabaseResult<T> {
     catch_quietly(work).unwrap_or_else(|| Err(DatabaseFailure::Database("redb panicked".into())))
 }
 
@@ -160,9 +160,9 @@ impl Drop for ChunkDatabase {
 }
 
 /// Empties a file, which also gives its space back.
-fn empty(file: &File) -> bool {
+pub(super) fn empty(file: &File) -> bool {
     let emptied = may_change().and_then(|()| file.set_len(0));
-    emptied.inspect_err(|error| tracing::debug!("the database of chunks cannot be emptied: {error}")).is_ok()
+    emptied.inspect_err(|error| tracing::debug!("a database cannot be emptied: {error}")).is_ok()
 }
 
 impl DatabaseFile {
@@ -206,9 +206,9 @@ impl DatabaseFile {
 }
 
 /// Opens and locks the file. The lock lasts as long as the file is open.
-fn lock(path: &Path) -> Option<File> {
+pub(super) fn lock(path: &Path) -> Option<File> {
     let without = |error: &dyn std::fmt::Display| {
-        tracing::debug!("the index segments answer without {}: {error}", path.display());
+        tracing::debug!("{} is not used: {error}", path.display());
     };
     match lock_cache_file(path) {
         Ok(None) => without(&"another process has locked it"),

@@ -1,0 +1,103 @@
+//! What a client is told if it does not get what it asked for, with the codes that clients of the Hub know.
+
+use http::StatusCode;
+
+use crate::error::{Error, ErrorKind};
+
+/// Why a request fails.
+#[derive(Debug)]
+pub enum Fault {
+    /// It is not valid.
+    Bad(&'static str),
+    /// It has no token.
+    NoToken,
+    /// It has a token that nobody has.
+    WrongToken,
+    /// It is for another host.
+    ForeignHost,
+    /// It comes from a page of another origin.
+    ForeignOrigin,
+    /// There is no such route.
+    NoRoute,
+    /// Nothing is published under the name, or not for this client.
+    NoName,
+    /// The name has no such revision.
+    NoRevision,
+    /// The commit has no such entry.
+    NoEntry(String),
+    /// The route has no such method. Those that it has.
+    NoMethod(&'static str),
+    /// The file of this length has no such range.
+    NoRange(u64),
+    /// Its body is too long.
+    TooLong,
+    /// Its body came too slowly.
+    TooSlow,
+    /// It cannot be answered now.
+    Unavailable(String),
+    /// The repository cannot be read, or has what cannot be served.
+    Failed(&'static str),
+}
+
+impl Fault {
+    /// Status of the answer.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Fault::Bad(_) => StatusCode::BAD_REQUEST,
+            Fault::NoToken | Fault::WrongToken => StatusCode::UNAUTHORIZED,
+            Fault::ForeignHost => StatusCode::MISDIRECTED_REQUEST,
+            Fault::ForeignOrigin => StatusCode::FORBIDDEN,
+            Fault::NoRoute | Fault::NoName | Fault::NoRevision | Fault::NoEntry(_) => StatusCode::NOT_FOUND,
+            Fault::NoMethod(_) => StatusCode::METHOD_NOT_ALLOWED,
+            Fault::NoRange(_) => StatusCode::RANGE_NOT_SATISFIABLE,
+            Fault::TooLong => StatusCode::PAYLOAD_TOO_LARGE,
+            Fault::TooSlow => StatusCode::REQUEST_TIMEOUT,
+            Fault::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Fault::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// The code in `X-Error-Code`. Without one, clients take a 404 for a broken connection.
+    pub fn code(&self) -> Option<&'static str> {
+        match self {
+            Fault::NoRoute | Fault::NoEntry(_) => Some("EntryNotFound"),
+            Fault::NoName => Some("RepoNotFound"),
+            Fault::NoRevision => Some("RevisionNotFound"),
+            _ => None,
+        }
+    }
+
+    /// The message, for people.
+    pub fn message(&self) -> String {
+        match self {
+            Fault::Bad(message) | Fault::Failed(message) => (*message).into(),
+            Fault::NoToken => "a token is needed".into(),
+            // Clients know this text, and say that the token is wrong.
+            Fault::WrongToken => "Invalid credentials in Authorization header".into(),
+            Fault::ForeignHost => "this server has another name; its --public-url says which ones it has".into(),
+            Fault::ForeignOrigin => "pages of other origins are not answered".into(),
+            Fault::NoRoute => "there is nothing here".into(),
+            Fault::NoName => "Repository not found".into(),
+            Fault::NoRevision => "Invalid rev id".into(),
+            Fault::NoEntry(_) => "Entry not found".into(),
+            Fault::NoMethod(_) => "this server is read-only".into(),
+            Fault::NoRange(_) => "the file has no such range, or the request has several".into(),
+            Fault::TooLong => "the request is too long".into(),
+            Fault::TooSlow => "the request came too slowly".into(),
+            Fault::Unavailable(reason) => reason.clone(),
+        }
+    }
+}
+
+impl From<Error> for Fault {
+    /// What the client is told says nothing about the store. The log has the rest.
+    fn from(error: Error) -> Self {
+        tracing::error!("a request fails: {error}");
+        match error.kind() {
+            ErrorKind::Interrupted => Fault::Unavailable("the server is stopping".into()),
+            ErrorKind::Damaged | ErrorKind::NotFound => Fault::Failed("stored data is damaged; the log has more"),
+            ErrorKind::Unsupported => Fault::Failed("a newer fhrd is needed to read this"),
+            _ => Fault::Failed("the repository cannot be read; the log has more"),
+        }
+    }
+}

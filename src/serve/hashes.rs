@@ -1,0 +1,207 @@
+//! The hashes that clients know files by: the hash of a git blob for small files, SHA-256 for large ones.
+//!
+//! 1. They are computed when somebody asks, from the stored content, and remembered in memory and in the local cache.
+//! 2. A look at a file must be quick, so the ETag of a large file is a name of its content until its SHA-256 is known.
+//! 3. A tree has the SHA-256 of each file. Files are hashed one after another for all clients.
+
+use std::num::NonZeroUsize;
+
+use aws_lc_rs::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
+use lru::LruCache;
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+
+use super::parts::{PART_BYTES, blocking, read_part};
+use crate::error::{Error, Result};
+use crate::repo::index::HashDatabase;
+use crate::repo::published::{PublishedFile, PublishedTree};
+use crate::types::hex;
+
+/// Length from which clients know a file by its SHA-256, bytes.
+pub const LARGE_FROM: u64 = 10 << 20;
+/// Length up to which a file is hashed for an ETag, bytes.
+const ETAG_HASHED_MAX: u64 = 64 << 20;
+/// Hashes in memory, at most.
+const MEMORY_MAX: NonZeroUsize = NonZeroUsize::MIN.saturating_add(65_535);
+/// Hashes that are written at once.
+const PENDING_MAX: usize = 256;
+/// Purpose of the hash that names a content.
+const CONTEXT: &str = "fhrd 2026-11 content that is served";
+
+/// A hash that a client knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KnownHash {
+    /// Of a small file, as a blob of git.
+    GitBlob([u8; 20]),
+    /// Of a large one.
+    Sha256([u8; 32]),
+}
+
+impl KnownHash {
+    /// Hex digits.
+    pub fn digits(&self) -> String {
+        match self {
+            KnownHash::GitBlob(hash) => hex(hash),
+            KnownHash::Sha256(hash) => hex(hash),
+        }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        match self {
+            KnownHash::GitBlob(hash) => hash.to_vec(),
+            KnownHash::Sha256(hash) => hash.to_vec(),
+        }
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let of_git = <[u8; 20]>::try_from(bytes).map(KnownHash::GitBlob);
+        of_git.or_else(|_| <[u8; 32]>::try_from(bytes).map(KnownHash::Sha256)).ok()
+    }
+}
+
+/// The hashes of a server.
+pub struct Hashes {
+    memory: Mutex<LruCache<[u8; 32], KnownHash>>,
+    /// Not yet in the database.
+    pending: Mutex<Vec<([u8; 32], Vec<u8>)>>,
+    database: Mutex<Option<HashDatabase>>,
+    one: Semaphore,
+}
+
+/// The name of a content: of its reference, so nothing is read.
+fn content_name(file: &PublishedFile) -> Result<[u8; 32]> {
+    let reference = minicbor::to_vec(file.content);
+    let reference = reference.map_err(|error| Error::internal(format!("cannot name a content: {error}")))?;
+    Ok(blake3::derive_key(CONTEXT, &reference))
+}
+
+/// The ETag of a content whose hash is not known, without quotes.
+///
+/// # Errors
+/// [`Error::Internal`].
+pub fn content_etag(file: &PublishedFile) -> Result<String> {
+    Ok(format!("fhrd-{}", hex(&content_name(file)?)))
+}
+
+/// The hash of the git blob that git-lfs stores in place of a large file, and its length.
+pub fn pointer(sha256: &[u8; 32], len: u64) -> (String, usize) {
+    let text = format!("version https://git-lfs.github.com/spec/v1\noid sha256:{}\nsize {len}\n", hex(sha256));
+    let mut digest = git_blob(text.len() as u64);
+    digest.update(text.as_bytes());
+    (hex(digest.finish().as_ref()), text.len())
+}
+
+fn git_blob(len: u64) -> Context {
+    let mut digest = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
+    digest.update(format!("blob {len}\0").as_bytes());
+    digest
+}
+
+impl Hashes {
+    /// Hashes that are remembered in `database`, if there is one.
+    pub fn new(database: Option<HashDatabase>) -> Self {
+        Hashes {
+            memory: Mutex::new(LruCache::new(MEMORY_MAX)),
+            pending: Mutex::default(),
+            database: Mutex::new(database),
+            one: Semaphore::new(1),
+        }
+    }
+
+    /// The hash of a file, if it is known.
+    ///
+    /// # Errors
+    /// [`Error::Internal`].
+    pub fn known(&self, file: &PublishedFile) -> Result<Option<KnownHash>> {
+        let name = content_name(file)?;
+        if let Some(hash) = self.memory.lock().get(&name) {
+            return Ok(Some(*hash));
+        }
+        let stored = self.database.lock().as_ref().and_then(|database| database.get(&name));
+        let is_large = file.len >= LARGE_FROM;
+        let fits = |hash: &KnownHash| matches!(hash, KnownHash::Sha256(_)) == is_large;
+        let hash = stored.and_then(|bytes| KnownHash::from_bytes(&bytes)).filter(fits);
+        if let Some(hash) = hash {
+            self.memory.lock().put(name, hash);
+        }
+        Ok(hash)
+    }
+
+    /// The hash of a file. Reads the file if it is not known.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub async fn of(&self, tree: &PublishedTree, file: &PublishedFile) -> Result<KnownHash> {
+        if let Some(hash) = self.known(file)? {
+            return Ok(hash);
+        }
+        let _one = self.one.acquire().await.map_err(|error| Error::internal(error.to_string()))?;
+        // Another client may have waited for the same.
+        if let Some(hash) = self.known(file)? {
+            return Ok(hash);
+        }
+        let stored = tree.open(file)?;
+        let is_large = file.len >= LARGE_FROM;
+        let mut digest = if is_large { Context::new(&SHA256) } else { git_blob(file.len) };
+        let mut from = 0;
+        while from < file.len {
+            let (stored, to) = (stored.clone(), from.saturating_add(PART_BYTES).min(file.len));
+            digest = blocking(move || {
+                digest.update(&read_part(&stored, from, to)?);
+                Ok(digest)
+            })
+            .await?;
+            from = to;
+        }
+        let hash = KnownHash::from_bytes(digest.finish().as_ref());
+        let hash = hash.ok_or_else(|| Error::internal("a hash has another length"))?;
+        self.remember(content_name(file)?, hash);
+        Ok(hash)
+    }
+
+    /// The ETag of a file, without quotes. It is read if it is not long.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub async fn etag(&self, tree: &PublishedTree, file: &PublishedFile) -> Result<String> {
+        match self.known(file)? {
+            Some(hash) => Ok(hash.digits()),
+            None if file.len <= ETAG_HASHED_MAX => Ok(self.of(tree, file).await?.digits()),
+            None => content_etag(file),
+        }
+    }
+
+    fn remember(&self, name: [u8; 32], hash: KnownHash) {
+        self.memory.lock().put(name, hash);
+        let mut pending = self.pending.lock();
+        pending.push((name, hash.bytes()));
+        let is_full = pending.len() >= PENDING_MAX;
+        drop(pending);
+        if is_full || matches!(hash, KnownHash::Sha256(_)) {
+            self.write();
+        }
+    }
+
+    /// Writes what is not yet in the database.
+    pub fn write(&self) {
+        let pending = std::mem::take(&mut *self.pending.lock());
+        let mut database = self.database.lock();
+        if !pending.is_empty() && database.as_mut().is_some_and(|database| !database.put(&pending)) {
+            *database = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_are_those_of_git_and_git_lfs() {
+        assert_eq!(hex(git_blob(0).finish().as_ref()), "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391");
+        let (oid, len) = pointer(&[0; 32], 5);
+        assert_eq!((oid.len(), len), (40, 126));
+        assert_eq!(KnownHash::from_bytes(&[1; 20]).unwrap().digits(), "01".repeat(20));
+        assert_eq!(KnownHash::from_bytes(&[1; 19]), None);
+    }
+}

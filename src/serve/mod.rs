@@ -1,0 +1,74 @@
+//! Serve: what is published, over HTTP, as the clients of the Hub ask for it.
+//!
+//! 1. `server` takes connections within bounds, `router` checks for whom a request is and who asks, and finds its
+//!    route.
+//! 2. `catalogue` knows the names. `names`, `listing` and `file` answer for one name, for a tree and for a file.
+//! 3. The engine blocks, so it works on a bounded number of threads (`parts`). A file is read part by part, when its
+//!    connection has space for one.
+//! 4. Nothing is written into the repository. `hashes` are remembered in the local cache.
+//!
+//! Requests are routed by their raw paths, so that an encoded slash in a name stays one.
+
+mod access_log;
+mod answer;
+mod catalogue;
+mod fault;
+mod file;
+mod hashes;
+mod hosts;
+mod listing;
+mod names;
+mod parts;
+mod ranges;
+mod router;
+mod server;
+mod state;
+mod target;
+mod timed_stream;
+mod tls;
+mod tokens;
+
+use std::sync::Arc;
+
+use catalogue::Catalogue;
+use hashes::Hashes;
+
+use crate::error::Result;
+use crate::repo::Repository;
+use crate::repo::index::HashDatabase;
+use crate::repo::paths::{cache_directory, create_private};
+
+pub use hosts::HostRules;
+pub use server::{Listening, serve};
+pub use state::{ServeLimits, ServeState};
+pub use tls::tls;
+pub use tokens::Tokens;
+
+/// What a server of `repository` needs. Lists the snapshots.
+///
+/// # Errors
+/// Those of listing the snapshots.
+pub fn state(
+    repository: Repository,
+    tokens: Option<Tokens>,
+    hosts: HostRules,
+    limits: ServeLimits,
+) -> Result<Arc<ServeState>> {
+    let directory = cache_directory(&repository).and_then(|path| create_private(&path).map(|()| path));
+    let directory = directory.inspect_err(|error| tracing::warn!("hashes are not remembered: {error}")).ok();
+    let database =
+        directory.and_then(|path| HashDatabase::open(&path, &repository.id, repository.cache_key().as_ref()));
+    let catalogue = Arc::new(Catalogue::new(repository, limits.refresh));
+    catalogue.names()?;
+    Ok(Arc::new(ServeState { catalogue, hashes: Hashes::new(database), tokens, hosts, limits }))
+}
+
+impl ServeState {
+    /// Names that are published, each with its revisions: their number.
+    ///
+    /// # Errors
+    /// Those of listing the snapshots.
+    pub fn published(&self) -> Result<usize> {
+        Ok(self.catalogue.names()?.snapshots.len())
+    }
+}

@@ -1,0 +1,166 @@
+//! What the Hub says about names: one, all, their revisions, and who asks.
+
+use std::collections::BTreeMap;
+
+use http::header::LINK;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::answer::{self, HttpAnswer};
+use super::catalogue::FoundCommit;
+use super::fault::Fault;
+use super::listing::path_text;
+use super::parts::blocking;
+use super::state::{Client, ServeState};
+use super::target::{RequestTarget, encoded};
+use crate::repo::published::{DEFAULT_REVISION, FILES_MAX, PublishedItem, PublishedKind, PublishedSnapshot};
+
+/// Names of a page, at most.
+const PAGE_NAMES: usize = 1000;
+
+/// The time of a snapshot as the Hub writes it.
+fn time(published: &PublishedSnapshot) -> String {
+    let time = Timestamp::from_nanosecond(i128::from(published.named.snapshot.time_ns)).unwrap_or_default();
+    time.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
+}
+
+/// What is said of a name in lists, too.
+fn summary(published: &PublishedSnapshot, is_private: bool) -> Value {
+    let name = &published.publication.name;
+    let (author, _) = name.split_once('/').unwrap_or((name, ""));
+    let time = time(published);
+    json!({
+        "_id": published.commit.get(..24).unwrap_or_default(),
+        "id": name,
+        "author": author,
+        "sha": published.commit,
+        "private": is_private,
+        "gated": false,
+        "disabled": false,
+        "tags": [],
+        "downloads": 0,
+        "likes": 0,
+        "createdAt": time,
+        "lastModified": time,
+    })
+}
+
+/// The document of a name at a commit, with its files.
+///
+/// # Errors
+/// Those of reading.
+pub async fn name(state: &ServeState, found: FoundCommit) -> Result<HttpAnswer, Fault> {
+    let tree = found.tree.clone();
+    let page = blocking(move || tree.page(&[], None, true, FILES_MAX)).await?;
+    let page = page.filter(|page| !page.has_more);
+    let page = page.ok_or(Fault::Failed("the name has no directory, or too many files"))?;
+    let files = page.items.iter().filter_map(|(path, item)| match item {
+        PublishedItem::File(file) => Some(json!({ "rfilename": path_text(path), "size": file.len })),
+        PublishedItem::Directory(_) => None,
+    });
+    let files: Vec<Value> = files.collect();
+    let mut document = summary(&found.published, state.tokens.is_some());
+    if let Some(fields) = document.as_object_mut() {
+        if found.published.publication.kind == PublishedKind::Model {
+            fields.insert("modelId".into(), found.published.publication.name.clone().into());
+        }
+        fields.insert("siblings".into(), files.into());
+    }
+    let mut answer = answer::document(&document);
+    answer::set(&mut answer, answer::COMMIT, &found.published.commit);
+    Ok(answer)
+}
+
+/// The names that a client may read.
+///
+/// # Errors
+/// Those of listing the snapshots.
+pub async fn list(
+    state: &ServeState,
+    client: Client<'_>,
+    kind: PublishedKind,
+    target: &RequestTarget,
+    route: &str,
+) -> Result<HttpAnswer, Fault> {
+    let catalogue = state.catalogue.clone();
+    let names = blocking(move || catalogue.names()).await?;
+    let limit = target.value("limit").and_then(|limit| limit.parse().ok()).unwrap_or(PAGE_NAMES).clamp(1, PAGE_NAMES);
+    let (search, author) = (target.value("search").unwrap_or_default().to_ascii_lowercase(), target.value("author"));
+    let cursor = target.value("cursor").unwrap_or_default();
+    let mut last: BTreeMap<&str, &PublishedSnapshot> = BTreeMap::new();
+    for found in names.snapshots.iter().filter(|found| found.publication.kind == kind) {
+        let name = found.publication.name.as_str();
+        let is_author = author.is_none_or(|author| name.split_once('/').is_some_and(|(own, _)| own == author));
+        if name > cursor && is_author && name.to_ascii_lowercase().contains(&search) && client.may_read(name) {
+            let before = last.get(name).is_some_and(|before| before.publication.revision == DEFAULT_REVISION);
+            // The revision that clients get by default describes the name.
+            if !before || found.publication.revision == DEFAULT_REVISION {
+                last.insert(name, found);
+            }
+        }
+    }
+    let shown = last.values().take(limit);
+    let documents: Vec<Value> = shown.map(|found| summary(found, state.tokens.is_some())).collect();
+    let mut answer = answer::document(&Value::Array(documents));
+    if last.len() > limit
+        && let Some(end) = last.values().nth(limit - 1)
+    {
+        let pairs = target.query.iter().filter(|(key, _)| key != "cursor");
+        let query: String = pairs
+            .map(|(key, value)| {
+                let [key, value] = [key, value].map(|text| encoded(text.as_bytes()).replace('/', "%2F"));
+                format!("{key}={value}&")
+            })
+            .collect();
+        let cursor = encoded(end.publication.name.as_bytes()).replace('/', "%2F");
+        answer::set(&mut answer, LINK, &format!("<{route}?{query}cursor={cursor}>; rel=\"next\""));
+    }
+    Ok(answer)
+}
+
+/// The revisions of a name.
+///
+/// # Errors
+/// Those of [`ServeState::find`].
+pub async fn revisions(
+    state: &ServeState,
+    client: Client<'_>,
+    kind: PublishedKind,
+    name: &str,
+) -> Result<HttpAnswer, Fault> {
+    let catalogue = state.catalogue.clone();
+    let names = blocking(move || catalogue.names()).await?;
+    let is_wanted = |found: &&PublishedSnapshot| {
+        (found.publication.kind, found.publication.name.as_str()) == (kind, name) && client.may_read(name)
+    };
+    let found = names.snapshots.iter().filter(is_wanted);
+    let last: BTreeMap<&str, &str> =
+        found.map(|found| (found.publication.revision.as_str(), found.commit.as_str())).collect();
+    if last.is_empty() {
+        // It says whether the name is absent, or cannot be known.
+        state.find(client, kind, name, DEFAULT_REVISION).await?;
+    }
+    let branches: Vec<Value> = last
+        .into_iter()
+        .map(|(name, commit)| json!({ "name": name, "ref": format!("refs/heads/{name}"), "targetCommit": commit }))
+        .collect();
+    Ok(answer::document(&json!({ "branches": branches, "tags": [], "converts": [] })))
+}
+
+/// Who asks.
+pub fn who(client: Client<'_>) -> HttpAnswer {
+    let name = match client {
+        Client::Anybody => "anybody".to_string(),
+        Client::Holder(token) => format!("token-{}", token.line),
+    };
+    let token = json!({ "displayName": name, "role": "read" });
+    answer::document(&json!({
+        "type": "user",
+        "id": name,
+        "name": name,
+        "fullname": name,
+        "isPro": false,
+        "orgs": [],
+        "auth": { "type": "access_token", "accessToken": token },
+    }))
+}

@@ -1,0 +1,93 @@
+//! What all requests share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::catalogue::{Catalogue, FoundCommit};
+use super::fault::Fault;
+use super::hashes::Hashes;
+use super::hosts::HostRules;
+use super::parts::blocking;
+use super::tokens::{TokenRule, Tokens};
+use crate::repo::published::PublishedKind;
+
+/// Bounds of a server. All are of one connection, unless they say otherwise.
+#[derive(Debug, Clone, Copy)]
+pub struct ServeLimits {
+    /// Connections at the same time. More wait until one ends.
+    pub connections: usize,
+    /// Time for the headers of a request, and between two requests.
+    pub header: Duration,
+    /// Time for the body of a request.
+    pub body: Duration,
+    /// Time in which a client must take some bytes of an answer.
+    pub write: Duration,
+    /// Time that answers have once the server shall stop.
+    pub stop: Duration,
+    /// Time after which the names are looked up again.
+    pub refresh: Duration,
+}
+
+impl Default for ServeLimits {
+    fn default() -> Self {
+        ServeLimits {
+            connections: 128,
+            header: Duration::from_secs(20),
+            body: Duration::from_secs(30),
+            write: Duration::from_secs(60),
+            stop: Duration::from_secs(10),
+            refresh: Duration::from_secs(5),
+        }
+    }
+}
+
+/// What all requests share.
+pub struct ServeState {
+    /// What is published.
+    pub catalogue: Arc<Catalogue>,
+    /// Hashes of files.
+    pub hashes: Hashes,
+    /// Tokens. `None`: everybody may read.
+    pub tokens: Option<Tokens>,
+    /// Names of this server.
+    pub hosts: HostRules,
+    /// Bounds.
+    pub limits: ServeLimits,
+}
+
+/// Who asks.
+#[derive(Clone, Copy)]
+pub enum Client<'a> {
+    /// Nobody needs a token.
+    Anybody,
+    /// The owner of a token.
+    Holder(&'a TokenRule),
+}
+
+impl Client<'_> {
+    /// Whether they may read what has this name.
+    pub fn may_read(&self, name: &str) -> bool {
+        match self {
+            Client::Anybody => true,
+            Client::Holder(token) => token.may_read(name),
+        }
+    }
+}
+
+impl ServeState {
+    /// The commit that a client asks for.
+    ///
+    /// # Errors
+    /// Those of [`Catalogue::find`].
+    pub async fn find(
+        &self,
+        client: Client<'_>,
+        kind: PublishedKind,
+        name: &str,
+        revision: &str,
+    ) -> Result<FoundCommit, Fault> {
+        let (catalogue, name, revision) = (self.catalogue.clone(), name.to_string(), revision.to_string());
+        let may_read = client.may_read(&name);
+        blocking(move || Ok(catalogue.find(kind, &name, &revision, |_| may_read))).await?
+    }
+}

@@ -1,0 +1,8 @@
+//! `fhrd serve`, asked over HTTP: by hand, by hostile clients, and by the real client of the Hub.
+
+mod answers;
+mod fixture;
+mod hostile;
+mod lives;
+mod real_client;
+mod tokens;

@@ -1,0 +1,47 @@
+//! The real client of the Hub, where `FHRD_TEST_PYTHON` names a Python with `huggingface_hub`.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::process::{Command, Stdio};
+
+use super::fixture::{Server, scene};
+use crate::independent::python;
+
+/// Bytes of a file that is a hole but for its ends.
+const BIG: u64 = 5_000_000_000;
+
+#[test]
+fn the_client_of_the_hub_gets_every_byte() {
+    let Some(python) = python() else { return };
+    let mut probe = Command::new(&python);
+    if !probe.args(["-c", "import huggingface_hub"]).stderr(Stdio::null()).status().unwrap().success() {
+        eprintln!("NOT RUN: the Python of FHRD_TEST_PYTHON has no huggingface_hub");
+        return;
+    }
+    let place = scene();
+    for number in 0..300 {
+        crate::input::write(place.path(&format!("more/many/{number:03}.txt")), format!("file {number}").as_bytes());
+    }
+    crate::input::write(place.path("more/big/big.bin"), b"head");
+    let big = File::options().write(true).open(place.path("more/big/big.bin")).unwrap();
+    big.write_all_at(b"tail", BIG - 4).unwrap();
+    place.run(&["backup", "more"]);
+    place.run(&["publish", "latest:more/many", "me/many"]);
+    place.run(&["publish", "latest:more/big", "me/big"]);
+    // The client sees no links that lead out.
+    for name in ["out", "absolute", "loop", "directory"] {
+        std::fs::remove_file(place.path("hub/model").join(name)).unwrap();
+    }
+    let server = Server::start(&place, &[]);
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/serve/hub_client.py");
+    let directories = ["hub/model", "hub/dataset", "more/many", "more/big"].map(|name| place.path(name));
+    let mut command = Command::new(&python);
+    command.args(["-B", script, &format!("http://{}", server.address)]).args(directories);
+    command.env_remove("HF_TOKEN").env("HF_HUB_DISABLE_XET", "1").env("TMPDIR", place.path(""));
+    let output = command.output().unwrap();
+    let (out, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}\n{errors}");
+    assert!(out.ends_with("big_file\n"), "{out}");
+    assert!(server.memory_max() < 700 << 20, "{} bytes", server.memory_max());
+    server.stop();
+}
