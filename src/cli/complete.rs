@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::repo::checkpoint::Checkpoint;
 use crate::repo::naming::LATEST;
 use crate::repo::paths::profile_file;
+use crate::repo::published::Publication;
 use crate::repo::snapshot::NamedSnapshot;
 use crate::repo::snapshot_cache;
 
@@ -60,6 +61,7 @@ fn with_candidates(arg: Arg) -> Arg {
             arg.add(ArgValueCandidates::new(|| distinct(|named| named.snapshot.tags.clone())))
         }
         ("run", _) | (_, "RUN") => arg.add(ArgValueCandidates::new(|| distinct(run_of))),
+        (_, "ORG/NAME") => arg.add(ArgValueCandidates::new(|| distinct(published_as))),
         ("profile", _) => arg.add(ArgValueCandidates::new(profiles)),
         (_, "FILE") => arg.add(ArgValueCompleter::new(PathCompleter::any())),
         _ => arg,
@@ -95,6 +97,10 @@ fn distinct(of: fn(&NamedSnapshot) -> Vec<String>) -> Vec<CompletionCandidate> {
 
 fn run_of(named: &NamedSnapshot) -> Vec<String> {
     Checkpoint::of(&named.snapshot).map(|checkpoint| checkpoint.run).into_iter().collect()
+}
+
+fn published_as(named: &NamedSnapshot) -> Vec<String> {
+    Publication::of(&named.snapshot).map(|publication| publication.name).into_iter().collect()
 }
 
 /// Names of the profiles in the user's configuration directory.

@@ -19,8 +19,6 @@ use crate::types::hex;
 
 /// Length from which clients know a file by its SHA-256, bytes.
 pub const LARGE_FROM: u64 = 10 << 20;
-/// Length up to which a file is hashed for an ETag, bytes.
-const ETAG_HASHED_MAX: u64 = 64 << 20;
 /// Hashes in memory, at most.
 const MEMORY_MAX: NonZeroUsize = NonZeroUsize::MIN.saturating_add(65_535);
 /// Hashes that are written at once.
@@ -159,14 +157,15 @@ impl Hashes {
         Ok(hash)
     }
 
-    /// The ETag of a file, without quotes. It is read if it is not long.
+    /// The ETag of a file, without quotes. A small file is read for it. A large one is not: from a slow store, that
+    /// could take longer than clients wait.
     ///
     /// # Errors
     /// Those of reading.
     pub async fn etag(&self, tree: &PublishedTree, file: &PublishedFile) -> Result<String> {
         match self.known(file)? {
             Some(hash) => Ok(hash.digits()),
-            None if file.len <= ETAG_HASHED_MAX => Ok(self.of(tree, file).await?.digits()),
+            None if file.len < LARGE_FROM => Ok(self.of(tree, file).await?.digits()),
             None => content_etag(file),
         }
     }

@@ -77,8 +77,10 @@ fn completions_know_the_values() {
     home.write("config/fhrd/nightly.toml", b"");
     let report = home.backup(&["src", "--host", "nas", "--tag", "weekly", "--run", "tune", "--step", "1"]);
     let id = report["snapshot"].as_str().unwrap()[..8].to_string();
+    json(&home.run(&["publish", "latest:src", "me/src", "--json"]));
     for (words, expected) in [
         (&["restore", ""][..], id.as_str()),
+        (&["unpublish", ""], "me/src"),
         (&["ls", "la"], "latest"),
         (&["snapshots", "--host", ""], "nas"),
         (&["snapshots", "--tag", ""], "weekly"),

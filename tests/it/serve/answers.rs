@@ -40,9 +40,15 @@ fn files_come_whole_and_in_ranges() {
     assert_eq!(part("If-Range: Wed, 21 Oct 2015 07:28:00 GMT\r\n"), (200, LARGE));
     let same = server.ask("GET", target, &format!("If-None-Match: {etag}\r\n"));
     assert_eq!((same.status, same.body.len()), (304, 0));
+    // Nobody has asked for its SHA-256 yet, and a look must not read a large file.
+    assert!(etag.starts_with("\"fhrd-"), "{etag}");
     let look = server.ask("HEAD", target, "Range: bytes=0-4\r\n");
     assert_eq!((look.status, look.body.len(), look.header("content-length")), (200, 0, LARGE.to_string().as_str()));
     assert_eq!((look.header("etag"), look.header("x-linked-size")), (etag.as_str(), LARGE.to_string().as_str()));
+    let tree = server.get("/api/models/me/model/tree/main").json();
+    let sha256 = tree.as_array().unwrap().iter().find_map(|entry| entry["lfs"]["oid"].as_str()).unwrap().to_string();
+    assert_eq!(server.ask("HEAD", target, "").header("etag"), format!("\"{sha256}\""));
+    assert_eq!(part(&format!("If-Range: {etag}\r\n")), (206, 5), "a download goes on");
     let by_commit = server.get(&format!("/me/model/resolve/{commit}/config.json"));
     assert_eq!((by_commit.status, by_commit.body.as_slice()), (200, &b"{\"a\":1}"[..]));
     for (path, body) in

@@ -9,6 +9,7 @@ use crate::independent::python;
 
 /// Bytes of a file that is a hole but for its ends.
 const BIG: u64 = 5_000_000_000;
+const TOKEN: &str = "hf_0123456789abcdef0123456789abcdef012345";
 
 #[test]
 fn the_client_of_the_hub_gets_every_byte() {
@@ -32,12 +33,14 @@ fn the_client_of_the_hub_gets_every_byte() {
     for name in ["out", "absolute", "loop", "directory"] {
         std::fs::remove_file(place.path("hub/model").join(name)).unwrap();
     }
-    let server = Server::start(&place, &[]);
+    let tokens = place.path("tokens");
+    std::fs::write(&tokens, format!("{TOKEN} read me/*\n")).unwrap();
+    let server = Server::start(&place, &["--token-file", tokens.to_str().unwrap()]);
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/serve/hub_client.py");
     let directories = ["hub/model", "hub/dataset", "more/many", "more/big"].map(|name| place.path(name));
     let mut command = Command::new(&python);
     command.args(["-B", script, &format!("http://{}", server.address)]).args(directories);
-    command.env_remove("HF_TOKEN").env("HF_HUB_DISABLE_XET", "1").env("TMPDIR", place.path(""));
+    command.env("HF_TOKEN", TOKEN).env("HF_HUB_DISABLE_XET", "1").env("TMPDIR", place.path(""));
     let output = command.output().unwrap();
     let (out, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{out}\n{errors}");
