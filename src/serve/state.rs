@@ -79,7 +79,7 @@ impl ServeState {
     ///
     /// # Errors
     /// Those of [`Catalogue::find`].
-    pub async fn find(
+    pub(super) async fn find(
         &self,
         client: Client<'_>,
         kind: PublishedKind,

@@ -41,7 +41,7 @@ pub struct ServeArguments {
     /// Key of the certificate, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
-    /// URL that clients use, such as https://models.example
+    /// URL that clients use, such as `https://models.example`
     #[arg(long, value_name = "URL")]
     pub public_url: Option<String>,
     /// Connections at the same time; more wait
