@@ -97,7 +97,7 @@ fn a_repository_location_is_a_path_or_a_url() {
         assert_eq!(json(&home.run(&["stats", "--repo", location, "--json"]))["snapshots"], 1);
     }
     // The repository in a directory of a backup is skipped, however it is named.
-    assert_eq!(code(&home.run(&["backup", "by url", "--repo", &url])), 0);
+    assert_eq!(code(&home.run(&["backup", "letter", "by url", "--repo", &url])), 0);
     assert!(!stdout(&home.run(&["ls", "latest", "--repo", &url])).contains("config"));
 
     let unknown = home.run(&["snapshots", "--repo", "ftp://host/a"]);

@@ -191,8 +191,10 @@ fn a_record_that_a_prune_has_deleted_is_no_damage_and_one_that_is_lost_is() {
     }
     // A lost container may have had it.
     let containers = "data/fhrd/repository/containers";
-    let path = |name: &String| format!("{containers}/{name}/{}", home.names(&format!("{containers}/{name}"))[0]);
-    let largest = home.names(containers).iter().map(path).max_by_key(|path| home.read(path).len()).unwrap();
+    let directories = home.names(containers).into_iter().map(|name| format!("{containers}/{name}"));
+    let paths = directories
+        .flat_map(|directory| home.names(&directory).into_iter().map(move |name| format!("{directory}/{name}")));
+    let largest = paths.max_by_key(|path| home.read(path).len()).unwrap();
     std::fs::remove_file(home.path(&largest)).unwrap();
     let output = home.run(&["models"]);
     assert!(stderr(&output).contains("skipping a model record"), "{}", stderr(&output));
