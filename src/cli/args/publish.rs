@@ -37,8 +37,8 @@ const PUBLISH_NOTES: &str = "\
 No data is copied: the name is a small snapshot of its own, with the tag `published`, that refers to the content. Rules
 of `forget` leave it alone, it is never `latest`, and `prune` keeps what it needs until `unpublish`.
 
-Clients see a commit of 40 hex digits, which depends on the content alone. If a revision is published again, it moves to
-the new commit. Clients that ask for the old commit still get it, unless --replace is given.
+Clients see a commit of 40 hex digits, which depends on the stored directory alone. If a revision is published again, it
+moves to the new commit. Clients that ask for the old commit still get it, unless --replace is given.
 
 Links to files are shown as files if they stay within the directory. Of a cache of the Hub, name
 models--ORG--NAME/snapshots/COMMIT: its links to ../../blobs count as within.";

@@ -91,7 +91,8 @@ impl Publication {
         publication.defect().is_none().then_some(publication)
     }
 
-    /// The commit of this publication of a root: 40 hex digits. It depends on nothing but the name and the content.
+    /// The commit of this publication of a root: 40 hex digits. It depends on nothing but the name and the stored
+    /// directory.
     ///
     /// # Errors
     /// [`Error::Internal`].
