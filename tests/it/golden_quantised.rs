@@ -6,10 +6,13 @@
 
 use std::collections::BTreeMap;
 
-use fhrd::codec::delta::{Derivation, Quantised, encode_tagged};
+use fhrd::codec::delta::{Derivation, Quantised, decode_tagged, encode_tagged};
 use fhrd::codec::{ElementType, Scratch};
+use fhrd::kernel::elements::fp32_to_bf16;
 use fhrd::kernel::quantise::{BlockType, ScaleSource, quantise, unpack};
+use fhrd::types::hex;
 
+use crate::compatibility::is_rewrite_wanted;
 use crate::golden::unhex;
 
 /// The values, and the blocks by the name of their type.
@@ -77,5 +80,37 @@ fn the_codes_of_256_values_follow_from_the_values_and_the_scales() {
             }
         }
         assert!(differing <= 20, "{name}: {differing} of 64 parts differ");
+    }
+}
+
+/// Payloads of all types and ways, with corrections where a base of another precision or a scale of 0 needs them.
+#[test]
+fn payloads_of_every_type_are_read() {
+    let (values, expected) = fixture();
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/quantised-payloads.json");
+    let mut bf16 = vec![0; values.len() / 2];
+    fp32_to_bf16(&values, &mut bf16);
+    let scratch = &mut Scratch::default();
+    let mut payloads: BTreeMap<String, String> = BTreeMap::new();
+    if is_rewrite_wanted("quantised-payloads") {
+        for (name, blocks) in &expected {
+            let block_type = *BlockType::ALL.iter().find(|one| name.starts_with(&self::name(**one))).unwrap();
+            for (from, base) in [(ElementType::Fp32, &values), (ElementType::Bf16, &bf16)] {
+                let derivation = Derivation::Quantised(Quantised { block_type, from, head: 0 });
+                let mut tagged = Vec::new();
+                encode_tagged(derivation, 0, blocks, base, scratch, &mut tagged).unwrap();
+                payloads.insert(format!("{name} {from:?}"), hex(&tagged));
+            }
+        }
+        std::fs::write(path, serde_json::to_string_pretty(&payloads).unwrap() + "\n").unwrap();
+    }
+    payloads = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    assert_eq!(payloads.len(), 24);
+    for (name, payload) in payloads {
+        let (blocks, from) = name.rsplit_once(' ').unwrap();
+        let (want, mut back) = (&expected[blocks], Vec::new());
+        let base = if from == "Fp32" { &values } else { &bf16 };
+        decode_tagged(&unhex(&payload), base, want.len(), scratch, &mut back).unwrap();
+        assert!(back == *want, "{name}");
     }
 }
