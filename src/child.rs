@@ -32,7 +32,7 @@ pub fn in_own_group(command: &mut Command) -> &mut Command {
 /// Kills a command that nobody has waited for: with its whole process group, if it leads one. Waits for its end.
 ///
 /// # Errors
-/// Those of the system.
+/// Errors of the system.
 pub fn kill(child: &mut Child) -> io::Result<ExitStatus> {
     // Nobody has waited for it yet, so the number is its own, even if it has ended.
     let process = Pid::from_child(child);
@@ -47,7 +47,7 @@ pub fn kill(child: &mut Child) -> io::Result<ExitStatus> {
 /// Waits for a command to end. Kills it as [`kill`] does, with `None`, once `is_over`.
 ///
 /// # Errors
-/// Those of the system.
+/// Errors of the system.
 pub fn ended(child: &mut Child, is_over: impl Fn() -> bool) -> io::Result<Option<ExitStatus>> {
     loop {
         if is_over() {
@@ -64,7 +64,7 @@ pub fn ended(child: &mut Child, is_over: impl Fn() -> bool) -> io::Result<Option
 /// `None`, once `stop` is set.
 ///
 /// # Errors
-/// Those of the system, and [`io::ErrorKind::FileTooLarge`].
+/// Errors of the system, and [`io::ErrorKind::FileTooLarge`].
 pub fn output(child: &mut Child, bytes_max: u64, stop: &AtomicBool) -> io::Result<Option<(ExitStatus, Vec<u8>)>> {
     let read = match child.stdout.take() {
         Some(stdout) => read_input(&File::from(OwnedFd::from(stdout)), bytes_max, stop),

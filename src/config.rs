@@ -363,7 +363,7 @@ impl Config {
     /// The same, until `stop` is set: the file may be a pipe.
     ///
     /// # Errors
-    /// Those of [`Self::load`], and [`Error::Interrupted`].
+    /// Errors of [`Self::load`], and [`Error::Interrupted`].
     pub fn load_unless(path: &Path, stop: &AtomicBool) -> Result<Self> {
         let text = read_text_file(path, FILE_BYTES_MAX, stop)
             .map_err(|error| input_failed("read configuration", path, error))?;

@@ -43,7 +43,7 @@ impl<T: ReadAt + ?Sized> ReadAt for &T {
 /// Fills `space` from byte `offset` on.
 ///
 /// # Errors
-/// Those of `source`. [`io::ErrorKind::UnexpectedEof`] if the source ends before `space` is full.
+/// Errors of `source`. [`io::ErrorKind::UnexpectedEof`] if the source ends before `space` is full.
 pub fn fill(source: &dyn ReadAt, mut offset: u64, mut space: &mut [u8]) -> io::Result<()> {
     while !space.is_empty() {
         match source.read_at(offset, space) {

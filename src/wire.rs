@@ -277,7 +277,7 @@ impl Envelope {
 /// Opens a regular file. Never waits, as for the writer of a named pipe that somebody has put in its place.
 ///
 /// # Errors
-/// Those of the system, and [`ErrorKind::InvalidInput`] if it is something else.
+/// Errors of the system, and [`ErrorKind::InvalidInput`] if it is something else.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     let file = open_without_waiting(path)?;
     match file.metadata()?.is_file() {
@@ -289,7 +289,7 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 /// Reads a regular file of at most `bytes_max` bytes.
 ///
 /// # Errors
-/// Those of [`open_regular`] and of the system, and [`ErrorKind::FileTooLarge`].
+/// Errors of [`open_regular`] and of the system, and [`ErrorKind::FileTooLarge`].
 pub fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     read_input(&open_regular(path)?, bytes_max, &AtomicBool::new(false))
 }
@@ -298,7 +298,7 @@ pub fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
 /// how much it has, and a pipe may have to be waited for, until `stop` is set.
 ///
 /// # Errors
-/// Those of [`read_input`], and [`ErrorKind::InvalidData`].
+/// Errors of [`read_input`], and [`ErrorKind::InvalidData`].
 pub fn read_text_file(path: &Path, bytes_max: u64, stop: &AtomicBool) -> io::Result<String> {
     let bytes = read_input(&open_without_waiting(path)?, bytes_max, stop)?;
     String::from_utf8(bytes).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
@@ -307,7 +307,7 @@ pub fn read_text_file(path: &Path, bytes_max: u64, stop: &AtomicBool) -> io::Res
 /// Opens a file, also a pipe that nobody has opened to write, or a device. Reads from it may have to wait.
 ///
 /// # Errors
-/// Those of the system.
+/// Errors of the system.
 pub fn open_without_waiting(path: &Path) -> io::Result<File> {
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
     File::options().read(true).custom_flags(flags).open(path)
@@ -316,7 +316,7 @@ pub fn open_without_waiting(path: &Path) -> io::Result<File> {
 /// Reads at most `bytes_max` bytes up to the end, until `stop` is set.
 ///
 /// # Errors
-/// Those of the system, [`ErrorKind::FileTooLarge`], and [`ErrorKind::Interrupted`] once `stop` is set.
+/// Errors of the system, [`ErrorKind::FileTooLarge`], and [`ErrorKind::Interrupted`] once `stop` is set.
 pub fn read_input(mut input: &File, bytes_max: u64, stop: &AtomicBool) -> io::Result<Vec<u8>> {
     // It may be a secret.
     let (mut bytes, mut buffer) = (Vec::new(), Zeroizing::new(vec![0; INPUT_BYTES]));
@@ -336,7 +336,7 @@ pub fn read_input(mut input: &File, bytes_max: u64, stop: &AtomicBool) -> io::Re
 /// Waits until there are bytes to read, or the end.
 ///
 /// # Errors
-/// Those of the system, and [`ErrorKind::Interrupted`] once `stop` is set.
+/// Errors of the system, and [`ErrorKind::Interrupted`] once `stop` is set.
 pub fn wait_for_input(input: impl AsFd, stop: &AtomicBool) -> io::Result<()> {
     loop {
         if stop.load(Ordering::Relaxed) {
@@ -351,7 +351,7 @@ pub fn wait_for_input(input: impl AsFd, stop: &AtomicBool) -> io::Result<()> {
 /// Waits for a moment until there are bytes to read, or the end. Returns whether there are.
 ///
 /// # Errors
-/// Those of the system.
+/// Errors of the system.
 pub fn has_input(input: impl AsFd) -> io::Result<bool> {
     let timeout = Timespec { tv_sec: 0, tv_nsec: PATIENCE.subsec_nanos().into() };
     match poll(&mut [PollFd::new(&input, PollFlags::IN)], Some(&timeout)) {

@@ -45,7 +45,7 @@ impl Framed {
     /// Appends the frame of `raw`, elements of `width` bytes, to `out`.
     ///
     /// # Errors
-    /// Those of LZ4.
+    /// Errors of LZ4.
     pub fn encode(self, width: usize, raw: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
         let mut block = Vec::new();
         match self {
@@ -64,7 +64,7 @@ impl Framed {
     /// Appends the `raw_len` bytes of a frame to `out`.
     ///
     /// # Errors
-    /// [`Error::Internal`] if the payload is not a frame; those of the codec.
+    /// [`Error::Internal`] if the payload is not a frame; errors of the codec.
     pub fn decode(self, payload: &[u8], raw_len: usize, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
         let wrong = || Error::internal("a frame of a measurement is too short");
         let (len, rest) = payload.get(HEADER.len()..).and_then(<[u8]>::split_first_chunk).ok_or_else(wrong)?;

@@ -71,7 +71,7 @@ impl PairSource {
     /// Opens both models. Data that is missing is generated below `made`.
     ///
     /// # Errors
-    /// Those of the data; [`Error::Usage`] if it is not two models.
+    /// Errors of the data; [`Error::Usage`] if it is not two models.
     pub fn open(&self, corpus: &Path, made: &Path) -> Result<[OpenModel; 2]> {
         let paths = |set: &Set| -> Result<Vec<PathBuf>> {
             Ok(set.sources(corpus, made)?.into_iter().flat_map(|source| source.paths).collect())
@@ -119,7 +119,7 @@ pub(super) fn later_layer(name: &str, by: u32) -> Option<String> {
 /// Reads the bytes of a tensor.
 ///
 /// # Errors
-/// [`Error::Usage`] for a tensor that is too large for memory; those of reading.
+/// [`Error::Usage`] for a tensor that is too large for memory; errors of reading.
 pub fn bytes_of(model: &OpenModel, tensor: &Tensor) -> Result<Vec<u8>> {
     if tensor.len > TENSOR_BYTES_MAX {
         let (name, len) = (&tensor.name, tensor.len);

@@ -48,7 +48,7 @@ impl FileMethod {
     /// Encodes `file`, tensors in the order of the file. The result is what is stored, one encoding after another.
     ///
     /// # Errors
-    /// Those of the codecs.
+    /// Errors of the codecs.
     pub fn encode(
         self,
         file: &ModelBytes,

@@ -60,7 +60,7 @@ impl<'a> Commit<'a> {
     /// delete. If not, it must not merge: it would merge again and again what cannot be deleted.
     ///
     /// # Errors
-    /// Those of the store. An intent stays then, and readers leave the snapshot out until a prune takes it for dead.
+    /// Errors of the store. An intent stays then, and readers leave the snapshot out until a prune takes it for dead.
     pub fn release(&self) -> Result<bool> {
         self.reliance
             .release()
@@ -93,7 +93,7 @@ impl<'a> Commit<'a> {
     ///
     /// # Errors
     /// [`Error::Pruned`](crate::error::Error::Pruned) if a prune may delete, or has deleted, what the run relies on;
-    /// those of the store and of the source.
+    /// errors of the store and of the source.
     pub fn run(&self, start: SnapshotStart, saved: &Saved, counts: &ReadCounts) -> Result<(SnapshotId, Hits)> {
         let stored = self.indexes.stored();
         let intent = self.reliance.hold(&stored)?;

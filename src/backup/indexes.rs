@@ -130,7 +130,7 @@ impl Indexes {
     /// Completes the chunk index and returns the hits of each level.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub fn finish_chunks(&self) -> Result<Hits> {
         let mut index = self.chunks.lock();
         index.finish()?;

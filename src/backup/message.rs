@@ -77,7 +77,7 @@ pub enum ReadItem {
     Data(Bytes),
     /// The next bytes of the current file, which are to be one chunk.
     Chunk(Bytes),
-    /// As [`ReadItem::Chunk`], in memory that others may write to. The fingerprint is kept at this place, if any.
+    /// Like [`ReadItem::Chunk`], in memory that others may write to. The fingerprint is kept at this place, if any.
     Borrowed(Bytes, Option<HashNote>),
     /// The next chunk of the current file, which is stored.
     Stored {

@@ -77,7 +77,7 @@ impl<'a> SaveStage<'a> {
     /// Saves into the store of `repository` through `uploads`, and publishes frames to `in_flight`.
     ///
     /// # Errors
-    /// As of [`NewContainers::begin`].
+    /// Errors of [`NewContainers::begin`].
     pub fn new(
         repository: &Repository,
         uploads: Arc<Uploads>,

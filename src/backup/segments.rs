@@ -26,7 +26,7 @@ const FOOTERS_VERIFIED_MAX: usize = 4;
 /// Verifies some pages of the segments of a local store, and replaces damaged segments.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub fn heal_segments(repository: &Repository, listing: &ContainerListing) -> Result<()> {
     if repository.store.local_path().is_some() {
         verify_segments(listing, PAGES_VERIFIED_MAX, FOOTERS_VERIFIED_MAX, random())?;
@@ -39,7 +39,7 @@ pub fn heal_segments(repository: &Repository, listing: &ContainerListing) -> Res
 /// the run may have relied on.
 ///
 /// # Errors
-/// Those of the store, and that of a container that is in no segment and cannot be read.
+/// Errors of the store, and that of a container that is in no segment and cannot be read.
 pub fn prove_containers(listing: &ContainerListing, indexes: &Indexes) -> Result<()> {
     replace_damaged_segments(listing)?;
     name_all_containers(listing, &indexes.stored())

@@ -85,7 +85,7 @@ impl Uploads {
     /// with.
     ///
     /// # Errors
-    /// Those of the store and of the index; those of `work`.
+    /// Errors of the store and of the index; errors of `work`.
     pub fn run<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let workers = if self.at_once > 1 { self.at_once } else { 0 };
         let done = thread::scope(|scope| {
@@ -126,7 +126,7 @@ impl Uploads {
     /// Waits until all containers are durable and published.
     ///
     /// # Errors
-    /// As of [`Self::push`].
+    /// Errors of [`Self::push`].
     pub fn finish(&self) -> Result<()> {
         self.wait(|state| state.begun == state.published).map(drop)
     }

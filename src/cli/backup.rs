@@ -46,7 +46,7 @@ struct BackupDocument<'a> {
 /// Stores the paths as a new snapshot, between the hooks of the profile.
 ///
 /// # Errors
-/// Those of the repository, the configuration, the hooks and [`backup`].
+/// Errors of the repository, the configuration, the hooks and [`backup`].
 pub fn run(session: &Session, arguments: &BackupArguments) -> Result<Exit> {
     let hooks = &session.profile.hooks;
     if arguments.dry_run {

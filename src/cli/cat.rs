@@ -14,7 +14,7 @@ use crate::repo::tree::NodeKind;
 /// Writes a file, or a range of it.
 ///
 /// # Errors
-/// Those of the repository and the snapshot, and [`Error::Usage`] if the entry is no regular file.
+/// Errors of the repository and the snapshot, and [`Error::Usage`] if the entry is no regular file.
 pub fn run(session: &Session, arguments: &CatArguments) -> Result<Exit> {
     check_open()?;
     let repository = location::open(session)?;

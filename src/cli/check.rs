@@ -47,7 +47,7 @@ struct StoredDocument {
 /// Verifies the repository, or what some snapshots need.
 ///
 /// # Errors
-/// Those of the repository, the configuration and [`check`].
+/// Errors of the repository, the configuration and [`check`].
 pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
     let options = &session.options;
     if arguments.without_key {

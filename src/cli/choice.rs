@@ -33,7 +33,7 @@ pub fn filter(arguments: &FilterArguments) -> Result<SnapshotFilter> {
 /// The snapshot and the path that `text` names: `ID` or `ID:PATH`.
 ///
 /// # Errors
-/// As of [`naming::find_entry`].
+/// Errors of [`naming::find_entry`].
 pub fn entry(
     repository: &Repository,
     text: &OsStr,
@@ -45,7 +45,7 @@ pub fn entry(
 /// The snapshot and the path that `text` names, as [`naming::find_entry`] finds them, or `latest~N` and a path.
 ///
 /// # Errors
-/// As of [`naming::find_entry`].
+/// Errors of [`naming::find_entry`].
 pub fn find_entry(
     repository: &Repository,
     text: &OsStr,
@@ -57,7 +57,7 @@ pub fn find_entry(
 /// The snapshot that `name` names, as [`naming::find_snapshot`] finds it, or `latest~N`.
 ///
 /// # Errors
-/// As of [`naming::find_snapshot`].
+/// Errors of [`naming::find_snapshot`].
 pub fn find_snapshot(repository: &Repository, name: &str, filter: &SnapshotFilter) -> Result<NamedSnapshot> {
     let resolved = resolved(repository, OsStr::new(name), filter)?;
     naming::find_snapshot(repository, resolved.to_str().unwrap_or(name), filter)
@@ -86,7 +86,7 @@ fn resolved<'a>(repository: &Repository, text: &'a OsStr, filter: &SnapshotFilte
 /// The snapshots that `names` name, each once. The filter narrows `latest` and steps of runs.
 ///
 /// # Errors
-/// As of [`naming::find_snapshot`].
+/// Errors of [`naming::find_snapshot`].
 pub fn named(repository: &Repository, names: &[String], arguments: &FilterArguments) -> Result<Vec<NamedSnapshot>> {
     let filter = filter(arguments)?;
     let mut found: Vec<NamedSnapshot> = Vec::new();
@@ -103,7 +103,7 @@ pub fn named(repository: &Repository, names: &[String], arguments: &FilterArgume
 /// logged.
 ///
 /// # Errors
-/// Those of listing the snapshots.
+/// Errors of listing the snapshots.
 pub fn snapshots(repository: &Repository, arguments: &FilterArguments) -> Result<(Vec<NamedSnapshot>, Exit)> {
     let filter = filter(arguments)?;
     let (mut snapshots, exit) = reported(repository)?;
@@ -115,7 +115,7 @@ pub fn snapshots(repository: &Repository, arguments: &FilterArguments) -> Result
 /// and the unreported ones are logged.
 ///
 /// # Errors
-/// Those of listing the snapshots.
+/// Errors of listing the snapshots.
 pub fn reported(repository: &Repository) -> Result<(Vec<NamedSnapshot>, Exit)> {
     let SnapshotListing { snapshots, unreported, damaged, .. } = snapshot_cache::list(repository)?;
     for (name, error) in &damaged {

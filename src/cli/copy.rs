@@ -88,7 +88,7 @@ impl CopiedDocument {
 /// Copies snapshots of another repository.
 ///
 /// # Errors
-/// Those of both repositories, and of [`Copier::copy`].
+/// Errors of both repositories, and of [`Copier::copy`].
 pub fn run(session: &Session, arguments: &CopyArguments) -> Result<Exit> {
     let config = location::config(&session.options)?;
     let target = location::open(session)?;

@@ -48,7 +48,7 @@ impl ChangeDocument {
 /// Prints the changes and a summary.
 ///
 /// # Errors
-/// Those of the repository, the snapshots and [`diff`].
+/// Errors of the repository, the snapshots and [`diff`].
 pub fn run(session: &Session, arguments: &DiffArguments) -> Result<Exit> {
     let repository = location::open(session)?;
     let side = |text| -> Result<DiffSide> {

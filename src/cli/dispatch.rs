@@ -15,7 +15,7 @@ use crate::error::Result;
 /// Runs `verb`, unless it would write into a repository past its store, and tells who wants to know how it ends.
 ///
 /// # Errors
-/// Those of the verb.
+/// Errors of the verb.
 pub fn watched(session: &Session, verb: &Verb) -> Result<Exit> {
     outputs::check(session, verb)?;
     notice::watched(session, verb, || run(session, verb))
@@ -24,7 +24,7 @@ pub fn watched(session: &Session, verb: &Verb) -> Result<Exit> {
 /// Runs `verb`.
 ///
 /// # Errors
-/// Those of the verb.
+/// Errors of the verb.
 pub fn run(session: &Session, verb: &Verb) -> Result<Exit> {
     process::check_cpu_features()?;
     match verb {

@@ -26,7 +26,7 @@ const NAMED_MAX: usize = 20;
 /// Compares two models.
 ///
 /// # Errors
-/// Those of the repository and [`distance`]; [`Error::Usage`] if an argument is not a model.
+/// Errors of the repository and [`distance`]; [`Error::Usage`] if an argument is not a model.
 pub fn run(session: &Session, arguments: &DistanceArguments) -> Result<Exit> {
     let mut opener = Opener { session, repository: None };
     let first = opener.open(&arguments.first)?;

@@ -22,7 +22,7 @@ use crate::store::sync_name;
 /// Writes the entry to standard output or to a new file.
 ///
 /// # Errors
-/// Those of the repository and the snapshot, and those of writing. An incomplete file is removed.
+/// Errors of the repository and the snapshot, and those of writing. An incomplete file is removed.
 pub fn run(session: &Session, arguments: &DumpArguments) -> Result<Exit> {
     if arguments.output.is_none() {
         check_open()?;

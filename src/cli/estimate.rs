@@ -37,7 +37,7 @@ struct EstimateDocument {
 /// Prints the estimate.
 ///
 /// # Errors
-/// Those of the repository, if there is one, and of [`estimate`].
+/// Errors of the repository, if there is one, and of [`estimate`].
 pub fn run(session: &Session, arguments: &EstimateArguments) -> Result<Exit> {
     let config = location::config(&session.options)?;
     let choice = choice(&arguments.choice)?;

@@ -63,7 +63,7 @@ impl<'a> FoundDocument<'a> {
 /// Prints the entries that match, a line for each version.
 ///
 /// # Errors
-/// Those of the repository, the snapshots and [`find_entries`].
+/// Errors of the repository, the snapshots and [`find_entries`].
 pub fn run(session: &Session, arguments: &FindArguments) -> Result<Exit> {
     let mut query = FindQuery::new(&arguments.patterns, arguments.ignore_case)?;
     query.kinds = arguments.kinds.iter().flat_map(|kind| kind.kinds()).copied().collect();

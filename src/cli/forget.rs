@@ -100,7 +100,7 @@ impl<'a> GroupDocument<'a> {
 /// Deletes snapshots by id or by rules.
 ///
 /// # Errors
-/// Those of the repository and of [`plan_forget`].
+/// Errors of the repository and of [`plan_forget`].
 pub fn run(session: &Session, arguments: &ForgetArguments) -> Result<Exit> {
     if arguments.rules.are_all_zero() {
         let what = "a rule with 0 keeps nothing: give another one too. To delete snapshots, name them";

@@ -46,7 +46,7 @@ struct ImportDocument {
 /// Imports the snapshots of another program.
 ///
 /// # Errors
-/// Those of the repository and of the other program. What concerns one snapshot is logged, and the others follow.
+/// Errors of the repository and of the other program. What concerns one snapshot is logged, and the others follow.
 pub fn run(session: &Session, arguments: &ImportArguments) -> Result<Exit> {
     let (options, stop) = (&session.options, &session.stop);
     let config = location::config(options)?;

@@ -51,7 +51,7 @@ fn is_encrypted(arguments: &EncryptionArguments, options: &Options) -> bool {
 /// Creates a repository.
 ///
 /// # Errors
-/// Those of the configuration and of [`Repository::init_at`].
+/// Errors of the configuration and of [`Repository::init_at`].
 pub fn run(session: &Session, arguments: &InitArguments) -> Result<Exit> {
     let keys = &arguments.encryption;
     let (options, mut config) = (&session.options, location::config(&session.options)?);

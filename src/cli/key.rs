@@ -46,7 +46,7 @@ struct KeyChangeDocument {
 /// Runs a verb of `key`.
 ///
 /// # Errors
-/// Those of the repository; [`Error::Usage`] if it is not encrypted.
+/// Errors of the repository; [`Error::Usage`] if it is not encrypted.
 pub fn run(session: &Session, verb: &KeyVerb) -> Result<Exit> {
     match verb {
         KeyVerb::List => list(session),

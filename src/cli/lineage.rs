@@ -20,7 +20,7 @@ use crate::inspect::lineage::{FamilyMember, lineage};
 /// Prints the trees, as text, JSON or DOT.
 ///
 /// # Errors
-/// Those of the repository, the snapshot and [`lineage`].
+/// Errors of the repository, the snapshot and [`lineage`].
 pub fn run(session: &Session, arguments: &LineageArguments) -> Result<Exit> {
     let repository = location::open(session)?;
     let ChosenModels { snapshots, path, exit } = models::chosen(&repository, &arguments.snapshots)?;

@@ -21,7 +21,7 @@ use crate::store::{self, NO_DIRECTORY, RateLimits, Store, StoreExt};
 /// Completes the options of the command, and tells remote stores what holds for all of them.
 ///
 /// # Errors
-/// Those of the profile.
+/// Errors of the profile.
 pub fn prepare(session: &mut Session) -> Result<()> {
     read_profile(session)?;
     let options = &mut session.options;
@@ -38,7 +38,7 @@ pub fn prepare(session: &mut Session) -> Result<()> {
 /// gives.
 ///
 /// # Errors
-/// Those of [`UserProfile::load`].
+/// Errors of [`UserProfile::load`].
 fn read_profile(session: &mut Session) -> Result<()> {
     let Some(name) = &session.options.profile else { return Ok(()) };
     session.profile = UserProfile::load(&profile_file(name)?, &home_directory()?, &session.stop)?;
@@ -54,7 +54,7 @@ fn read_profile(session: &mut Session) -> Result<()> {
 /// The configuration of `--config`, or the defaults.
 ///
 /// # Errors
-/// Those of [`Config::load`].
+/// Errors of [`Config::load`].
 pub fn config(options: &Options) -> Result<Config> {
     let load = |path: &Path| Config::load_unless(path, process::stop());
     options.config.as_deref().map_or_else(|| Ok(Config::default()), load)
@@ -63,23 +63,24 @@ pub fn config(options: &Options) -> Result<Config> {
 /// Opens the repository of `--repo`, or the default one. Its reads fail once the user has asked to stop.
 ///
 /// # Errors
-/// [`Error::NoRepository`] with the command that creates it; those of [`Repository::open_at`].
+/// [`Error::NoRepository`] with the command that creates it; errors of [`Repository::open_at`].
 pub fn open(session: &Session) -> Result<Repository> {
     Ok(open_unstopped(&session.options, BlobCache::Lasting)?.stopped_by(&session.stop))
 }
 
-/// As [`open()`], for a verb that must see what is stored, not what the cache holds.
+/// Like [`open()`], for a verb that must see what is stored, not what the cache holds.
 ///
 /// # Errors
-/// As of [`open()`].
+/// Errors of [`open()`].
 pub fn open_fresh(session: &Session) -> Result<Repository> {
     Ok(open_unstopped(&session.options, BlobCache::Fresh)?.stopped_by(&session.stop))
 }
 
-/// As [`open()`], for a verb that ends what it does once the user has asked to stop: its reads fail once `halt` is set.
+/// Like [`open()`], for a verb that ends what it does once the user has asked to stop: its reads fail once `halt` is
+/// set.
 ///
 /// # Errors
-/// As of [`open()`].
+/// Errors of [`open()`].
 #[cfg(feature = "serve")]
 pub fn open_until(session: &Session, halt: &Arc<AtomicBool>) -> Result<Repository> {
     let options = Options { stop: halt.clone(), ..session.options.clone() };
@@ -89,7 +90,7 @@ pub fn open_until(session: &Session, halt: &Arc<AtomicBool>) -> Result<Repositor
 /// Opens the repository at `location`.
 ///
 /// # Errors
-/// As of [`open()`].
+/// Errors of [`open()`].
 pub fn open_at(session: &Session, location: &Path) -> Result<Repository> {
     let ask: AskUnlock<'_> = &|| secrets::other(location);
     let (options, given) = (session.options.for_other(), secrets::is_other_given());
@@ -99,7 +100,8 @@ pub fn open_at(session: &Session, location: &Path) -> Result<Repository> {
 /// Opens a local repository without asking for a password: for completions.
 ///
 /// # Errors
-/// As of [`open()`]. [`Error::Locked`] if somebody would have to be asked; [`Error::Usage`] for a remote repository.
+/// Errors of [`open()`]. [`Error::Locked`] if somebody would have to be asked; [`Error::Usage`] for a remote
+/// repository.
 pub fn open_unasked(options: &Options) -> Result<Repository> {
     if is_remote(options) {
         return Err(Error::Usage("a remote repository is not opened".into()));
@@ -163,7 +165,7 @@ fn open_by_rules(
 /// whether it did.
 ///
 /// # Errors
-/// As [`open()`] and [`create`].
+/// Like [`open()`] and [`create`].
 pub fn open_for_backup(
     options: &Options,
     config: &Config,
@@ -196,7 +198,7 @@ pub fn is_remote(options: &Options) -> bool {
 /// `first` key slot. With `like`, it gets the key and the chunker of that one.
 ///
 /// # Errors
-/// Those of [`store::create_with`] and [`open::create`].
+/// Errors of [`store::create_with`] and [`open::create`].
 pub fn create(
     options: &Options,
     config: &Config,
@@ -217,7 +219,7 @@ pub fn path(options: &Options) -> Result<PathBuf> {
 /// The store of the repository, which is not opened.
 ///
 /// # Errors
-/// Those of [`store::open_with`].
+/// Errors of [`store::open_with`].
 pub fn store(options: &Options) -> Result<Arc<dyn Store>> {
     store::open_with(path(options)?, &options.store_options())
 }

@@ -95,7 +95,7 @@ impl<'a> EntryDocument<'a> {
 /// Lists the entries of a snapshot, or a path in it with the entries below.
 ///
 /// # Errors
-/// Those of the repository, the snapshot and [`list`].
+/// Errors of the repository, the snapshot and [`list`].
 pub fn run(session: &Session, arguments: &LsArguments) -> Result<Exit> {
     let repository = location::open(session)?;
     let (named, inside) = choice::entry(&repository, &arguments.id, &arguments.filter)?;

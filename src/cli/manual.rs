@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 /// Prints a completion script.
 ///
 /// # Errors
-/// Those of writing.
+/// Errors of writing.
 pub fn completions(arguments: &CompletionsArguments) -> Result<Exit> {
     let script = complete::script(&arguments.shell.to_string())?;
     print(|out| out.write_all(&script).map_err(failed))?;

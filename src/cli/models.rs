@@ -101,7 +101,7 @@ pub struct ChosenModels {
 /// The chosen snapshots.
 ///
 /// # Errors
-/// Those of the repository and the snapshots. [`Error::NoSuchPath`](crate::error::Error::NoSuchPath).
+/// Errors of the repository and the snapshots. [`Error::NoSuchPath`](crate::error::Error::NoSuchPath).
 pub fn chosen(repository: &Repository, choice: &SnapshotChoice) -> Result<ChosenModels> {
     if !choice.all {
         let name = choice.id.as_deref().unwrap_or(OsStr::new(LATEST));
@@ -125,7 +125,7 @@ fn existing(repository: &Repository, named: &NamedSnapshot, path: &Path) -> Resu
 /// Lists the models.
 ///
 /// # Errors
-/// Those of the repository, the snapshots and [`models`].
+/// Errors of the repository, the snapshots and [`models`].
 pub fn run(session: &Session, arguments: &ModelsArguments) -> Result<Exit> {
     let repository = location::open(session)?;
     let ChosenModels { snapshots, path, exit } = chosen(&repository, &arguments.snapshots)?;

@@ -27,7 +27,7 @@ const POLL: Duration = Duration::from_millis(100);
 /// Mounts the snapshots and waits for the end.
 ///
 /// # Errors
-/// Those of the repository and of mounting. [`Error::Usage`] if the mount would hide the repository.
+/// Errors of the repository and of mounting. [`Error::Usage`] if the mount would hide the repository.
 pub fn run(session: &Session, arguments: &MountArguments) -> Result<Exit> {
     let repository = location::open(session)?;
     let directory = &arguments.directory;

@@ -20,7 +20,7 @@ const ADVICE: &str = "that is right only while the first backup runs, after it w
 /// `--quiet`, and the metrics have them.
 ///
 /// # Errors
-/// Those of listing the store.
+/// Errors of listing the store.
 pub fn warn(session: &Session, store: &dyn Store) -> Result<u64> {
     let bytes = bytes_without_snapshots(store)?;
     if bytes > 0 {

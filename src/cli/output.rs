@@ -47,7 +47,7 @@ pub fn is_closed(error: &Error) -> bool {
 /// Calls `write` with standard output. A closed pipe is not an error.
 ///
 /// # Errors
-/// Those of `write` and of writing.
+/// Errors of `write` and of writing.
 pub fn print(write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let mut out = BufWriter::with_capacity(64 << 10, io::stdout().lock());
     let written = write(&mut out);
@@ -62,7 +62,7 @@ pub fn print(write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
 /// Prints one JSON document.
 ///
 /// # Errors
-/// Those of writing.
+/// Errors of writing.
 pub fn print_json(document: &impl Serialize) -> Result<()> {
     print(|out| {
         serde_json::to_writer(&mut *out, document).map_err(|error| failed(error.into()))?;
@@ -119,7 +119,7 @@ pub enum Align {
 /// Writes rows in columns two spaces apart, below their titles.
 ///
 /// # Errors
-/// Those of writing.
+/// Errors of writing.
 pub fn write_table(out: &mut dyn Write, columns: &[(&str, Align)], rows: &[Vec<String>]) -> Result<()> {
     let mut table = Table::new();
     table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -137,7 +137,7 @@ pub fn write_table(out: &mut dyn Write, columns: &[(&str, Align)], rows: &[Vec<S
 /// Writes a table like [`write_table`] that is no wider than the terminal: long words are shortened in their middle.
 ///
 /// # Errors
-/// Those of writing.
+/// Errors of writing.
 pub fn write_fitting(out: &mut dyn Write, columns: &[(&str, Align)], mut rows: Vec<Vec<String>>) -> Result<()> {
     if let Some(width) = width() {
         fit(columns, &mut rows, width);
@@ -184,7 +184,7 @@ pub fn shortened(text: &str, chars_max: usize) -> String {
 /// Writes `name  value` lines with aligned values.
 ///
 /// # Errors
-/// Those of writing.
+/// Errors of writing.
 pub fn write_pairs(out: &mut dyn Write, pairs: &[(&str, String)]) -> Result<()> {
     let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     pairs.iter().try_for_each(|(name, value)| writeln!(out, "{name:<width$}  {}", printable(value)).map_err(failed))

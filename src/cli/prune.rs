@@ -38,7 +38,7 @@ const WITHDRAWN: &str = "another prune or a backup was in the way; run it again"
 /// Gives back the space of what no snapshot needs.
 ///
 /// # Errors
-/// Those of [`prune`].
+/// Errors of [`prune`].
 pub fn run(session: &Session, arguments: &PruneArguments) -> Result<Exit> {
     let repository = location::open(session)?;
     let extend_locks = arguments.extend_locks.map_or_else(|| locks_of_profile(session), |period| Ok(Some(period)))?;
@@ -71,7 +71,7 @@ pub fn print_report(session: &Session, repository: &Repository, report: &PruneRe
 ///
 /// # Errors
 /// [`Error::Usage`] for a negative grace period, for locks that are not for a time of days, and if there is data and no
-/// snapshot, unless that is allowed or this run has `forgotten` the last ones; those of [`prune`].
+/// snapshot, unless that is allowed or this run has `forgotten` the last ones; errors of [`prune`].
 pub fn prune_now(
     session: &Session,
     repository: &Repository,
@@ -142,7 +142,7 @@ fn lock_period(period: &Span) -> Result<Duration> {
 /// Prints what a prune has done.
 ///
 /// # Errors
-/// Those of writing.
+/// Errors of writing.
 pub fn write_report(out: &mut dyn Write, report: &PruneReport) -> Result<()> {
     let would = if report.dry_run { " (not done)" } else { "" };
     let freed = report.bytes_deleted.saturating_sub(report.bytes_written);

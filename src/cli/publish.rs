@@ -71,7 +71,7 @@ struct PublishDocument<'a> {
 /// Publishes a directory.
 ///
 /// # Errors
-/// Those of the repository, and of [`publish_directory`].
+/// Errors of the repository, and of [`publish_directory`].
 pub fn publish(session: &Session, arguments: &PublishArguments) -> Result<Exit> {
     let repository = location::open(session)?;
     let (original, path) = choice::entry(&repository, &arguments.entry, &arguments.filter)?;
@@ -118,7 +118,7 @@ fn write_outcome(out: &mut dyn Write, outcome: &PublishOutcome) -> Result<()> {
 /// Takes a name away.
 ///
 /// # Errors
-/// Those of the repository, and of [`unpublish_name`].
+/// Errors of the repository, and of [`unpublish_name`].
 pub fn unpublish(session: &Session, arguments: &UnpublishArguments) -> Result<Exit> {
     let repository = location::open(session)?;
     let found = unpublish_name(&repository, &arguments.name, arguments.kind.into(), arguments.revision.as_deref())?;
@@ -138,7 +138,7 @@ pub fn unpublish(session: &Session, arguments: &UnpublishArguments) -> Result<Ex
 /// Lists the published snapshots.
 ///
 /// # Errors
-/// Those of the repository.
+/// Errors of the repository.
 pub fn list(session: &Session) -> Result<Exit> {
     let repository = location::open(session)?;
     let (snapshots, exit) = choice::reported(&repository)?;

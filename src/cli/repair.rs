@@ -13,7 +13,7 @@ use crate::repair::snapshots::{DamagedSnapshot, SnapshotRepair, repair_snapshots
 /// Repairs a part of the repository. The exit code says whether something is lost.
 ///
 /// # Errors
-/// Those of the repository, the configuration and the repair.
+/// Errors of the repository, the configuration and the repair.
 pub fn run(session: &Session, what: &RepairVerb) -> Result<Exit> {
     match what {
         RepairVerb::Index => index(session),

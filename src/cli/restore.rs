@@ -22,7 +22,7 @@ use crate::types::hex;
 /// Writes a snapshot's tree into a directory.
 ///
 /// # Errors
-/// Those of the repository, the configuration, the snapshot and [`restore`].
+/// Errors of the repository, the configuration, the snapshot and [`restore`].
 pub fn run(session: &Session, arguments: &RestoreArguments) -> Result<Exit> {
     if let Some(name) = &arguments.tensor {
         return tensor::run(session, arguments, name);

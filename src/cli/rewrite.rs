@@ -60,7 +60,7 @@ impl RewrittenDocument {
 /// Stores snapshots again without what patterns name.
 ///
 /// # Errors
-/// [`Error::Usage`] without a pattern. Those of the repository, and of [`rewrite`].
+/// [`Error::Usage`] without a pattern. Errors of the repository, and of [`rewrite`].
 pub fn run(session: &Session, arguments: &RewriteArguments) -> Result<Exit> {
     let request = request(arguments)?;
     let config = location::config(&session.options)?;

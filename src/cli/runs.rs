@@ -91,7 +91,7 @@ fn run_of(repository: &Repository, name: &str) -> Result<(Vec<RunStep>, Exit)> {
 /// Lists the runs.
 ///
 /// # Errors
-/// Those of the repository.
+/// Errors of the repository.
 pub fn runs(session: &Session) -> Result<Exit> {
     let repository = location::open(session)?;
     let (runs, exit) = all_runs(&repository)?;
@@ -137,7 +137,7 @@ pub fn runs(session: &Session) -> Result<Exit> {
 /// Lists the steps of a run with their no-op rates.
 ///
 /// # Errors
-/// Those of the repository. A step that cannot be read has no rate, and the others are listed.
+/// Errors of the repository. A step that cannot be read has no rate, and the others are listed.
 pub fn steps(session: &Session, arguments: &StepsArguments) -> Result<Exit> {
     let repository = location::open(session)?;
     let (steps, mut exit) = run_of(&repository, &arguments.run)?;
@@ -224,7 +224,7 @@ fn step_rows(steps: &[RunStep], counts: &[Option<NoopCount>]) -> Vec<Vec<String>
 /// Prints the best step of a run, or restores it.
 ///
 /// # Errors
-/// Those of the repository and of the restore. [`Error::Usage`] if no step has the metric.
+/// Errors of the repository and of the restore. [`Error::Usage`] if no step has the metric.
 pub fn best(session: &Session, arguments: &BestArguments) -> Result<Exit> {
     let repository = location::open(session)?;
     let (steps, exit) = run_of(&repository, &arguments.run)?;

@@ -46,7 +46,7 @@ struct Job {
 /// Writes or prints it.
 ///
 /// # Errors
-/// [`Error::Usage`] without a profile, and for a command that is not valid; those of writing.
+/// [`Error::Usage`] without a profile, and for a command that is not valid; errors of writing.
 pub fn run(session: &Session, arguments: &ScheduleArguments) -> Result<Exit> {
     let job = Job::of(session, arguments)?;
     let document = match arguments.crontab {

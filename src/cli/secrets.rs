@@ -85,7 +85,7 @@ fn asked(location: &Path, options: &str) -> Result<Unlock> {
 /// Calls `open` again if the password that the user typed opens nothing, [`ATTEMPTS`] times in all.
 ///
 /// # Errors
-/// Those of the last call.
+/// Errors of the last call.
 pub fn with_attempts<T>(open: impl Fn() -> Result<T>) -> Result<T> {
     for _ in 1..ATTEMPTS {
         WAS_ASKED.store(false, Ordering::Relaxed);
@@ -102,7 +102,7 @@ pub fn with_attempts<T>(open: impl Fn() -> Result<T>) -> Result<T> {
 /// What opens the other repository of a command, at `location`: the environment, or the terminal.
 ///
 /// # Errors
-/// As of [`existing`].
+/// Errors of [`existing`].
 pub fn other(location: &Path) -> Result<Unlock> {
     forbid_core_dumps();
     let key_file = variable("FHRD_FROM_KEY_FILE").map(PathBuf::from);
@@ -144,7 +144,7 @@ pub fn new(arguments: &NewSecretArguments) -> Result<Unlock> {
 /// The secret of the first key slot of a new repository.
 ///
 /// # Errors
-/// As of [`new`].
+/// Errors of [`new`].
 pub fn first(options: &Options) -> Result<Unlock> {
     forbid_core_dumps();
     let sources = Sources {

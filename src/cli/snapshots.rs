@@ -110,7 +110,7 @@ impl<'a> GroupValuesDocument<'a> {
 /// Lists the snapshots; damaged ones are reported and the others listed.
 ///
 /// # Errors
-/// Those of the repository.
+/// Errors of the repository.
 pub fn run(session: &Session, arguments: &SnapshotsArguments) -> Result<Exit> {
     let repository = location::open(session)?;
     let (mut snapshots, exit) = choice::snapshots(&repository, &arguments.filter)?;

@@ -10,7 +10,7 @@ use crate::metrics::{DistributionSummary, StageSummary};
 /// Each of the three is a median and a 99th percentile (milliseconds per item) and a total (seconds).
 ///
 /// # Errors
-/// Those of writing.
+/// Errors of writing.
 pub fn write_stages(out: &mut dyn Write, stages: &[StageSummary]) -> Result<()> {
     use Align::{Left, Right};
     let columns = [

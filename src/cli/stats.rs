@@ -54,7 +54,7 @@ struct ExclusiveDocument<'a> {
 /// Prints the statistics.
 ///
 /// # Errors
-/// Those of the repository and the snapshot.
+/// Errors of the repository and the snapshot.
 pub fn run(session: &Session, arguments: &StatsArguments) -> Result<Exit> {
     let repository = location::open(session)?;
     if arguments.by_snapshot {

@@ -64,7 +64,7 @@ struct RunDocument<'a> {
 /// Prints the status.
 ///
 /// # Errors
-/// Those of the repository.
+/// Errors of the repository.
 pub fn run(session: &Session, arguments: &StatusArguments) -> Result<Exit> {
     let options = &session.options;
     let repository = location::open(session)?;

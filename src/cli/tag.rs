@@ -23,7 +23,7 @@ struct TagDocument {
 /// Changes the tags of snapshots.
 ///
 /// # Errors
-/// Those of the repository.
+/// Errors of the repository.
 pub fn run(session: &Session, arguments: &TagArguments) -> Result<Exit> {
     let repository = location::open(session)?;
     let split = |lists: &[String]| merged_tags(lists.iter().filter(|list| !list.is_empty())).map_err(Error::Usage);

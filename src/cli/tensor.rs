@@ -13,7 +13,7 @@ use crate::inspect::tensor::{TensorReport, TensorRequest, default_output, tensor
 /// Writes the tensor `name` into a file.
 ///
 /// # Errors
-/// Those of the repository, the snapshot and [`tensor`].
+/// Errors of the repository, the snapshot and [`tensor`].
 pub fn run(session: &Session, arguments: &RestoreArguments, name: &str) -> Result<Exit> {
     let repository = location::open(session)?;
     let (named, entry) = choice::find_entry(&repository, &arguments.entry, &filter(arguments))?;

@@ -11,7 +11,7 @@ use crate::repo::features::upgrade;
 /// Enables the features that the repository needs.
 ///
 /// # Errors
-/// Those of the repository and of [`upgrade`].
+/// Errors of the repository and of [`upgrade`].
 pub fn run(session: &Session, arguments: &UpgradeArguments) -> Result<Exit> {
     let report = upgrade(&location::open(session)?, arguments.dry_run)?;
     if session.options.json {

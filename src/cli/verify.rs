@@ -52,7 +52,7 @@ struct HandledReport {
 /// Verifies a part of the repository.
 ///
 /// # Errors
-/// Those of the repository and of reading it.
+/// Errors of the repository and of reading it.
 pub fn run(session: &Session, arguments: &VerifyArguments) -> Result<Exit> {
     let repository = location::open_fresh(session)?;
     let before = if arguments.report_only { None } else { Some(Marks::read(repository.store.as_ref())?) };

@@ -33,7 +33,7 @@ impl BitPlanes {
     /// Appends the encoding of `raw` as elements of `width` (1, 2, 4 or 8) bytes to `out`. Any other width counts as 1.
     ///
     /// # Errors
-    /// Those of LZ4.
+    /// Errors of LZ4.
     pub fn encode_width(&self, width: usize, raw: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
         let width = if matches!(width, 2 | 4 | 8) { width } else { 1 };
         let (whole, rest) = raw.split_at(whole_len(raw.len(), width));

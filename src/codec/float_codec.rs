@@ -50,7 +50,7 @@ impl FloatCodec {
     /// Appends the encoding of `raw` to `out` and returns the codec that made it. `level` is for codecs with zstd.
     ///
     /// # Errors
-    /// Those of the codec.
+    /// Errors of the codec.
     pub fn encode(
         self,
         hint: BlockHint,

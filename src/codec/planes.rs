@@ -109,7 +109,7 @@ impl Planes {
     /// Appends the encoding of `raw` in `layout` to `out`. `level` is the zstd level.
     ///
     /// # Errors
-    /// Those of zstd, and [`Error::Internal`] for a group of 4 GiB or more.
+    /// Errors of zstd, and [`Error::Internal`] for a group of 4 GiB or more.
     pub fn encode_layout(
         &self,
         layout: ByteGroupLayout,

@@ -45,7 +45,7 @@ pub fn fresh(purpose: &'static str) -> Result<[u8; 32]> {
 /// the content.
 ///
 /// # Errors
-/// As of [`fresh`].
+/// Errors of [`fresh`].
 pub fn salt(secret: &SecretKey, content: &[u8; 32]) -> Result<[u8; 32]> {
     Ok(*secret.derive(SALT_CONTEXT, &[&fresh("a salt")?, content]).bytes())
 }

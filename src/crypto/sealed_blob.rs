@@ -200,7 +200,7 @@ impl BlobKey {
     /// Reads `len` bytes from byte `offset` of the blob `what` on. `read` reads a range of the stored bytes.
     ///
     /// # Errors
-    /// Those of `read`; [`Error::Corrupt`] if the range is beyond the end, or a block is not as it was sealed.
+    /// Errors of `read`; [`Error::Corrupt`] if the range is beyond the end, or a block is not as it was sealed.
     pub fn open_range(
         &self,
         what: &str,

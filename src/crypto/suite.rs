@@ -89,11 +89,11 @@ impl Cipher {
         self.seal_with(nonce(number), associated, text)
     }
 
-    /// As [`Self::seal`], with a random nonce, which it returns, too. For what is written again and again under one
+    /// Like [`Self::seal`], with a random nonce, which it returns, too. For what is written again and again under one
     /// key, at most 2^32 times.
     ///
     /// # Errors
-    /// As of [`Self::seal`]; [`Error::Io`] if the kernel gives no random bytes.
+    /// Errors of [`Self::seal`]; [`Error::Io`] if the kernel gives no random bytes.
     pub fn seal_randomly(&self, associated: &[u8], text: &mut [u8]) -> Result<([u8; NONCE_BYTES], [u8; TAG_BYTES])> {
         // The text, too, so that two texts have two nonces even if the random bytes come again.
         let mut hasher = blake3::Hasher::new();

@@ -103,7 +103,7 @@ impl Descent {
     /// `None`: nothing.
     ///
     /// # Errors
-    /// Those of [`Descent::existing`].
+    /// Errors of [`Descent::existing`].
     pub fn identity(&self, node: &Node) -> Result<Option<FileIdentity>> {
         let name = checked_name(node, &[node.kind])?;
         if self.absent > 0 {
@@ -222,7 +222,7 @@ impl Descent {
     /// place of the entry `replaced` if there is one. A sparse file gets its full length at once.
     ///
     /// # Errors
-    /// Those of [`Descent::create_symlink`].
+    /// Errors of [`Descent::create_symlink`].
     pub fn create_file(&self, node: &Node, replaced: Option<&Node>, token: &FileToken) -> Result<NewFile> {
         let name = checked_name(node, &[NodeKind::File])?;
         let created = NewFile::create(TargetName::new(self.directory()?.clone(), name, replaced), token)?;
@@ -260,7 +260,7 @@ impl Descent {
     /// Returns `false` for sockets, which only their server can create, and for all special files on Apple systems.
     ///
     /// # Errors
-    /// Those of [`Descent::create_symlink`]. Only root may create device nodes.
+    /// Errors of [`Descent::create_symlink`]. Only root may create device nodes.
     pub fn create_special(&self, node: &Node, replaced: Option<&Node>, problems: &mut Vec<Error>) -> Result<bool> {
         let kinds = [NodeKind::Fifo, NodeKind::CharacterDevice, NodeKind::BlockDevice, NodeKind::Socket];
         let name = checked_name(node, &kinds)?;

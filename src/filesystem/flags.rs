@@ -15,7 +15,7 @@ use crate::repo::tree::FileFlags;
 /// Flags and project of an open file or directory.
 ///
 /// # Errors
-/// Those of the system, also if the file system has no flags.
+/// Errors of the system, also if the file system has no flags.
 #[cfg(target_os = "linux")]
 pub(super) fn read(entry: BorrowedFd<'_>) -> ErrnoResult<FileFlags> {
     let bits = rustix::fs::ioctl_getflags(entry)?.bits() & FileFlags::STORED;

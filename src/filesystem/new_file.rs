@@ -72,8 +72,8 @@ impl NewFile {
         Ok(NewFile { file, is_begun, unpublished: Mutex::new(Some(UnpublishedFile { at, temporary })) })
     }
 
-    /// As [`Descent::create_file`](super::Descent::create_file), in a directory that this restore has created: there is
-    /// nothing to go on with. If the file of `node` cannot be created, the reference to the directory is given back.
+    /// Like [`Descent::create_file`](super::Descent::create_file), in a directory that this restore has created: there
+    /// is nothing to go on with. If the file of `node` cannot be created, the reference to the directory is given back.
     /// Appends errors of the directory's metadata to `problems`.
     ///
     /// # Errors

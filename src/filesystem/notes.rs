@@ -84,7 +84,7 @@ impl TargetNotes {
     /// Notes flags to set at the end. What is noted later for the same entry counts.
     ///
     /// # Errors
-    /// Those of writing a temporary file.
+    /// Errors of writing a temporary file.
     pub(super) fn flag_later(&self, path: &Path, identity: FileIdentity, flags: FileFlags) -> io::Result<()> {
         let mut late = self.late.lock();
         let file = match &mut *late {
@@ -100,7 +100,7 @@ impl TargetNotes {
     /// Takes the noted flags.
     ///
     /// # Errors
-    /// Those of reading the temporary file.
+    /// Errors of reading the temporary file.
     pub(super) fn take_late(&self) -> io::Result<Option<LateFlagsReader>> {
         let late = self.late.lock().take();
         let Some(late) = late else { return Ok(None) };

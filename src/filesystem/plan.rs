@@ -52,7 +52,7 @@ impl WalkPlan {
     /// all are stored as by [`WalkPlan::new`].
     ///
     /// # Errors
-    /// As [`WalkPlan::new`].
+    /// Like [`WalkPlan::new`].
     pub fn bare(paths: &[PathBuf]) -> Result<WalkPlan> {
         let Some(names) = last_names(paths) else { return Self::new(paths) };
         let mut plan = WalkPlan::default();

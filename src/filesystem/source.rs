@@ -90,7 +90,7 @@ impl SourceFile {
     /// `node`. Reads wait for the writer of a pipe.
     ///
     /// # Errors
-    /// As [`SourceFile::open`].
+    /// Like [`SourceFile::open`].
     pub fn open_special(path: &Path, node: &Node) -> Result<Self> {
         let wrap = |error: io::Error| Error::io("open", path, error);
         let descriptor = open_quietly(CWD, path.as_os_str(), OFlags::RDONLY | OFlags::NOCTTY | OFlags::NONBLOCK);
@@ -155,7 +155,7 @@ impl SourceFile {
     /// Reads from byte `offset` on, until `space` is full or the file ends. Returns the number of bytes read.
     ///
     /// # Errors
-    /// Those of the system.
+    /// Errors of the system.
     pub fn read_full(&self, space: &mut [u8], offset: u64) -> io::Result<usize> {
         self.read_unless(space, offset, &AtomicBool::new(false))
     }
@@ -163,7 +163,7 @@ impl SourceFile {
     /// The same, but waits for a pipe or a device no longer than until `stop` is set.
     ///
     /// # Errors
-    /// Those of the system, and [`io::ErrorKind::Interrupted`] once `stop` is set.
+    /// Errors of the system, and [`io::ErrorKind::Interrupted`] once `stop` is set.
     pub fn read_unless(&self, space: &mut [u8], offset: u64, stop: &AtomicBool) -> io::Result<usize> {
         moments::pass(&self.path);
         let mut filled = 0;

@@ -137,7 +137,7 @@ impl Walker {
     }
 
     /// Reads the file flags of the file `node` of the [`Event::Entry`] that was returned last, if they are not known.
-    /// Those of what cannot be opened stay unknown. Returns the errors.
+    /// The flags of what cannot be opened stay unknown. Returns the errors.
     pub fn read_flags(&self, node: &mut Node) -> Vec<Error> {
         let mut warnings = Vec::new();
         if !node.knows_flags()

@@ -96,7 +96,7 @@ impl ListedArray {
 /// Passes the arrays in the first `len` bytes of `source` to `visit`, in any order. Names are unique.
 ///
 /// # Errors
-/// Those of `source`. Content is never an error.
+/// Errors of `source`. Content is never an error.
 pub fn list_arrays(source: &dyn ReadAt, len: u64, visit: &mut dyn FnMut(ListedArray)) -> io::Result<ArrayListing> {
     list_arrays_as(Window::new(source, len), |_| true, visit)
 }

@@ -31,7 +31,7 @@ fn is_hdf5(head: &[u8]) -> bool {
 /// Recognises the first `len` bytes of `source`.
 ///
 /// # Errors
-/// Those of `source`. Content is never an error.
+/// Errors of `source`. Content is never an error.
 pub fn recognise(source: &dyn ReadAt, len: u64) -> io::Result<Recognition> {
     recognise_as(Window::new(source, len), |_| true)
 }

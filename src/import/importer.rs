@@ -37,7 +37,7 @@ pub struct Importer<'a> {
     scratch: ScratchDirectory,
     /// Snapshots that were imported before, by what they record of their origin.
     existing: HashMap<String, NamedSnapshot>,
-    /// Those of them that lack something, in the same way.
+    /// The ones that lack something, in the same way.
     damaged: HashMap<String, SnapshotId>,
     /// Locked, so that no other import into the repository runs on this machine. `None`: there is no cache directory.
     _lock: Option<File>,
@@ -47,7 +47,7 @@ impl<'a> Importer<'a> {
     /// Reads which snapshots the repository has. Restored files go below `directory` meanwhile.
     ///
     /// # Errors
-    /// [`Error::Usage`] if another import runs. Those of listing the snapshots, and of making a directory.
+    /// [`Error::Usage`] if another import runs. Errors of listing the snapshots, and of making a directory.
     pub fn new(restic: &'a Restic, repository: &'a Repository, config: &'a Config, directory: &Path) -> Result<Self> {
         let failed = |error| Error::io("create a directory in", directory, error);
         let lock = lock(repository)?;
@@ -72,7 +72,7 @@ impl<'a> Importer<'a> {
     /// count as not there: another import stores again what they lack.
     ///
     /// # Errors
-    /// Those of the repository.
+    /// Errors of the repository.
     pub fn look_for_damage(&mut self, all: &[ForeignSnapshot], stop: &Arc<AtomicBool>) -> Result<()> {
         let existing = all.iter().filter_map(|foreign| self.existing.get(&foreign.origin()));
         let lacking = lacking_snapshots(self.repository, existing, stop)?;
@@ -88,7 +88,7 @@ impl<'a> Importer<'a> {
     /// differs it is deleted, and imported again.
     ///
     /// # Errors
-    /// Those of the other program and of the repository.
+    /// Errors of the other program and of the repository.
     pub fn compare_last(&mut self, all: &[ForeignSnapshot], stop: &AtomicBool) -> Result<()> {
         let last = all.iter().filter_map(|foreign| Some((foreign, self.existing.get(&foreign.origin())?)));
         let Some((foreign, named)) = last.max_by_key(|(_, named)| named.snapshot.started_ns()) else { return Ok(()) };
@@ -107,7 +107,7 @@ impl<'a> Importer<'a> {
     ///
     /// # Errors
     /// [`Error::Incomplete`] if not all of it could be read. [`Error::Usage`] if what is stored differs from what the
-    /// other program has. Those of the other program, of a backup and of reading the repository. Then there is no new
+    /// other program has. Errors of the other program, of a backup and of reading the repository. Then there is no new
     /// snapshot.
     pub fn import(
         &self,

@@ -83,7 +83,7 @@ impl Restic {
     /// Its snapshots, oldest first, and what it complains of: it leaves out snapshots that it cannot load.
     ///
     /// # Errors
-    /// Those of the program, and [`Error::Malformed`] if it prints no list.
+    /// Errors of the program, and [`Error::Malformed`] if it prints no list.
     pub fn snapshots(&self, stop: &AtomicBool) -> Result<(Vec<ForeignSnapshot>, String)> {
         let running = self.start(&["snapshots", "--json"])?;
         let bytes = read_input(&running.output, LIST_BYTES_MAX, stop).map_err(|error| running.failed(error, stop))?;
@@ -102,7 +102,7 @@ impl Restic {
     /// Restores the snapshot into the directory `target`, which does not exist.
     ///
     /// # Errors
-    /// Those of the program.
+    /// Errors of the program.
     pub fn restore(&self, snapshot: &ForeignSnapshot, target: &Path, stop: &AtomicBool) -> Result<()> {
         let target = target.to_str().ok_or_else(|| {
             Error::Usage(format!("restic needs a directory with a name in UTF-8: {}", target.display()))
@@ -115,7 +115,7 @@ impl Restic {
     /// Gives the listing of a snapshot to `read`: lines of JSON.
     ///
     /// # Errors
-    /// Those of the program and of `read`.
+    /// Errors of the program and of `read`.
     pub fn list(
         &self,
         snapshot: &ForeignSnapshot,

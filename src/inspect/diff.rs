@@ -100,7 +100,7 @@ pub struct DiffSide {
 /// Compares two sides and calls `visit` with every change, in order of paths.
 ///
 /// # Errors
-/// [`Error::NoSuchPath`]; [`Error::Interrupted`] once `stop` is set; those of `visit`.
+/// [`Error::NoSuchPath`]; [`Error::Interrupted`] once `stop` is set; errors of `visit`.
 pub fn diff(
     repository: &Repository,
     sides: [&DiffSide; 2],

@@ -96,7 +96,7 @@ impl<'a> Dump<'a> {
     /// Passes the bytes `from` to `to` (exclusive) of a file to `write`.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if the content has another length than the file. Those of reading and of `write`.
+    /// [`Error::Corrupt`] if the content has another length than the file. Errors of reading and of `write`.
     pub fn file(&self, file: &Node, range: (u64, u64), write: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let len = file.content.map_or(0, |content| content.content_len());
         if len != file.size {

@@ -119,7 +119,7 @@ pub struct FoundEntry {
 /// was logged.
 ///
 /// # Errors
-/// [`Error::Usage`] if too many entries match; [`Error::Interrupted`] once `stop` is set; those of `visit`.
+/// [`Error::Usage`] if too many entries match; [`Error::Interrupted`] once `stop` is set; errors of `visit`.
 pub fn find_entries(
     repository: &Repository,
     snapshots: &[NamedSnapshot],

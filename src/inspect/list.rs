@@ -83,7 +83,7 @@ pub fn list(
     })
 }
 
-/// As [`list`], with the caller's reader. A directory is entered only if `visit` returns `true`.
+/// Like [`list`], with the caller's reader. A directory is entered only if `visit` returns `true`.
 ///
 /// # Errors
 /// As for [`list`].
@@ -132,9 +132,9 @@ pub enum Visit {
     Skip,
 }
 
-/// As [`walk`] of a whole tree or of the tree at `path`, to find entries that do not depend on their path. A directory
-/// in which there are none is read only once, wherever an equal one is. So the work is bounded by what is found, though
-/// few listings can describe a tree of any size.
+/// Like [`walk`] of a whole tree or of the tree at `path`, to find entries that do not depend on their path. A
+/// directory in which there are none is read only once, wherever an equal one is. So the work is bounded by what is
+/// found, though few listings can describe a tree of any size.
 ///
 /// # Errors
 /// As for [`walk`]. [`Error::Usage`] if more than 2^20 entries are found.

@@ -92,8 +92,8 @@ impl<'a> NoopSteps<'a> {
     /// Compares `snapshot` with the one of the previous call. The first has nothing to compare with.
     ///
     /// # Errors
-    /// Those of reading, and [`Error::Interrupted`] once the flag of [`Self::new`] is set. After an error the next step
-    /// has nothing to compare with.
+    /// Errors of reading, and [`Error::Interrupted`] once the flag of [`Self::new`] is set. After an error the next
+    /// step has nothing to compare with.
     pub fn next(&mut self, snapshot: &NamedSnapshot) -> Result<NoopCount> {
         let previous = self.previous.take();
         let tensors = self.step(snapshot, previous.as_ref())?;

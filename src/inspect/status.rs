@@ -139,7 +139,7 @@ pub struct PendingStatus {
 /// Looks at the repository. `filter` chooses among the snapshots.
 ///
 /// # Errors
-/// Those of listing the store. What cannot be read is in the status.
+/// Errors of listing the store. What cannot be read is in the status.
 pub fn status(repository: &Repository, filter: &SnapshotFilter) -> Result<RepositoryStatus> {
     let (store, now_ns) = (repository.store.as_ref(), repository.clock.now_ns());
     let SnapshotListing { mut snapshots, unreported, damaged, resized } = snapshot_cache::list(repository)?;

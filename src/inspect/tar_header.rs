@@ -40,7 +40,7 @@ pub(super) struct TarEntry<'a> {
 /// Writes the headers of an entry.
 ///
 /// # Errors
-/// Those of `out`.
+/// Errors of `out`.
 pub(super) fn write_header(out: &mut dyn Write, entry: &TarEntry<'_>) -> io::Result<()> {
     let mut records = Records::default();
     entry.records.iter().for_each(|(key, value)| records.push(key, value));
@@ -67,7 +67,7 @@ pub(super) fn write_header(out: &mut dyn Write, entry: &TarEntry<'_>) -> io::Res
 /// Fills the last block of `len` bytes with zeros.
 ///
 /// # Errors
-/// Those of `out`.
+/// Errors of `out`.
 pub(super) fn write_padding(out: &mut dyn Write, len: u64) -> io::Result<()> {
     let count = (len.next_multiple_of(BLOCK_BYTES as u64) - len) as usize;
     out.write_all([0; BLOCK_BYTES].get(..count).unwrap_or_default())

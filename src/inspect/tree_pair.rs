@@ -142,7 +142,7 @@ impl PairedDirectory {
 /// Walks the trees with these listings. `path` is the path of both roots.
 ///
 /// # Errors
-/// Those of `visitor`, and of reading for a reason other than damage.
+/// Errors of `visitor`, and of reading for a reason other than damage.
 pub fn walk_pair(
     reader: &mut ChunkReader,
     listings: [Option<ContentReference>; 2],

@@ -121,7 +121,7 @@ pub struct RepositoryUsage {
 /// Computes the usage of a snapshot, or of the tree at `path` in it.
 ///
 /// # Errors
-/// [`Error::NoSuchPath`]; [`Error::Interrupted`] once `stop` is set; those of listings.
+/// [`Error::NoSuchPath`]; [`Error::Interrupted`] once `stop` is set; errors of listings.
 pub fn usage(
     repository: &Repository,
     snapshot: &NamedSnapshot,
@@ -148,7 +148,7 @@ pub fn usage(
 /// Computes the usage of these snapshots together.
 ///
 /// # Errors
-/// [`Error::Interrupted`] once `stop` is set; those of listings.
+/// [`Error::Interrupted`] once `stop` is set; errors of listings.
 pub fn usage_of_all(
     repository: &Repository,
     snapshots: &[NamedSnapshot],

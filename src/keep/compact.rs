@@ -116,7 +116,7 @@ impl<'a> Mover<'a> {
     /// Moves the live entries of a container.
     ///
     /// # Errors
-    /// Damage with the name of the container; those of the store.
+    /// Damage with the name of the container; errors of the store.
     pub fn move_container(&mut self, id: &ContainerId, live: &LiveSet) -> Result<()> {
         let store = &self.repository.store;
         let name = blob_name(id);
@@ -279,7 +279,7 @@ impl<'a> Mover<'a> {
     /// Seals what is open. Returns the new containers, which no segment names yet, and their bytes.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub fn finish(mut self) -> Result<(Vec<ContainerId>, u64)> {
         for kind in [ContainerKind::Data, ContainerKind::Metadata] {
             self.end_frame(kind)?;
@@ -293,7 +293,7 @@ impl<'a> Mover<'a> {
 /// Fails if the pending entry `claim` is gone: another prune took this one for dead.
 ///
 /// # Errors
-/// [`Error::Pruned`]; those of the store.
+/// [`Error::Pruned`]; errors of the store.
 pub fn check_claim(store: &dyn Store, claim: &BlobName) -> Result<()> {
     match store.head(claim)? {
         Some(_) => Ok(()),

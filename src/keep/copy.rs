@@ -51,7 +51,7 @@ impl<'a> Copier<'a> {
     /// From `source` to `target`. Lists both.
     ///
     /// # Errors
-    /// [`Error::Usage`] if both are the same repository. Those of listing snapshots.
+    /// [`Error::Usage`] if both are the same repository. Errors of listing snapshots.
     pub fn new(source: &'a Repository, target: &'a Repository, config: &'a Config) -> Result<Self> {
         if source.id == target.id {
             return Err(Error::Usage("cannot copy a repository into itself".into()));
@@ -85,7 +85,7 @@ impl<'a> Copier<'a> {
     /// Copies one snapshot, unless the target has all of it. With `dry_run` only says what would be new.
     ///
     /// # Errors
-    /// Those of [`backup`]. That of the root, if it cannot be read: then nothing is stored.
+    /// Errors of [`backup`]. That of the root, if it cannot be read: then nothing is stored.
     pub fn copy(
         &mut self,
         original: &NamedSnapshot,

@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// the segments again only after that. Looks again if something is not found while others change the repository.
 ///
 /// # Errors
-/// Those of the store that are not damage.
+/// Errors of the store that are not damage.
 pub fn is_everything_there(repository: &Repository, stop: &AtomicBool) -> Result<bool> {
     for look in 1..=LOOKS_MAX {
         let before = digest_of_names(repository.store.as_ref())?;
@@ -39,11 +39,11 @@ pub fn is_everything_there(repository: &Repository, stop: &AtomicBool) -> Result
     Ok(false)
 }
 
-/// Those of `snapshots` that lack something, with the reason. None is looked at if nothing is known to be bad or
+/// The ones among `snapshots` that lack something, with the reason. None is looked at if nothing is known to be bad or
 /// missing.
 ///
 /// # Errors
-/// Those of the store that are not damage.
+/// Errors of the store that are not damage.
 pub fn lacking_snapshots<'a>(
     repository: &Repository,
     snapshots: impl Iterator<Item = &'a NamedSnapshot>,

@@ -295,7 +295,7 @@ impl AppliedRules<'_> {
 /// Deletes snapshots.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub fn forget(repository: &Repository, ids: &[SnapshotId]) -> Result<()> {
     check_writable(repository)?;
     // Snapshots that are back are not gone, whoever deletes them now.

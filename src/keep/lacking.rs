@@ -21,7 +21,7 @@ const CONTAINER_INDEX_BYTES_MAX: usize = 32 << 20;
 /// these. Those whose index cannot be read have no entries.
 ///
 /// # Errors
-/// Those of reading.
+/// Errors of reading.
 pub fn lacking_bases(
     repository: &Repository,
     all: &Arc<ContainerListing>,
@@ -56,7 +56,7 @@ pub fn lacking_bases(
 /// The containers of `view` that stay, that no segment names, and that lack bases. No writer uses them.
 ///
 /// # Errors
-/// Those of reading.
+/// Errors of reading.
 pub fn lacking_orphans(
     repository: &Repository,
     view: &View,

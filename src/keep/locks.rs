@@ -44,7 +44,7 @@ impl<'a> LockKeeper<'a> {
     /// Locks of `period`.
     ///
     /// # Errors
-    /// [`Error::Usage`] if the store has no locks, or for a period that does not end. Those of the store.
+    /// [`Error::Usage`] if the store has no locks, or for a period that does not end. Errors of the store.
     pub fn new(repository: &'a Repository, period: Duration, stop: &'a AtomicBool) -> Result<Self> {
         let (store, now) = (repository.store.as_ref(), SystemTime::now());
         let end = |period| now.checked_add(period).ok_or_else(|| Error::Usage("cannot lock for so long".into()));
@@ -71,7 +71,7 @@ impl<'a> LockKeeper<'a> {
     /// Asks for the locks of these containers.
     ///
     /// # Errors
-    /// Those of the store; [`Error::Interrupted`].
+    /// Errors of the store; [`Error::Interrupted`].
     pub fn look_at(&mut self, containers: &[Occupancy]) -> Result<()> {
         let ends = try_map_parallel(self.store.requests_max(), containers, |one| {
             self.check_stop()?;
@@ -102,7 +102,7 @@ impl<'a> LockKeeper<'a> {
     /// counts them.
     ///
     /// # Errors
-    /// Those of the store; [`Error::Interrupted`].
+    /// Errors of the store; [`Error::Interrupted`].
     pub fn extend(&self, dry_run: bool) -> Result<u64> {
         let unneeded: HashSet<BlobName> = self.unneeded.iter().map(blob_name).collect();
         let mut names: Vec<BlobName> =

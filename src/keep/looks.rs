@@ -46,7 +46,7 @@ impl Looks {
 /// A digest of the names of snapshots, containers and claims: it differs once somebody has put or deleted any.
 ///
 /// # Errors
-/// Those of the store that are not damage.
+/// Errors of the store that are not damage.
 pub(super) fn digest_of_names(store: &dyn Store) -> Result<blake3::Hash> {
     let mut hasher = blake3::Hasher::new();
     for kind in [BlobKind::Snapshot, BlobKind::Container, BlobKind::Intent, BlobKind::Pending] {

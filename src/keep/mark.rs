@@ -190,7 +190,7 @@ impl<'a> Marker<'a> {
     /// entry that lost a base earlier was never usable.
     ///
     /// # Errors
-    /// Those of reading.
+    /// Errors of reading.
     pub fn container(&mut self, bases: &[Base]) -> Result<()> {
         let bases = if self.skipped_rule == SkippedRule::Bases { &[] } else { bases };
         for base in bases {

@@ -56,7 +56,7 @@ const PAUSE: Duration = Duration::from_millis(800);
 ///
 /// # Errors
 /// [`Error::Mark`] and other errors of whatever cannot be read: nothing was deleted then. [`Error::Usage`] if most
-/// containers are missing, unless that is allowed. Those of the store.
+/// containers are missing, unless that is allowed. Errors of the store.
 pub fn prune(repository: &Repository, options: &PruneOptions, stop: &Arc<AtomicBool>) -> Result<PruneReport> {
     prune_without(repository, options, &[], stop)
 }
@@ -64,7 +64,7 @@ pub fn prune(repository: &Repository, options: &PruneOptions, stop: &Arc<AtomicB
 /// Reports what [`prune`] would do if the snapshots `forgotten` did not exist, and changes nothing.
 ///
 /// # Errors
-/// As of [`prune`].
+/// Errors of [`prune`].
 pub fn estimate_prune(
     repository: &Repository,
     options: &PruneOptions,

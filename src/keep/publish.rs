@@ -64,7 +64,7 @@ struct PublishedRoot {
 ///
 /// # Errors
 /// [`Error::Usage`] if it cannot be published, if a prune is running, or if the snapshot is not reported;
-/// [`Error::NoSuchPath`]; [`Error::NoSuchSnapshot`] if it was deleted meanwhile. Nothing is changed then. Those of the
+/// [`Error::NoSuchPath`]; [`Error::NoSuchSnapshot`] if it was deleted meanwhile. Nothing is changed then. Errors of the
 /// store.
 pub fn publish(repository: &Repository, request: &PublishRequest) -> Result<PublishOutcome> {
     let PublishRequest { original, name, revision, kind, .. } = request;
@@ -126,7 +126,7 @@ pub fn publish(repository: &Repository, request: &PublishRequest) -> Result<Publ
 /// Deletes the published snapshots of a name, of one revision or of all. Returns them.
 ///
 /// # Errors
-/// [`Error::Usage`] if there are none. Those of the store.
+/// [`Error::Usage`] if there are none. Errors of the store.
 pub fn unpublish(
     repository: &Repository,
     name: &str,
@@ -149,7 +149,7 @@ pub fn unpublish(
 /// The published snapshots, the last one of each revision behind the others. Snapshots that cannot be read are logged.
 ///
 /// # Errors
-/// Those of listing the store.
+/// Errors of listing the store.
 fn names(repository: &Repository) -> Result<Vec<PublishedSnapshot>> {
     let SnapshotListing { snapshots, damaged, .. } = snapshot_cache::list(repository)?;
     damaged.iter().for_each(|(name, error)| tracing::warn!("skipping {name}: {error}"));

@@ -20,7 +20,7 @@ const ROUND_BYTES_PER_THREAD: u64 = 256 << 20;
 /// The report counts all rounds. What it says of the repository at the start is that of the first one.
 ///
 /// # Errors
-/// Those of [`prune`]. What earlier rounds have done stays.
+/// Errors of [`prune`]. What earlier rounds have done stays.
 pub fn recompress(
     repository: &Repository,
     options: &PruneOptions,

@@ -48,7 +48,7 @@ pub struct RewriteOutcome {
 /// Rewrites a snapshot.
 ///
 /// # Errors
-/// Those of [`backup`], and of the store. [`Error::NoSuchSnapshot`] if the original was deleted meanwhile.
+/// Errors of [`backup`], and of the store. [`Error::NoSuchSnapshot`] if the original was deleted meanwhile.
 pub fn rewrite(
     repository: &Repository,
     config: &Config,

@@ -39,7 +39,7 @@ impl TagChange {
 ///
 /// # Errors
 /// [`Error::Usage`] if a prune is running, or the snapshot is not reported; [`Error::NoSuchSnapshot`] if it was deleted
-/// meanwhile. Nothing is changed then. Those of the store.
+/// meanwhile. Nothing is changed then. Errors of the store.
 pub fn tag(repository: &Repository, named: &NamedSnapshot, change: &TagChange) -> Result<Option<SnapshotId>> {
     let store = repository.store.as_ref();
     let tags = change.apply(&named.snapshot.tags);

@@ -36,7 +36,7 @@ impl View {
     ///
     /// # Errors
     /// [`Error::Mark`] for a snapshot that cannot be read; the error of a mark of bad bytes that cannot be read;
-    /// [`Error::Unreadable`] if a listing lacks what was seen before and is there; those of the store.
+    /// [`Error::Unreadable`] if a listing lacks what was seen before and is there; errors of the store.
     pub fn take(
         repository: &Repository,
         forgotten: &[SnapshotId],

@@ -25,7 +25,7 @@ impl WithdrawnNotes {
     /// Lists the notes. They must be listed before the snapshots: a note comes after the snapshot that it withdraws.
     ///
     /// # Errors
-    /// Those of listing the store, and of a listing that lacks what was `seen` before and is there.
+    /// Errors of listing the store, and of a listing that lacks what was `seen` before and is there.
     pub fn list(repository: &Repository, seen: &mut SeenNames) -> Result<Self> {
         let listed = seen.list(repository.store.as_ref(), BlobKind::Intent)?.into_iter().map(|listed| listed.name);
         Ok(WithdrawnNotes { names: listed.filter(|name| name.ends_with(IntentNote::Withdrawn.suffix())).collect() })
@@ -41,7 +41,7 @@ impl WithdrawnNotes {
     /// meanwhile.
     ///
     /// # Errors
-    /// Those of reading.
+    /// Errors of reading.
     pub fn take_broken(
         &self,
         repository: &Repository,
@@ -64,7 +64,7 @@ impl WithdrawnNotes {
     /// Deletes the `broken` snapshots, and then all notes.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub fn clean(&self, repository: &Repository, broken: &[NamedSnapshot]) -> Result<()> {
         let store = repository.store.as_ref();
         for named in broken {

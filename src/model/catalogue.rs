@@ -71,7 +71,7 @@ impl CatalogueBlob {
     /// Stores the blob, unless it is empty.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub fn save(&self, store: &dyn Store) -> Result<()> {
         if self.entries.is_empty() {
             return Ok(());
@@ -85,17 +85,17 @@ impl CatalogueBlob {
     /// Reads one blob.
     ///
     /// # Errors
-    /// Those of the store; [`Error::Corrupt`] or [`Error::ChecksumMismatch`] for a damaged blob.
+    /// Errors of the store; [`Error::Corrupt`] or [`Error::ChecksumMismatch`] for a damaged blob.
     pub fn load(store: &dyn Store, name: &BlobName) -> Result<CatalogueBlob> {
         let blob = get_hashed(store, name, BYTES_LIMIT)?;
         let (_, payload) = Envelope::open(MAGIC, name, &blob)?;
         minicbor::decode(payload).map_err(|error| Error::corrupt(name, 0, "a catalogue", error.to_string()))
     }
 
-    /// As [`Self::load_all`], for a writer: without a list no model is known, with a warning.
+    /// Like [`Self::load_all`], for a writer: without a list no model is known, with a warning.
     ///
     /// # Errors
-    /// Those of listing the store that are not damage.
+    /// Errors of listing the store that are not damage.
     pub fn load_known(store: &dyn Store) -> Result<Vec<CatalogueEntry>> {
         match Self::load_all(store) {
             Err(error @ Error::Unreadable { .. }) => {
@@ -109,7 +109,7 @@ impl CatalogueBlob {
     /// The entries of all blobs, latest last. Blobs that cannot be read are skipped with a warning.
     ///
     /// # Errors
-    /// Those of listing the store.
+    /// Errors of listing the store.
     pub fn load_all(store: &dyn Store) -> Result<Vec<CatalogueEntry>> {
         let (mut blobs, mut count) = (Vec::new(), 0);
         for listed in store.list(BlobKind::Model.into())? {

@@ -128,7 +128,7 @@ impl DeltaPlanner {
     /// Begins a model and chooses its bases.
     ///
     /// # Errors
-    /// Those that end the run; unreadable records are skipped.
+    /// Errors that end the run; unreadable records are skipped.
     pub fn begin(&mut self, file: Arc<ModelFile>, bases: &mut Bases) -> Result<()> {
         let tensors = file.record.tensors.len();
         let chosen =
@@ -194,7 +194,7 @@ impl DeltaPlanner {
     /// Plans a new block as a delta; `None` if it has no base. The base of a plain block must have most of its values.
     ///
     /// # Errors
-    /// Those that end the run; an unreadable base is no base.
+    /// Errors that end the run; an unreadable base is no base.
     pub fn plan(
         &mut self,
         block: TensorBlock,
@@ -239,7 +239,7 @@ impl DeltaPlanner {
     /// Plans a float chunk of this layout as a delta to bytes `range` of the file's previous version.
     ///
     /// # Errors
-    /// Those that end the run.
+    /// Errors that end the run.
     pub fn plan_previous_version(
         &mut self,
         range: Range<u64>,

@@ -64,7 +64,7 @@ pub enum DefectReporting {
 /// Recognises `source` as a model file; `None` if it is not one.
 ///
 /// # Errors
-/// Those of reading the file.
+/// Errors of reading the file.
 pub fn model_file(
     source: &SourceFile,
     config: &ModelConfig,
@@ -106,7 +106,7 @@ pub fn may_be_model(config: &ModelConfig, len: u64, head: &[u8]) -> bool {
 /// Recognises a content as a model; `None` if it is not one.
 ///
 /// # Errors
-/// Those of reading it.
+/// Errors of reading it.
 pub fn model_content(
     content: &ModelContent<'_>,
     config: &ModelConfig,

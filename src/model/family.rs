@@ -98,7 +98,7 @@ impl Families {
     /// in the parent snapshot.
     ///
     /// # Errors
-    /// Those of `load`.
+    /// Errors of `load`.
     pub fn candidates(
         &mut self,
         new: &ModelRecord,

@@ -111,7 +111,7 @@ impl ModelOutlines {
     /// Reads the outlines of `entries` in this order until the memory is full; unreadable records are skipped.
     ///
     /// # Errors
-    /// Those of `load`.
+    /// Errors of `load`.
     pub fn read<'a>(
         &mut self,
         entries: impl Iterator<Item = &'a CatalogueEntry>,

@@ -61,7 +61,7 @@ impl PreviousVersion {
     /// part of them is a hole. Callers ask for ascending ranges.
     ///
     /// # Errors
-    /// Those of reading recipes that end the run.
+    /// Errors of reading recipes that end the run.
     pub fn cover(&mut self, range: Range<u64>, bases: &mut Bases) -> Result<Option<Vec<CoveredRange>>> {
         while self.ranges.front().is_some_and(|known| known.end() <= range.start) {
             self.ranges.pop_front();

@@ -45,7 +45,7 @@ fn group_index(index: u64, groups: u64) -> u64 {
 /// Reads the sketch of `tensor`, one of `tensors` in its file.
 ///
 /// # Errors
-/// Those of reading.
+/// Errors of reading.
 pub fn sample(source: &dyn ReadAt, tensor: &Tensor, tensors: usize) -> io::Result<Vec<u8>> {
     let (group, groups) = layout(tensor.dtype, tensor.len);
     if groups == 0 {

@@ -56,7 +56,7 @@ impl SliceTrial {
     /// Bytes that `block` takes without a base, estimated.
     ///
     /// # Errors
-    /// Those of zstd.
+    /// Errors of zstd.
     pub fn alone(&mut self, of: WeightType, block: &[u8]) -> Result<u64> {
         self.sample(of, block, &[], 1);
         self.out.clear();
@@ -67,7 +67,7 @@ impl SliceTrial {
     /// Bytes that `block` takes as a delta to `base`, estimated.
     ///
     /// # Errors
-    /// Those of zstd.
+    /// Errors of zstd.
     pub fn delta(&mut self, of: WeightType, derivation: Derivation, block: &[u8], base: &[u8]) -> Result<u64> {
         let base_width = match derivation {
             Derivation::Cast(cast) => cast.from().width(),
@@ -123,7 +123,7 @@ impl DeltaPlanner {
     /// Plans `block` as a delta to `cover`; `None` if that is expected to take as many bytes as `bytes_max`.
     ///
     /// # Errors
-    /// Those that end the run; an unreadable base is no base.
+    /// Errors that end the run; an unreadable base is no base.
     pub fn plan_slices(
         &mut self,
         of: WeightType,

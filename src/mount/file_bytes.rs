@@ -26,7 +26,7 @@ impl ReadFiles {
     /// Reads up to `count` bytes from `offset` on; fewer only at the end.
     ///
     /// # Errors
-    /// Those of reading.
+    /// Errors of reading.
     pub(super) fn read(&self, content: ContentReference, offset: u64, count: usize) -> Result<Vec<u8>> {
         let file = self.reader.content(content);
         let end = offset.saturating_add(count as u64).min(file.len());
@@ -46,7 +46,7 @@ impl ReadFiles {
     /// Bytes of the chunks of a content. `None` if there are too many to count.
     ///
     /// # Errors
-    /// Those of reading recipes.
+    /// Errors of reading recipes.
     pub(super) fn data_len(&self, content: ContentReference) -> Result<Option<u64>> {
         let (mut ranges, mut len) = (0, 0);
         self.reader.content(content).visit_ranges(|range| {
@@ -60,7 +60,7 @@ impl ReadFiles {
     /// The first offset from `offset` on that is in a hole if `in_hole`, else in data. The end is a hole.
     ///
     /// # Errors
-    /// Those of reading recipes.
+    /// Errors of reading recipes.
     pub(super) fn seek(&self, content: ContentReference, offset: u64, in_hole: bool) -> Result<Option<u64>> {
         let (len, file) = (content.content_len(), self.reader.content(content));
         let mut at = offset;

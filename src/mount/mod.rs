@@ -56,7 +56,7 @@ pub trait ReadOnlyFiles: Send + Sync {
     /// The entry `name` of directory `parent`. Adds a reference to its inode.
     ///
     /// # Errors
-    /// Those of reading the repository.
+    /// Errors of reading the repository.
     fn look_up(&self, parent: u64, name: &OsStr) -> Result<Option<FileEntry>>;
 
     /// Drops references to an inode.
@@ -65,20 +65,20 @@ pub trait ReadOnlyFiles: Send + Sync {
     /// The entry of an inode.
     ///
     /// # Errors
-    /// Those of reading the repository.
+    /// Errors of reading the repository.
     fn entry(&self, inode: u64) -> Result<Option<FileEntry>>;
 
     /// Opens a directory for listing. Returns a handle.
     ///
     /// # Errors
-    /// Those of reading the repository.
+    /// Errors of reading the repository.
     fn open_directory(&self, inode: u64) -> Result<Option<u64>>;
 
     /// Passes the entries of a directory to `visit`, from number `from` on, until it returns `false`. That entry is
     /// passed again by a later call.
     ///
     /// # Errors
-    /// Those of reading the repository.
+    /// Errors of reading the repository.
     fn list(&self, handle: u64, from: u64, visit: &mut dyn FnMut(u64, &ListedEntry) -> bool) -> Result<()>;
 
     /// Closes a directory.
@@ -87,19 +87,19 @@ pub trait ReadOnlyFiles: Send + Sync {
     /// Reads up to `count` bytes of a file from `offset` on; fewer only at its end.
     ///
     /// # Errors
-    /// Those of reading the repository.
+    /// Errors of reading the repository.
     fn read(&self, inode: u64, offset: u64, count: usize) -> Result<Option<Vec<u8>>>;
 
     /// Bytes of a file's chunks, which has holes between them. `None` if it has too many to count.
     ///
     /// # Errors
-    /// Those of reading the repository.
+    /// Errors of reading the repository.
     fn data_len(&self, node: &Node) -> Result<Option<u64>>;
 
     /// The first offset from `offset` on that is in a hole if `in_hole`, else in data. The end of a file is a hole.
     /// `Some(None)`: there is none.
     ///
     /// # Errors
-    /// Those of reading the repository.
+    /// Errors of reading the repository.
     fn seek(&self, inode: u64, offset: u64, in_hole: bool) -> Result<Option<Option<u64>>>;
 }

@@ -15,7 +15,7 @@ use crate::store::{BlobKind, Durable, Reading};
 /// Replaces the damaged catalogues. Returns their number.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub(super) fn replace_damaged(repository: &Repository) -> Result<u64> {
     let store = repository.store.as_ref();
     let (mut damaged, mut known) = (Vec::new(), HashSet::new());

@@ -94,7 +94,7 @@ pub struct ContainersReport {
 /// Repairs containers. May be killed at any point and run again.
 ///
 /// # Errors
-/// Those of the store. Those of marks that forbid writing.
+/// Errors of the store. Errors of marks that forbid writing.
 pub fn repair_containers(repository: &Repository, config: &Config, stop: &Arc<AtomicBool>) -> Result<ContainersReport> {
     let repository = &repository.stopped_by(stop);
     let mut report = repair_damaged(repository, config, stop)?;

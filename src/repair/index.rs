@@ -63,7 +63,7 @@ pub struct IndexReport {
     pub segments_written: u64,
     /// Segments that were damaged, with the damage.
     pub segments_damaged: Vec<String>,
-    /// Those of them that stay, by name: they name containers that are in no other segment, because these cannot be
+    /// The damaged ones that stay, by name: they name containers that are in no other segment, because these cannot be
     /// read now.
     pub segments_staying: Vec<String>,
     /// Damaged catalogues of models that were replaced.
@@ -81,7 +81,7 @@ pub struct IndexReport {
 /// Repairs the index. May be killed at any point and run again.
 ///
 /// # Errors
-/// Those of the store. Those of marks that forbid writing.
+/// Errors of the store. Errors of marks that forbid writing.
 pub fn repair_index(repository: &Repository, stop: &Arc<AtomicBool>) -> Result<IndexReport> {
     let repository = &repository.stopped_by(stop);
     let store = &repository.store;

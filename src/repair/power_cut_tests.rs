@@ -23,9 +23,8 @@ use crate::keep::{
 };
 use crate::metrics::Progress;
 use crate::repair::containers::repair_containers;
-use crate::repair::index::repair_index;
-use crate::repair::quarantine;
 use crate::repair::snapshots::{SnapshotRepair, repair_snapshots};
+use crate::repair::{index::repair_index, quarantine};
 use crate::repo::marks::Marks;
 use crate::repo::paths::cache_directory;
 use crate::repo::snapshot::{self, NamedSnapshot};

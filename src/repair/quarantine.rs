@@ -31,7 +31,7 @@ pub struct QuarantineReport {
 /// only those are replaced, because another check may have added others since.
 ///
 /// # Errors
-/// Those of the store, and [`Error::ReadOnly`](crate::Error::ReadOnly) and others if a mark forbids writing.
+/// Errors of the store, and [`Error::ReadOnly`](crate::Error::ReadOnly) and others if a mark forbids writing.
 pub fn record(repository: &Repository, before: &Marks, report: &CheckReport) -> Result<QuarantineReport> {
     let store = repository.store.as_ref();
     if repository.check_writable().and_then(|()| before.check_writable()).is_ok()

@@ -26,7 +26,7 @@ fn bad_ones(quarantine: &Quarantine) -> impl Iterator<Item = &ContainerId> {
 /// Names of the containers that marks list and that are not in the store. What cannot be looked at is not missing.
 ///
 /// # Errors
-/// Those of the store that are not damage.
+/// Errors of the store that are not damage.
 pub(super) fn missing(store: &dyn Store, quarantine: &Quarantine) -> Result<Vec<String>> {
     let mut missing = Vec::new();
     for name in bad_ones(quarantine).map(blob_name) {
@@ -48,7 +48,7 @@ pub(super) fn there(quarantine: &Quarantine, missing: &[String]) -> Vec<String> 
 /// Removes the containers that have returned from the marks. Returns how many they are.
 ///
 /// # Errors
-/// Those of the store that are not damage.
+/// Errors of the store that are not damage.
 pub(super) fn clear(repository: &Repository) -> Result<u64> {
     let (store, marks) = (repository.store.as_ref(), Marks::read(repository.store.as_ref())?);
     let mut returned = BTreeSet::new();

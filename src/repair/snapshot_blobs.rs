@@ -24,7 +24,7 @@ pub(super) struct ReadAgain {
 /// or a bundle has the right ones, they are written again, unless this is a dry run.
 ///
 /// # Errors
-/// Those of the store that are not damage.
+/// Errors of the store that are not damage.
 pub(super) fn read_again(repository: &Repository, unreadable: Vec<Unreadable>, dry_run: bool) -> Result<ReadAgain> {
     let store = repository.store.as_ref();
     let (mut done, mut damaged) = (ReadAgain::default(), Vec::new());

@@ -90,8 +90,8 @@ pub struct SnapshotsReport {
 /// Repairs the snapshots of a repository. May be killed at any point and run again.
 ///
 /// # Errors
-/// [`Error::Usage`] if most containers are missing and a snapshot needs some, unless that is allowed; those of the
-/// store; those of marks that forbid writing.
+/// [`Error::Usage`] if most containers are missing and a snapshot needs some, unless that is allowed; errors of the
+/// store; errors of marks that forbid writing.
 pub fn repair_snapshots(
     repository: &Repository,
     config: &Config,

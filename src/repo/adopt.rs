@@ -33,7 +33,7 @@ const CONTAINER_INDEX_BYTES_MAX: usize = 32 << 20;
 /// and the number of adopted containers.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub fn adopt_orphans(repository: &Repository, marks: Marks) -> Result<(Arc<ContainerListing>, u64)> {
     let (mut listing, mut pending) = take_listing(repository, marks)?;
     for (name, error) in &listing.damaged {
@@ -57,7 +57,7 @@ pub fn adopt_orphans(repository: &Repository, marks: Marks) -> Result<(Arc<Conta
 /// is without those that were `pending`. A prune that was interrupted may have let go of them since.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub fn count_lost(listing: &mut ContainerListing, pending: &HashSet<ContainerId>) -> Result<()> {
     let MissingContainers { lost, unlisted } = missing_containers(listing)?;
     listing.lost = lost.len();

@@ -78,7 +78,7 @@ impl Bundle {
 /// Fails unless the bundle `name` can be read whole. Whether its snapshots exist does not matter.
 ///
 /// # Errors
-/// Those of the store; [`Error::ChecksumMismatch`], [`Error::Corrupt`] or [`Error::Unsupported`].
+/// Errors of the store; [`Error::ChecksumMismatch`], [`Error::Corrupt`] or [`Error::Unsupported`].
 pub fn verify(store: &dyn Store, name: &BlobName) -> Result<()> {
     Bundle::load(store, name).map(drop)
 }
@@ -100,7 +100,7 @@ fn listed(store: &dyn Store) -> Result<Vec<ListedBlob>> {
 /// length that a listing gives for that.
 ///
 /// # Errors
-/// Those of the store. A bundle that cannot be read is a warning.
+/// Errors of the store. A bundle that cannot be read is a warning.
 pub(super) fn find(
     store: &dyn Store,
     wanted: &mut HashSet<SnapshotId>,
@@ -125,7 +125,7 @@ pub(super) fn find(
 /// Adds the ids of snapshots that bundles have copies of and that are not `listed` to `ids`, until it has `count_max`.
 ///
 /// # Errors
-/// Those of the store. A bundle that cannot be read is a warning.
+/// Errors of the store. A bundle that cannot be read is a warning.
 pub(super) fn add_unlisted(
     store: &dyn Store,
     listed: &HashSet<SnapshotId>,
@@ -145,7 +145,7 @@ pub(super) fn add_unlisted(
 /// The blobs of the snapshots `wanted`, as far as bundles have copies of them.
 ///
 /// # Errors
-/// Those of the store. A bundle that cannot be read is a warning.
+/// Errors of the store. A bundle that cannot be read is a warning.
 pub(super) fn blobs(store: &dyn Store, wanted: &HashSet<SnapshotId>) -> Result<HashMap<SnapshotId, Vec<u8>>> {
     let mut blobs = HashMap::new();
     visit(store, |bundle| {
@@ -200,12 +200,12 @@ struct Candidate {
 /// snapshots written. May be killed at any call, and may run beside others.
 ///
 /// # Errors
-/// Those of the store. A snapshot or a bundle that cannot be read is left out.
+/// Errors of the store. A snapshot or a bundle that cannot be read is left out.
 pub fn maintain(store: &dyn Store, loose_min: usize) -> Result<usize> {
     maintain_with(store, loose_min, |_| Vec::new())
 }
 
-/// As [`maintain`]. `known` gives blobs of the snapshots that it is asked for, as far as it has them.
+/// Like [`maintain`]. `known` gives blobs of the snapshots that it is asked for, as far as it has them.
 pub(super) fn maintain_with(
     store: &dyn Store,
     loose_min: usize,
@@ -257,7 +257,7 @@ pub(super) fn maintain_with(
 /// the damaged ones: the snapshots in them are read one by one. Returns their number.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub fn delete_damaged_bundles(store: &dyn Store, bytes_max: u64, random: u64) -> Result<u64> {
     let (mut bundles, mut bytes, mut deleted) = (listed(store)?, 0, 0);
     let count = bundles.len() as u64;

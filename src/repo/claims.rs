@@ -108,7 +108,7 @@ impl IntentNote {
     /// Puts the note.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub fn put(self, store: &dyn Store, intent: &BlobName) -> Result<()> {
         store.put_if_absent(&self.name(intent), &[]).map(drop)
     }
@@ -123,7 +123,7 @@ impl ContainerClaim {
     /// Puts a claim on `containers`. Its id must be new.
     ///
     /// # Errors
-    /// Those of the store, and [`Error::Usage`] for more containers than a claim holds.
+    /// Errors of the store, and [`Error::Usage`] for more containers than a claim holds.
     pub fn put(
         store: &dyn Store,
         kind: ClaimKind,
@@ -155,7 +155,7 @@ impl ContainerClaim {
     /// Reads the claim called `name`.
     ///
     /// # Errors
-    /// Those of the store; [`Error::Corrupt`] and [`Error::ChecksumMismatch`] for a damaged one.
+    /// Errors of the store; [`Error::Corrupt`] and [`Error::ChecksumMismatch`] for a damaged one.
     pub fn load(store: &dyn Store, name: &BlobName) -> Result<ContainerClaim> {
         let blob = store.get(name, BYTES_LIMIT)?;
         let (_, payload) = Envelope::open(MAGIC, name, &blob)?;
@@ -174,7 +174,7 @@ impl ContainerClaim {
     /// none.
     ///
     /// # Errors
-    /// Those of listing the store.
+    /// Errors of listing the store.
     pub fn is_any_pending(store: &dyn Store) -> Result<bool> {
         let is_listed = || Ok(!store.list(BlobKind::Pending.into())?.is_empty());
         Ok(is_listed()? || is_listed()?)
@@ -184,7 +184,7 @@ impl ContainerClaim {
     /// before it is read, its owner may have put another one in its place before that, so they are listed again.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     fn visit(
         store: &dyn Store,
         kind: ClaimKind,
@@ -215,15 +215,15 @@ impl ContainerClaim {
     /// All claims of a kind, and those that cannot be read, with the reason.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub fn list_with_damaged(store: &dyn Store, kind: ClaimKind) -> Result<ListedClaims> {
         Self::list_with_seen(store, kind, &mut SeenNames::default())
     }
 
-    /// As [`Self::list_with_damaged`]. Adds their names to `seen`.
+    /// Like [`Self::list_with_damaged`]. Adds their names to `seen`.
     ///
     /// # Errors
-    /// Those of the store. [`Error::Unreadable`] if the listing lacks one that was seen before and is there.
+    /// Errors of the store. [`Error::Unreadable`] if the listing lacks one that was seen before and is there.
     pub fn list_with_seen(store: &dyn Store, kind: ClaimKind, seen: &mut SeenNames) -> Result<ListedClaims> {
         let mut claims = Vec::new();
         let damaged = Self::visit(store, kind, seen, |claim| claims.push(claim))?;
@@ -233,7 +233,7 @@ impl ContainerClaim {
     /// All claims of a kind. One that vanishes meanwhile is left out.
     ///
     /// # Errors
-    /// Those of the store. A damaged claim is an error, because it may name any container.
+    /// Errors of the store. A damaged claim is an error, because it may name any container.
     pub fn list(store: &dyn Store, kind: ClaimKind) -> Result<Vec<ContainerClaim>> {
         let (claims, damaged) = Self::list_with_damaged(store, kind)?;
         fail_if_any(damaged).map(|()| claims)
@@ -242,15 +242,15 @@ impl ContainerClaim {
     /// The containers of all claims of a kind.
     ///
     /// # Errors
-    /// As of [`Self::list`].
+    /// Errors of [`Self::list`].
     pub fn containers_of(store: &dyn Store, kind: ClaimKind) -> Result<HashSet<ContainerId>> {
         Self::containers_of_seen(store, kind, &mut SeenNames::default())
     }
 
-    /// As [`Self::containers_of`]. Adds the names of the claims to `seen`.
+    /// Like [`Self::containers_of`]. Adds the names of the claims to `seen`.
     ///
     /// # Errors
-    /// As of [`Self::list`]. [`Error::Unreadable`] if the listing lacks one that was seen before and is there.
+    /// Errors of [`Self::list`]. [`Error::Unreadable`] if the listing lacks one that was seen before and is there.
     pub fn containers_of_seen(
         store: &dyn Store,
         kind: ClaimKind,

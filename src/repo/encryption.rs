@@ -116,7 +116,7 @@ impl HeldBack {
     /// Fails if something is stored under a later master key than the one that seals.
     ///
     /// # Errors
-    /// [`Error::Locked`] with what to do; those of listing the store.
+    /// [`Error::Locked`] with what to do; errors of listing the store.
     pub(super) fn check(&self) -> Result<()> {
         let is_current = keys::check_is_current(self.older.as_ref());
         is_current.map_err(|error| match error.kind() {

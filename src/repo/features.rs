@@ -76,7 +76,8 @@ pub fn bits(features: &[Feature]) -> u64 {
 /// Whether a repository has a feature, so that this program may write what older ones do not know.
 ///
 /// # Errors
-/// Those of reading the marks, unless the configuration has the feature. An unreadable mark may be the one that has it.
+/// Errors of reading the marks, unless the configuration has the feature. An unreadable mark may be the one that has
+/// it.
 pub fn has(repository: &Repository, feature: Feature) -> Result<bool> {
     if repository.writer_features & feature.bit() != 0 {
         return Ok(true);
@@ -122,7 +123,7 @@ impl From<Feature> for FeatureReport {
 /// Two upgrades at the same time put two marks that say the same.
 ///
 /// # Errors
-/// If somebody forbids this program to write, or a mark cannot be read. Those of the store.
+/// If somebody forbids this program to write, or a mark cannot be read. Errors of the store.
 pub fn upgrade(repository: &Repository, dry_run: bool) -> Result<UpgradeReport> {
     crate::repo::marks::check_writable(repository)?;
     let present = all_bits(repository)?;

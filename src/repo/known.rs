@@ -145,7 +145,7 @@ impl KnownRepository {
     /// Fails if an encrypted repository was at the location of a store: one that is not encrypted must not follow it.
     ///
     /// # Errors
-    /// As of [`Self::check`].
+    /// Errors of [`Self::check`].
     pub fn check_unused(store: &dyn Store) -> Result<()> {
         match of(store)?.into_iter().next() {
             Some((path, known)) => Err(known.changed(store, "it is gone", &path)),

@@ -35,7 +35,7 @@ impl MetadataWriter {
     /// A writer whose containers are full at `bytes_target` bytes.
     ///
     /// # Errors
-    /// As of [`NewContainers::begin`].
+    /// Errors of [`NewContainers::begin`].
     pub fn new(
         key: RepositoryKey,
         containers: NewContainers,
@@ -59,7 +59,7 @@ impl MetadataWriter {
     /// Adds a chunk unless it is stored already; returns its fingerprint.
     ///
     /// # Errors
-    /// Those of the index and of the codec.
+    /// Errors of the index and of the codec.
     pub fn put(&mut self, bytes: Vec<u8>) -> Result<Fingerprint> {
         let fingerprint = self.key.fingerprint(&bytes);
         if self.index.lock().contains_or_claim(&fingerprint)? {
@@ -92,7 +92,7 @@ impl MetadataWriter {
     /// The sealed container if it is full, or if the stream has ended and it is not empty.
     ///
     /// # Errors
-    /// Those of encoding.
+    /// Errors of encoding.
     pub fn take_full(&mut self, at_end: bool) -> Result<Option<SealedContainer>> {
         if at_end {
             self.end_frame()?;

@@ -157,7 +157,7 @@ fn find_step(snapshots: Vec<NamedSnapshot>, name: &str, now_ns: i64) -> std::res
 /// checked.
 ///
 /// # Errors
-/// As of [`EntryName::parse`] and [`find_snapshot`].
+/// Errors of [`EntryName::parse`] and [`find_snapshot`].
 pub fn find_entry(
     repository: &Repository,
     text: &OsStr,

@@ -32,7 +32,7 @@ impl Access<'_> {
     /// Opens the repository in a store, by the rules of the module, and remembers it.
     ///
     /// # Errors
-    /// [`Error::Locked`] if a rule forbids it; those of [`Repository::open_cached`].
+    /// [`Error::Locked`] if a rule forbids it; errors of [`Repository::open_cached`].
     pub fn open(&self, store: Arc<dyn Store>, cache: BlobCache) -> Result<Repository> {
         let repository = Repository::open_cached(store, self.ask, cache)?;
         KnownRepository::check(&repository)?;
@@ -64,7 +64,7 @@ pub struct FirstSlot<'a> {
 /// there is a `first` slot.
 ///
 /// # Errors
-/// [`Error::Locked`] if this machine remembers an encrypted repository there; those of [`Repository::init`] and
+/// [`Error::Locked`] if this machine remembers an encrypted repository there; errors of [`Repository::init`] and
 /// [`Repository::init_encrypted`].
 pub fn create(
     store: Arc<dyn Store>,

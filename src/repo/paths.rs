@@ -110,7 +110,7 @@ pub fn remove_irregular(path: &Path) {
 /// if another process has locked it.
 ///
 /// # Errors
-/// Those of the system.
+/// Errors of the system.
 pub fn lock_cache_file(path: &Path) -> io::Result<Option<File>> {
     remove_irregular(path);
     let mut options = File::options();

@@ -103,7 +103,7 @@ impl RecipeBuilder {
     /// Appends a reference. `store` stores the bytes of a recipe and returns their fingerprint.
     ///
     /// # Errors
-    /// Those of `store`.
+    /// Errors of `store`.
     pub fn push(
         &mut self,
         reference: ContentReference,
@@ -158,7 +158,7 @@ impl RecipeBuilder {
     /// Ends the content and returns a reference to it, or `None` if it is empty.
     ///
     /// # Errors
-    /// Those of `store`.
+    /// Errors of `store`.
     pub fn finish(mut self, store: &mut dyn FnMut(Vec<u8>) -> Result<Fingerprint>) -> Result<Option<ContentReference>> {
         let mut level = 0;
         while let Some(list) = self.levels.get(level) {

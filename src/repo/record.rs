@@ -133,7 +133,7 @@ pub(super) fn put_record(store: &Arc<dyn Store>, payload: &[u8], writer_features
 /// Reads the blob `name` if it is a copy of the configuration, without a key. Returns whether it is.
 ///
 /// # Errors
-/// Those of a damaged copy.
+/// Errors of a damaged copy.
 pub fn check_configuration(store: &dyn Store, name: &BlobName) -> Result<bool> {
     match name.kind() {
         kind @ (BlobKind::Config | BlobKind::ConfigCopy) => read_record(store, kind).map(|_| true),

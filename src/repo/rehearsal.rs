@@ -24,7 +24,7 @@ impl Rehearsal {
     /// A rehearsal for `repository`. It needs as much space in the cache directory as is written.
     ///
     /// # Errors
-    /// Those of the cache directory.
+    /// Errors of the cache directory.
     pub fn of(repository: &Repository) -> Result<Self> {
         let cache = cache_directory(repository)?;
         create_private(&cache)?;

@@ -34,7 +34,7 @@ use crate::types::{ContainerId, SnapshotId};
 /// returns the containers that it leaves out, because a prune may be deleting them.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub fn take_listing(repository: &Repository, marks: Marks) -> Result<(ContainerListing, HashSet<ContainerId>)> {
     let pending = ContainerClaim::containers_of(repository.store.as_ref(), ClaimKind::Pending)?;
     let mut listing = ContainerListing::take_with(&repository.store, marks)?.with_salts(&repository.salts);
@@ -107,7 +107,7 @@ impl Reliance {
     /// Puts an intent for what the run relies on, of which it has `stored` some, and looks. Returns the intent's id.
     ///
     /// # Errors
-    /// [`Error::Pruned`] if something of it is pending or gone; those of the store.
+    /// [`Error::Pruned`] if something of it is pending or gone; errors of the store.
     pub fn hold(&self, stored: &HashSet<ContainerId>) -> Result<Salt> {
         let relied = self.relied_on(stored);
         let id = self.salts.draw()?;
@@ -121,7 +121,7 @@ impl Reliance {
     /// The intent, or a new one if a prune took this run for dead and deleted it.
     ///
     /// # Errors
-    /// As of [`Self::hold`].
+    /// Errors of [`Self::hold`].
     pub fn renew(&self, intent: Salt, stored: &HashSet<ContainerId>) -> Result<Salt> {
         match self.store.head(&claim_name(ClaimKind::Intent, &intent))? {
             Some(_) => Ok(intent),
@@ -174,7 +174,7 @@ impl Reliance {
     /// Whether the snapshot `id`, which names the intent `intent`, may be reported. If not, it is withdrawn.
     ///
     /// # Errors
-    /// [`Error::Pruned`] if it was withdrawn; those of the store.
+    /// [`Error::Pruned`] if it was withdrawn; errors of the store.
     pub fn confirm(&self, snapshot: &SnapshotId, intent: &Salt, stored: &HashSet<ContainerId>) -> Result<()> {
         let intent = claim_name(ClaimKind::Intent, intent);
         let looked = self.look(&self.relied_on(stored));
@@ -199,7 +199,7 @@ impl Reliance {
     /// Returns `false` if the store does not let this writer delete. Then a note says that they may go.
     ///
     /// # Errors
-    /// Those of the store. The snapshot is not listed then until a prune takes its intent for dead.
+    /// Errors of the store. The snapshot is not listed then until a prune takes its intent for dead.
     pub fn release(&self) -> Result<bool> {
         if self.is_in_doubt.load(Ordering::Relaxed) {
             return Ok(true);

@@ -65,7 +65,7 @@ impl Repository {
     /// Creates a repository at `location`, a path or a URL.
     ///
     /// # Errors
-    /// Those of [`store::create`] and [`Repository::init`].
+    /// Errors of [`store::create`] and [`Repository::init`].
     pub fn init_at(location: impl AsRef<OsStr>, config: &RepositoryConfig) -> Result<Self> {
         Self::init(store::create(location)?, config)
     }
@@ -81,7 +81,7 @@ impl Repository {
     /// Creates a repository with the key and the chunker of another one. Both cut and name chunks alike.
     ///
     /// # Errors
-    /// As of [`Repository::init`].
+    /// Errors of [`Repository::init`].
     pub fn init_like(store: Arc<dyn Store>, like: &Repository) -> Result<Self> {
         Self::init_new(store, &like.config, Some(&like.key))
     }
@@ -101,7 +101,7 @@ impl Repository {
     /// `unlock` opens its first key slot, called `label`.
     ///
     /// # Errors
-    /// As of [`Self::init`], and those of [`KeySlot::new`].
+    /// Errors of [`Self::init`], and those of [`KeySlot::new`].
     pub fn init_encrypted(
         store: Arc<dyn Store>,
         config: &RepositoryConfig,
@@ -135,7 +135,7 @@ impl Repository {
     /// Repositories with equal keys chunk and fingerprint alike.
     ///
     /// # Errors
-    /// [`Error::AlreadyExists`]; those of writing.
+    /// [`Error::AlreadyExists`]; errors of writing.
     pub fn init_with(store: Arc<dyn Store>, config: &RepositoryConfig, identity: &[u8; 48]) -> Result<Self> {
         let (id, key) = identity.split_at(16);
         let payload = encode_record(&config_record(config, id, Some(key), None))?;
@@ -147,7 +147,7 @@ impl Repository {
     /// Opens the repository at `location`, a path or a URL. It must not be encrypted.
     ///
     /// # Errors
-    /// Those of [`store::open`] and [`Repository::open`].
+    /// Errors of [`store::open`] and [`Repository::open`].
     pub fn open_at(location: impl AsRef<OsStr>) -> Result<Self> {
         Self::open(store::open(location)?)
     }
@@ -155,7 +155,7 @@ impl Repository {
     /// Opens the repository in a store. It must not be encrypted.
     ///
     /// # Errors
-    /// As of [`Self::open_with`].
+    /// Errors of [`Self::open_with`].
     pub fn open(store: Arc<dyn Store>) -> Result<Self> {
         let location = store.location();
         Self::open_with(store, &|| {
@@ -173,10 +173,10 @@ impl Repository {
         Self::open_cached(store, ask, BlobCache::None)
     }
 
-    /// As [`Self::open_with`]; of a remote store, `cache` says what the local disk holds.
+    /// Like [`Self::open_with`]; of a remote store, `cache` says what the local disk holds.
     ///
     /// # Errors
-    /// As of [`Self::open_with`].
+    /// Errors of [`Self::open_with`].
     pub fn open_cached(store: Arc<dyn Store>, ask: AskUnlock<'_>, cache: BlobCache) -> Result<Self> {
         let counting = CountingStore::new(store);
         let (requests, store) = (counting.counters(), Arc::new(counting) as Arc<dyn Store>);
@@ -253,7 +253,7 @@ impl Repository {
     /// Whether the store lets only one of two programs create a repository at the same time.
     ///
     /// # Errors
-    /// Those of [`Store::puts_exclusively`].
+    /// Errors of [`Store::puts_exclusively`].
     pub fn was_created_alone(&self) -> Result<bool> {
         self.store.puts_exclusively(&BlobName::only(BlobKind::ConfigCopy))
     }
@@ -281,7 +281,7 @@ impl Repository {
     /// Writes a damaged or missing copy of the configuration again, from the other one.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub fn heal_config(&self) -> Result<()> {
         let defects = self.config_defects();
         let [(kind, error)] = defects.as_slice() else { return Ok(()) };
@@ -323,7 +323,7 @@ impl Repository {
     /// Checks that `keyring` is of this store's repository, for a keyring that did not come from one of its slots.
     ///
     /// # Errors
-    /// [`Error::Locked`] if it is not; those of reading the configuration.
+    /// [`Error::Locked`] if it is not; errors of reading the configuration.
     pub fn check_keyring(store: &dyn Store, keyring: &Keyring) -> Result<()> {
         let stored = read_record(store, BlobKind::Config).or_else(|_| read_record(store, BlobKind::ConfigCopy))?;
         if stored.record.encryption.is_some() && keyring.configuration == stored.hash {
@@ -337,14 +337,14 @@ impl Repository {
     ///
     /// # Errors
     /// [`Error::Unsupported`] with the unknown feature bits. [`Error::Locked`] if an old key slot and an old claim hold
-    /// back a master key that is in use; [`Error::Unreadable`] with the directory; those of listing the store.
+    /// back a master key that is in use; [`Error::Unreadable`] with the directory; errors of listing the store.
     pub fn check_writable(&self) -> Result<()> {
         self.check_features()?;
         let held_back = self.encryption.as_ref().and_then(|encryption| encryption.held_back.as_ref());
         held_back.map_or(Ok(()), HeldBack::check)
     }
 
-    /// As [`Self::check_writable`], for a change of the key slots: it is what gets rid of old ones.
+    /// Like [`Self::check_writable`], for a change of the key slots: it is what gets rid of old ones.
     pub(super) fn check_features(&self) -> Result<()> {
         self.store.make_directories(true)?;
         match self.writer_features & !WRITER_FEATURES_KNOWN {

@@ -32,7 +32,7 @@ impl ScratchDirectory {
     /// uses any more.
     ///
     /// # Errors
-    /// Those of the system.
+    /// Errors of the system.
     pub fn create(parent: &Path, prefix: &str) -> io::Result<Self> {
         clean(parent, prefix);
         for _ in 0..ATTEMPTS_MAX {

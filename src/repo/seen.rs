@@ -19,7 +19,7 @@ impl SeenNames {
     /// Lists the blobs of a kind, as [`Store::list`] does.
     ///
     /// # Errors
-    /// As of [`Self::check`].
+    /// Errors of [`Self::check`].
     pub fn list(&mut self, store: &dyn Store, kind: BlobKind) -> Result<Vec<ListedBlob>> {
         let listed = store.list(kind.into())?;
         self.check(store, kind, listed.iter().map(|blob| blob.name.clone()))?;
@@ -29,7 +29,7 @@ impl SeenNames {
     /// Compares a listing of a kind, which gave the names `listed`, with what was seen before. Then adds these.
     ///
     /// # Errors
-    /// [`Error::Unreadable`] if it lacks a blob that is there: then it may lack others that nobody has seen. Those of
+    /// [`Error::Unreadable`] if it lacks a blob that is there: then it may lack others that nobody has seen. Errors of
     /// the store.
     pub fn check(
         &mut self,

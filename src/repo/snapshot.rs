@@ -104,7 +104,7 @@ pub fn blob_name(id: &SnapshotId) -> BlobName {
 /// snapshots looks like, or an empty mount point in its place. A snapshot that cannot be read is listed.
 ///
 /// # Errors
-/// Those of listing the store.
+/// Errors of listing the store.
 pub fn bytes_without_snapshots(store: &dyn Store) -> Result<u64> {
     if store.list(BlobKind::Snapshot.into())?.iter().any(|blob| parse_name(&blob.name).is_some()) {
         return Ok(0);
@@ -150,7 +150,7 @@ impl Snapshot {
     /// Stores the snapshot, which commits the backup.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub fn save(&self, store: &dyn Store) -> Result<SnapshotId> {
         let payload =
             minicbor::to_vec(self).map_err(|error| Error::internal(format!("cannot store the snapshot: {error}")))?;
@@ -172,7 +172,7 @@ impl Snapshot {
     /// Reads the snapshot `id`, and returns the bytes that the store keeps of it, too.
     ///
     /// # Errors
-    /// As of [`Self::load`].
+    /// Errors of [`Self::load`].
     pub(super) fn read(store: &dyn Store, id: &SnapshotId) -> Result<(Snapshot, Vec<u8>)> {
         let stored = store.get_stored(&blob_name(id), BYTES_LIMIT)?;
         Ok((Self::parse(store, id, &stored)?, stored))
@@ -181,15 +181,15 @@ impl Snapshot {
     /// Decodes what the store keeps of the snapshot `id`.
     ///
     /// # Errors
-    /// As of [`Self::load`].
+    /// Errors of [`Self::load`].
     pub fn parse(store: &dyn Store, id: &SnapshotId, stored: &[u8]) -> Result<Snapshot> {
         Self::parse_with_len(store, id, stored).map(|(snapshot, _)| snapshot)
     }
 
-    /// As [`Self::parse`], with the length that a listing gives for the blob.
+    /// Like [`Self::parse`], with the length that a listing gives for the blob.
     ///
     /// # Errors
-    /// As of [`Self::load`].
+    /// Errors of [`Self::load`].
     pub fn parse_with_len(store: &dyn Store, id: &SnapshotId, stored: &[u8]) -> Result<(Snapshot, u64)> {
         let name = blob_name(id);
         check_hash(&name, stored)?;
@@ -285,15 +285,15 @@ impl NamedSnapshot {
 /// Deletes the snapshot `id`.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub fn delete(store: &dyn Store, id: &SnapshotId) -> Result<()> {
     store.delete(&blob_name(id), Durable::OnReturn)
 }
 
-/// As [`list`], without snapshots that their backup has not reported yet and may withdraw.
+/// Like [`list`], without snapshots that their backup has not reported yet and may withdraw.
 ///
 /// # Errors
-/// Those of listing the store.
+/// Errors of listing the store.
 pub fn list_reported(store: &dyn Store) -> Result<(Vec<NamedSnapshot>, Vec<Unreadable>)> {
     let (mut snapshots, damaged) = list(store)?;
     take_unreported(store, &mut snapshots)?;
@@ -303,7 +303,7 @@ pub fn list_reported(store: &dyn Store) -> Result<(Vec<NamedSnapshot>, Vec<Unrea
 /// Whether the backup of a snapshot has reported it, so that it will not withdraw it.
 ///
 /// # Errors
-/// Those of listing the store.
+/// Errors of listing the store.
 pub fn is_reported(store: &dyn Store, named: &NamedSnapshot) -> Result<bool> {
     Ok(take_unreported(store, &mut vec![named.clone()])?.is_empty())
 }
@@ -312,7 +312,7 @@ pub fn is_reported(store: &dyn Store, named: &NamedSnapshot) -> Result<bool> {
 /// before, then has all that it needs: a prune that announces itself later lists it.
 ///
 /// # Errors
-/// [`Error::Usage`] if a prune is running; [`Error::NoSuchSnapshot`] if the snapshot was deleted. Those of the store.
+/// [`Error::Usage`] if a prune is running; [`Error::NoSuchSnapshot`] if the snapshot was deleted. Errors of the store.
 pub fn check_replaced(store: &dyn Store, replaced: &SnapshotId) -> Result<()> {
     if ContainerClaim::is_any_pending(store)? {
         return Err(Error::Usage("a prune is running, or was killed; run `prune` or try again later".into()));
@@ -338,7 +338,7 @@ pub fn explain_loss<'a>(store: &dyn Store, snapshots: impl IntoIterator<Item = &
 /// Whether another process has deleted a snapshot since it was found. One whose blob cannot be read is there.
 ///
 /// # Errors
-/// Those of the store that are not damage.
+/// Errors of the store that are not damage.
 pub fn is_forgotten(store: &dyn Store, id: &SnapshotId) -> Result<bool> {
     match store.head(&blob_name(id)) {
         Err(error) if error.is_unreadable() => Ok(false),
@@ -365,7 +365,7 @@ pub type Unreadable = (String, Error);
 /// Returns all snapshots, oldest first, and those that could not be read.
 ///
 /// # Errors
-/// Those of listing the store.
+/// Errors of listing the store.
 pub fn list(store: &dyn Store) -> Result<(Vec<NamedSnapshot>, Vec<Unreadable>)> {
     let (mut snapshots, mut damaged) = (Vec::new(), Vec::new());
     for listed in store.list(BlobKind::Snapshot.into())? {
@@ -385,7 +385,7 @@ pub fn list(store: &dyn Store) -> Result<(Vec<NamedSnapshot>, Vec<Unreadable>)> 
 /// first listing. One that is still listed and cannot be found stays.
 ///
 /// # Errors
-/// Those of listing the store.
+/// Errors of listing the store.
 pub(super) fn drop_forgotten(store: &dyn Store, damaged: &mut Vec<Unreadable>) -> Result<()> {
     if damaged.iter().all(|(_, error)| error.kind() != ErrorKind::NotFound) {
         return Ok(());

@@ -51,7 +51,7 @@ pub struct SnapshotListing {
 /// own blob: a caller that must know whether that is readable reads it.
 ///
 /// # Errors
-/// Those of listing the store.
+/// Errors of listing the store.
 pub fn list(repository: &Repository) -> Result<SnapshotListing> {
     let path = cache_directory(repository).ok().map(|directory| directory.join(SNAPSHOTS_FILE));
     let mut listing = list_with(repository.store.as_ref(), path)?;
@@ -66,7 +66,7 @@ pub fn list(repository: &Repository) -> Result<SnapshotListing> {
 /// without a look at the others.
 ///
 /// # Errors
-/// Those of listing the store.
+/// Errors of listing the store.
 pub fn look_for_vanished(repository: &Repository) -> Result<()> {
     if !known_bytes(repository).is_empty() && repository.store.list(BlobKind::Snapshot.into())?.is_empty() {
         note_vanished(repository);
@@ -92,7 +92,7 @@ pub fn forget_all(repository: &Repository) {
 /// Finds a snapshot by id, unique prefix or `latest`, as [`snapshot::find`] does.
 ///
 /// # Errors
-/// Those of [`snapshot::find`].
+/// Errors of [`snapshot::find`].
 pub fn find(repository: &Repository, wanted: &str) -> Result<NamedSnapshot> {
     if wanted != LATEST {
         return snapshot::find(repository.store.as_ref(), wanted);
@@ -104,7 +104,7 @@ pub fn find(repository: &Repository, wanted: &str) -> Result<NamedSnapshot> {
 /// Bundles snapshots as [`bundle::maintain`] does. What the local file has is not read.
 ///
 /// # Errors
-/// As of [`bundle::maintain`].
+/// Errors of [`bundle::maintain`].
 pub fn maintain_bundles(repository: &Repository, loose_min: usize) -> Result<usize> {
     let path = cache_directory(repository)?.join(SNAPSHOTS_FILE);
     bundle::maintain_with(repository.store.as_ref(), loose_min, |wanted| {
@@ -123,7 +123,7 @@ pub fn maintain_bundles(repository: &Repository, loose_min: usize) -> Result<usi
 /// most as many of them as are listed, and some more.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub fn known_names(repository: &Repository) -> Result<Vec<BlobName>> {
     let store = repository.store.as_ref();
     let listed = store.list(BlobKind::Snapshot.into())?;
@@ -141,7 +141,7 @@ pub fn known_names(repository: &Repository) -> Result<Vec<BlobName>> {
 /// The blobs of the snapshots `wanted`, as far as the local file or a bundle has copies of them.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub fn known_blobs(repository: &Repository, wanted: &HashSet<SnapshotId>) -> Result<HashMap<SnapshotId, Vec<u8>>> {
     let mut blobs = bundle::blobs(repository.store.as_ref(), wanted)?;
     visit(&known_bytes(repository), |id, blob| {

@@ -19,7 +19,7 @@ pub fn split_tags(list: &str) -> Result<Vec<String>, String> {
 /// The tags of several lists, each once.
 ///
 /// # Errors
-/// As of [`split_tags`].
+/// Errors of [`split_tags`].
 pub fn merged_tags<'a>(lists: impl IntoIterator<Item = &'a String>) -> Result<Vec<String>, String> {
     let mut tags: Vec<String> = Vec::new();
     for list in lists {
@@ -35,7 +35,7 @@ pub fn merged_tags<'a>(lists: impl IntoIterator<Item = &'a String>) -> Result<Ve
 /// A list that gives tags to a snapshot, as it is.
 ///
 /// # Errors
-/// As of [`split_tags`].
+/// Errors of [`split_tags`].
 pub fn checked_new_tags(list: &str) -> Result<String, String> {
     split_tags(list).map(|_| list.to_string())
 }
@@ -43,7 +43,7 @@ pub fn checked_new_tags(list: &str) -> Result<String, String> {
 /// A list that chooses snapshots, as it is. An empty one is fine: it stands for those without tags.
 ///
 /// # Errors
-/// As of [`split_tags`].
+/// Errors of [`split_tags`].
 pub fn checked_tag_list(list: &str) -> Result<String, String> {
     if list.is_empty() { Ok(String::new()) } else { checked_new_tags(list) }
 }

@@ -23,7 +23,7 @@ impl UnknownKeys {
     /// value, which it may read.
     ///
     /// # Errors
-    /// Those of CBOR and of `visit`.
+    /// Errors of CBOR and of `visit`.
     pub fn of<'a>(
         bytes: &'a [u8],
         known_max: u64,
@@ -53,7 +53,7 @@ impl UnknownKeys {
     /// A map with these keys behind those of `map`. They are greater, so the keys still ascend.
     ///
     /// # Errors
-    /// Those of CBOR.
+    /// Errors of CBOR.
     pub fn added_to(&self, map: Vec<u8>) -> Result<Vec<u8>, DecodeError> {
         if self.is_empty() {
             return Ok(map);

@@ -50,7 +50,7 @@ fn noted(repository: &Repository) -> Result<HashSet<String>> {
 /// The number of snapshots that this machine has seen, that were all gone at once, and that nobody has seen since.
 ///
 /// # Errors
-/// [`Error::Io`] if the note cannot be read; those of listing the store.
+/// [`Error::Io`] if the note cannot be read; errors of listing the store.
 pub fn count(repository: &Repository) -> Result<usize> {
     let noted = noted(repository)?;
     if noted.is_empty() {

@@ -26,7 +26,7 @@ impl RestoreRoot {
     /// The root of `snapshot`, or the directory at `path` in it. A file's directory is its base.
     ///
     /// # Errors
-    /// [`Error::Usage`] if the snapshot has no such entry. Those of reading its listings.
+    /// [`Error::Usage`] if the snapshot has no such entry. Errors of reading its listings.
     pub fn find(snapshot: &Snapshot, path: Option<&Path>, reader: &mut ChunkReader) -> Result<RestoreRoot> {
         let records_flags = snapshot.records_flags();
         let node = snapshot.root_node.clone();

@@ -161,7 +161,7 @@ impl ChosenTree {
     /// The next step. `None`: the end.
     ///
     /// # Errors
-    /// Those of reading listings, except damage.
+    /// Errors of reading listings, except damage.
     pub fn next(&mut self, reader: &mut ChunkReader) -> Result<Option<TreeStep>> {
         loop {
             if self.held.is_some() {

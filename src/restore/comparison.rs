@@ -77,7 +77,7 @@ impl FileComparison {
     /// Writes zeros over all bytes of a range that are not zero.
     ///
     /// # Errors
-    /// Those of writing.
+    /// Errors of writing.
     pub fn clear(&mut self, file: &File, offset: u64, len: u64) -> std::io::Result<()> {
         let end = offset.saturating_add(len);
         let mut at = offset;

@@ -49,7 +49,7 @@ impl<'a> FilePlan<'a> {
     /// Sends the batch. If it `is_urgent`, Order sends half of its window.
     ///
     /// # Errors
-    /// Those of sending a batch.
+    /// Errors of sending a batch.
     pub fn flush(&mut self, is_urgent: bool, emit: &mut Emit<PlannedBatch>) -> Result<()> {
         let batch = std::mem::take(&mut self.batch);
         emit.emit(PlannedBatch { is_urgent, ..batch })
@@ -58,7 +58,7 @@ impl<'a> FilePlan<'a> {
     /// Adds a file that Locate creates.
     ///
     /// # Errors
-    /// Those of sending a batch.
+    /// Errors of sending a batch.
     pub fn create(&mut self, file: Arc<RestoreFile>, emit: &mut Emit<PlannedBatch>) -> Result<()> {
         self.push(PlannedItem::Create(file), emit)
     }
@@ -66,7 +66,7 @@ impl<'a> FilePlan<'a> {
     /// Adds an entry that is complete after all chunks before it.
     ///
     /// # Errors
-    /// Those of sending a batch.
+    /// Errors of sending a batch.
     pub fn finished(&mut self, entry: FinishedEntry, emit: &mut Emit<PlannedBatch>) -> Result<()> {
         self.push(PlannedItem::Finished(entry), emit)
     }
@@ -100,7 +100,7 @@ impl<'a> FilePlan<'a> {
     /// range.
     ///
     /// # Errors
-    /// Those of sending batches and of reading the repository, except damage. [`Error::Io`] if the disk is full.
+    /// Errors of sending batches and of reading the repository, except damage. [`Error::Io`] if the disk is full.
     pub fn content(
         &mut self,
         file: &Arc<RestoreFile>,

@@ -72,7 +72,7 @@ impl RestoreFile {
     /// is given back. Appends errors of the directory's metadata to `problems`.
     ///
     /// # Errors
-    /// Those of [`NewFile::create_in_new_directory`].
+    /// Errors of [`NewFile::create_in_new_directory`].
     pub fn create(&self, problems: &mut Vec<Error>) -> Result<()> {
         let (at, token) = self.planned_at.take().ok_or_else(|| Error::internal("a file was created twice"))?;
         let created = NewFile::create_in_new_directory(at, &token, &self.node, problems)?;

@@ -81,7 +81,7 @@ impl RestoreWindow {
     /// Adds a chunk to write.
     ///
     /// # Errors
-    /// Those of finding its frames; the chunk has not entered then. Those of sending a job.
+    /// Errors of finding its frames; the chunk has not entered then. Errors of sending a job.
     pub fn write(&mut self, write: WriteChunk, resolver: &mut Resolver, emit: &mut Emit<RestoreJob>) -> Result<()> {
         let item = WindowItem::Write(write);
         let bytes = item.bytes();
@@ -96,7 +96,7 @@ impl RestoreWindow {
     /// Adds an entry that is complete after all chunks before it.
     ///
     /// # Errors
-    /// Those of sending a job.
+    /// Errors of sending a job.
     pub fn finished(&mut self, entry: FinishedEntry, emit: &mut Emit<RestoreJob>) -> Result<()> {
         let item = WindowItem::Finished(entry);
         let bytes = item.bytes();
@@ -148,7 +148,7 @@ impl RestoreWindow {
     /// Sends half of the window, and more if it has no complete file.
     ///
     /// # Errors
-    /// Those of sending a job.
+    /// Errors of sending a job.
     pub fn flush_half(&mut self, emit: &mut Emit<RestoreJob>) -> Result<()> {
         let half = self.items.len() / 2;
         let mut any_finished = !self.job.finished.is_empty();
@@ -161,7 +161,7 @@ impl RestoreWindow {
     /// Sends everything.
     ///
     /// # Errors
-    /// Those of sending a job.
+    /// Errors of sending a job.
     pub fn flush_all(&mut self, emit: &mut Emit<RestoreJob>) -> Result<()> {
         while !self.items.is_empty() {
             emit.check()?;

@@ -18,7 +18,7 @@ use crate::repo::snapshot_cache::{self, SnapshotListing};
 
 /// What was found at one time.
 pub struct PublishedNames {
-    /// Those of a revision are in order; the last one counts.
+    /// The snapshots of a revision are in order; the last one counts.
     pub snapshots: Vec<PublishedSnapshot>,
     reader: Reader,
     /// Snapshots that cannot be read.
@@ -66,7 +66,7 @@ impl Catalogue {
     /// What is published now, as far as the last look says. Blocks.
     ///
     /// # Errors
-    /// Those of listing the store, if there never was a look that succeeded.
+    /// Errors of listing the store, if there never was a look that succeeded.
     pub fn names(&self) -> Result<Arc<PublishedNames>> {
         if let Some(names) = self.recent() {
             return Ok(names);
@@ -103,7 +103,7 @@ impl Catalogue {
     /// Whether the last look succeeded. Blocks.
     ///
     /// # Errors
-    /// As of [`Self::names`].
+    /// Errors of [`Self::names`].
     pub fn is_ready(&self) -> Result<bool> {
         self.names()?;
         Ok(!self.state.lock().has_failed)

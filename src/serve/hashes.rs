@@ -128,7 +128,7 @@ impl Hashes {
     /// The hash of a file. Reads the file if it is not known.
     ///
     /// # Errors
-    /// Those of reading.
+    /// Errors of reading.
     pub async fn of(&self, tree: &PublishedTree, file: &PublishedFile) -> Result<KnownHash> {
         if let Some(hash) = self.known(file)? {
             return Ok(hash);
@@ -161,7 +161,7 @@ impl Hashes {
     /// could take longer than clients wait.
     ///
     /// # Errors
-    /// Those of reading.
+    /// Errors of reading.
     pub async fn etag(&self, tree: &PublishedTree, file: &PublishedFile) -> Result<String> {
         match self.known(file)? {
             Some(hash) => Ok(hash.digits()),

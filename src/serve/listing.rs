@@ -51,7 +51,7 @@ fn split(path: &str) -> Option<TreePath> {
 /// A page of a tree.
 ///
 /// # Errors
-/// [`Fault::NoEntry`] if there is no such directory; those of reading.
+/// [`Fault::NoEntry`] if there is no such directory; errors of reading.
 pub async fn tree(
     state: &Arc<ServeState>,
     found: FoundCommit,
@@ -81,7 +81,7 @@ pub async fn tree(
 /// What is said of some paths: those that are there.
 ///
 /// # Errors
-/// Those of reading.
+/// Errors of reading.
 pub async fn paths(state: &Arc<ServeState>, found: FoundCommit, wanted: Vec<String>) -> Result<HttpAnswer, Fault> {
     if wanted.len() > PATHS_MAX {
         return Err(Fault::TooLong);

@@ -47,7 +47,7 @@ pub use tokens::Tokens;
 /// What a server of `repository` needs. Lists the snapshots.
 ///
 /// # Errors
-/// Those of listing the snapshots.
+/// Errors of listing the snapshots.
 pub fn state(
     repository: Repository,
     tokens: Option<Tokens>,
@@ -67,7 +67,7 @@ impl ServeState {
     /// Names that are published, each with its revisions: their number.
     ///
     /// # Errors
-    /// Those of listing the snapshots.
+    /// Errors of listing the snapshots.
     pub fn published(&self) -> Result<usize> {
         Ok(self.catalogue.names()?.snapshots.len())
     }

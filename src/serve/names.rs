@@ -48,7 +48,7 @@ fn summary(published: &PublishedSnapshot, is_private: bool) -> Value {
 /// The document of a name at a commit, with its files.
 ///
 /// # Errors
-/// Those of reading.
+/// Errors of reading.
 pub async fn name(state: &ServeState, found: FoundCommit) -> Result<HttpAnswer, Fault> {
     let tree = found.tree.clone();
     let page = blocking(move || tree.page(&[], None, true, FILES_MAX)).await?;
@@ -74,7 +74,7 @@ pub async fn name(state: &ServeState, found: FoundCommit) -> Result<HttpAnswer, 
 /// The names that a client may read.
 ///
 /// # Errors
-/// Those of listing the snapshots.
+/// Errors of listing the snapshots.
 pub async fn list(
     state: &ServeState,
     client: Client<'_>,
@@ -121,7 +121,7 @@ pub async fn list(
 /// The revisions of a name.
 ///
 /// # Errors
-/// Those of [`ServeState::find`].
+/// Errors of [`ServeState::find`].
 pub async fn revisions(
     state: &ServeState,
     client: Client<'_>,

@@ -16,7 +16,7 @@ const PARTS_IN_FLIGHT: usize = 2;
 /// Does `work` on a thread that may block. The runtime bounds their number.
 ///
 /// # Errors
-/// Those of `work`; [`Error::Internal`] if it panics.
+/// Errors of `work`; [`Error::Internal`] if it panics.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|error| Error::internal(format!("a request failed: {error}")))?
@@ -25,7 +25,7 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send
 /// The bytes `from` to `to` (exclusive) of a file, of one part.
 ///
 /// # Errors
-/// Those of reading. [`Error::Corrupt`] if the file ends before.
+/// Errors of reading. [`Error::Corrupt`] if the file ends before.
 pub fn read_part(file: &StoredFile, from: u64, to: u64) -> Result<Bytes> {
     let mut bytes = Vec::with_capacity(usize::try_from(to - from).unwrap_or_default());
     file.copy((from, to), &mut |range| {

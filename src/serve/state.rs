@@ -78,7 +78,7 @@ impl ServeState {
     /// The commit that a client asks for.
     ///
     /// # Errors
-    /// Those of [`Catalogue::find`].
+    /// Errors of [`Catalogue::find`].
     pub(super) async fn find(
         &self,
         client: Client<'_>,

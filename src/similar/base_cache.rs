@@ -66,7 +66,7 @@ impl BaseCache {
     /// Adds a chunk. A chunk that is too large is not added.
     ///
     /// # Errors
-    /// Those of [`MemoryBlock::new`].
+    /// Errors of [`MemoryBlock::new`].
     pub fn insert(&mut self, entry: EntryNumber, bytes: &[u8]) -> Result<()> {
         let copy = |space: &mut [u8]| {
             space.copy_from_slice(bytes);
@@ -78,7 +78,7 @@ impl BaseCache {
     /// Adds a chunk of `len` bytes that `fill` writes. Returns `false` if the chunk is too large.
     ///
     /// # Errors
-    /// Those of `fill` and of [`MemoryBlock::new`]. The chunk is not added then.
+    /// Errors of `fill` and of [`MemoryBlock::new`]. The chunk is not added then.
     pub fn fill(&mut self, entry: EntryNumber, len: usize, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<bool> {
         if self.contains(entry) {
             return Ok(true);

@@ -122,7 +122,7 @@ impl Encoder {
     /// save more.
     ///
     /// # Errors
-    /// Those of reading the operations of a base. The caller then stores the chunk whole.
+    /// Errors of reading the operations of a base. The caller then stores the chunk whole.
     pub fn encode(&mut self, chunk: &[u8], found: &StrategyOutput, bases: &mut Bases) -> Result<EncodedChunk> {
         let rate = match found.rate {
             Some(rate) => rate,

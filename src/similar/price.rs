@@ -100,7 +100,7 @@ impl RateSampler {
     /// ordinary rate of a chunk shortly before.
     ///
     /// # Errors
-    /// Those of the compressor: no memory.
+    /// Errors of the compressor: no memory.
     pub fn rate(&mut self, chunk: &[u8], matches: &[Match]) -> Result<LiteralRate> {
         let short: Vec<&Match> = matches.iter().filter(|found| found.len < LONG_MATCH).collect();
         if short.len() < SHORT_MATCHES_MIN {
@@ -125,7 +125,7 @@ impl RateSampler {
     /// It is `bytes_min`, the shortest copy, unless the whole chunk is repetitive.
     ///
     /// # Errors
-    /// Those of the compressor: no memory.
+    /// Errors of the compressor: no memory.
     pub fn match_bytes_min(&mut self, chunk: &[u8], rate: LiteralRate, bytes_min: usize) -> Result<usize> {
         if rate.is_above(REPETITIVE) {
             return Ok(bytes_min);
@@ -139,7 +139,7 @@ impl RateSampler {
     /// is. It is `bytes_min` unless the chunk is long text.
     ///
     /// # Errors
-    /// Those of the compressor: no memory.
+    /// Errors of the compressor: no memory.
     pub fn text_match_bytes_min(&mut self, chunk: &[u8], bytes_min: usize) -> Result<usize> {
         if chunk.len() < TEXT_BYTES_MIN || !is_text(chunk) {
             return Ok(bytes_min);

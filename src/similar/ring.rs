@@ -104,12 +104,12 @@ impl Ring {
 pub struct SharedRing(RwLock<Ring>);
 
 impl SharedRing {
-    /// As [`Ring::next`].
+    /// Like [`Ring::next`].
     pub fn next(&self) -> SessionEntryNumber {
         self.0.read().next()
     }
 
-    /// As [`Ring::push`].
+    /// Like [`Ring::push`].
     pub fn push(&self, entry: SessionEntry) -> SessionEntryNumber {
         self.0.write().push(entry)
     }
@@ -127,7 +127,7 @@ impl SharedRing {
         }
     }
 
-    /// As [`Ring::view`].
+    /// Like [`Ring::view`].
     pub fn view(&self, number: SessionEntryNumber) -> Option<OperationView> {
         self.0.read().view(number)
     }

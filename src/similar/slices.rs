@@ -58,7 +58,7 @@ const ROWS_MAX: u32 = 64;
 /// Stored entries that share features of peaks with a block, the best first.
 #[derive(Debug, Default)]
 pub struct Counterparts {
-    /// Those that share exact ones.
+    /// Entries that share exact ones.
     pub exact: Vec<EntryNumber>,
     /// Others, which share near ones.
     pub near: Vec<EntryNumber>,
@@ -202,7 +202,7 @@ impl SliceSearch {
     /// The entry before or after `entry` as a base, if there is one in memory or the budget allows to read it.
     ///
     /// # Errors
-    /// As of [`SliceSearch::find`].
+    /// Errors of [`SliceSearch::find`].
     pub fn neighbour(
         &mut self,
         entry: &SliceBase,
@@ -245,7 +245,7 @@ impl SliceSearch {
     /// The content of these ranges; `None` if one of them cannot be read, or not within the budget.
     ///
     /// # Errors
-    /// As of [`SliceSearch::find`].
+    /// Errors of [`SliceSearch::find`].
     pub fn content_of(
         &mut self,
         ranges: impl Iterator<Item = BaseRange>,

@@ -77,7 +77,7 @@ pub(super) fn stored_hash<S: Store + ?Sized>(
 /// store says that a blob is damaged.
 ///
 /// # Errors
-/// Those of `read`.
+/// Errors of `read`.
 pub fn read_again<T>(store: &dyn Store, name: &BlobName, read: impl Fn() -> Result<T>) -> Result<T> {
     read().or_else(|error| {
         if error.kind() != ErrorKind::Damaged || !store.other_copy(name) {
@@ -91,7 +91,7 @@ pub fn read_again<T>(store: &dyn Store, name: &BlobName, read: impl Fn() -> Resu
 /// Reads a blob whose name ends with the BLAKE3 of what the store keeps, and checks that.
 ///
 /// # Errors
-/// Those of [`Store::get`]; [`Error::ChecksumMismatch`] if the hash differs.
+/// Errors of [`Store::get`]; [`Error::ChecksumMismatch`] if the hash differs.
 pub fn get_hashed(store: &dyn Store, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
     read_again(store, name, || {
         let stored = store.get_stored(name, bytes_max)?;
@@ -105,7 +105,7 @@ pub fn get_hashed(store: &dyn Store, name: &BlobName, bytes_max: u64) -> Result<
 /// them are read then.
 ///
 /// # Errors
-/// Those of reading that are no damage, and of `check_stop`.
+/// Errors of reading that are no damage, and of `check_stop`.
 pub fn newer_or_wrong(
     store: &dyn Store,
     name: &BlobName,

@@ -72,7 +72,7 @@ impl<S: Store> CachedStore<S> {
         CachedStore { recent: Some(RecentContainers::new(directory, bytes_max)), ..self }
     }
 
-    /// As [`Self::new`], but nothing is there at the start, data is cached, too, and `directory` is deleted with the
+    /// Like [`Self::new`], but nothing is there at the start, data is cached, too, and `directory` is deleted with the
     /// store.
     pub fn temporary(inner: S, directory: PathBuf, bytes_max: u64) -> Self {
         let cached = Self::new(inner, directory, bytes_max);

@@ -15,7 +15,7 @@ pub(super) fn check<S: Store>(store: &S) {
     check_with(store, 1);
 }
 
-/// As [`check`]. Of [`WRITERS`] that put one name at the same moment, at most `winners_max` are told that they stored
+/// Like [`check`]. Of [`WRITERS`] that put one name at the same moment, at most `winners_max` are told that they stored
 /// it: more than one if the store cannot refuse a name that was taken a moment ago.
 pub(super) fn check_with<S: Store>(store: &S, winners_max: usize) {
     check_all_but_races(store);

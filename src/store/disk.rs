@@ -47,7 +47,7 @@ pub(super) fn sync_file(file: &File, path: &Path) -> io::Result<()> {
 /// reported could be gone.
 ///
 /// # Errors
-/// Those of the file system.
+/// Errors of the file system.
 pub fn sync_content(file: &File) -> io::Result<()> {
     file.sync_all().map_err(unsynced)
 }
@@ -91,7 +91,7 @@ pub(super) fn create_directory(directory: &Path) -> io::Result<()> {
 /// Makes the names in `directory` durable.
 ///
 /// # Errors
-/// Those of the file system.
+/// Errors of the file system.
 pub fn sync_directory(directory: &Path) -> io::Result<()> {
     let open = || File::options().read(true).custom_flags(OFlags::DIRECTORY.bits() as i32).open(directory);
     let sync = || match open()?.sync_all() {
@@ -105,7 +105,7 @@ pub fn sync_directory(directory: &Path) -> io::Result<()> {
 /// Makes the name of a file durable, unless nobody may read its directory, which then cannot be synced.
 ///
 /// # Errors
-/// Those of the file system.
+/// Errors of the file system.
 pub fn sync_name(path: &Path) -> io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     match sync_directory(directory.unwrap_or(Path::new("."))) {

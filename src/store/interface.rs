@@ -134,7 +134,7 @@ pub trait Store: Send + Sync {
     /// Reads exactly `len` bytes from byte `offset` on.
     ///
     /// # Errors
-    /// As of [`Store::get`]; [`Corrupt`](crate::Error::Corrupt) if the blob ends before that.
+    /// Errors of [`Store::get`]; [`Corrupt`](crate::Error::Corrupt) if the blob ends before that.
     fn get_range(&self, name: &BlobName, offset: u64, len: usize, reading: Reading) -> Result<Vec<u8>>;
 
     /// Returns length and time, or `None` if there is no such blob.
@@ -147,7 +147,7 @@ pub trait Store: Send + Sync {
     /// may be gone.
     ///
     /// # Errors
-    /// As of [`Store::head`].
+    /// Errors of [`Store::head`].
     fn len_of(&self, name: &BlobName) -> Result<Option<u64>>;
 
     /// Lists the blobs that `prefix` covers, at any depth, by ascending name. A blob that is put or deleted during the
@@ -184,7 +184,7 @@ pub trait Store: Send + Sync {
     /// Whether nothing was ever stored here, so that a repository may be created: no blobs and no foreign files.
     ///
     /// # Errors
-    /// Those of [`Store::list`].
+    /// Errors of [`Store::list`].
     fn is_unused(&self) -> Result<bool>;
 
     /// Whether of several puts of one name at the same time only one is new. A store that cannot know may put the
@@ -215,13 +215,13 @@ pub trait Locks {
     /// Until when a blob is locked. `None` if it has no lock.
     ///
     /// # Errors
-    /// As of [`Store::get`]; [`Usage`](crate::Error::Usage) if the store turns out to have no locks.
+    /// Errors of [`Store::get`]; [`Usage`](crate::Error::Usage) if the store turns out to have no locks.
     fn locked_until(&self, name: &BlobName) -> Result<Option<SystemTime>>;
 
     /// Makes the lock of a blob last until `until`, if it ends before.
     ///
     /// # Errors
-    /// As of [`Locks::locked_until`].
+    /// Errors of [`Locks::locked_until`].
     fn lock(&self, name: &BlobName, until: SystemTime) -> Result<()>;
 }
 
@@ -230,7 +230,7 @@ pub trait Sealing {
     /// Reads the bytes that are kept for a blob, at most those of a blob of `bytes_max` bytes.
     ///
     /// # Errors
-    /// As of [`Store::get`].
+    /// Errors of [`Store::get`].
     fn get_stored(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>>;
 
     /// The blob whose kept bytes are `stored`.
@@ -239,16 +239,16 @@ pub trait Sealing {
     /// [`Corrupt`](crate::Error::Corrupt) if these are not bytes that the store kept under such a name.
     fn open_stored(&self, name: &BlobName, stored: Vec<u8>) -> Result<Vec<u8>>;
 
-    /// As [`Store::overwrite`], with the bytes that the store kept for the blob.
+    /// Like [`Store::overwrite`], with the bytes that the store kept for the blob.
     ///
     /// # Errors
-    /// Those of [`Store::overwrite`].
+    /// Errors of [`Store::overwrite`].
     fn overwrite_stored(&self, name: &BlobName, stored: &[u8]) -> Result<()>;
 
-    /// As [`StoreExt::stored_hash`].
+    /// Like [`StoreExt::stored_hash`].
     ///
     /// # Errors
-    /// As of [`Store::get`].
+    /// Errors of [`Store::get`].
     fn stored_hash(&self, name: &BlobName, check_stop: &dyn Fn() -> Result<()>) -> Result<[u8; 32]>;
 }
 
@@ -257,7 +257,7 @@ pub trait StoreExt: Store {
     /// Stores the concatenation of `parts`. Returns `false`, and writes nothing, if a blob of that name exists.
     ///
     /// # Errors
-    /// Those of [`Store::put`].
+    /// Errors of [`Store::put`].
     fn put_if_absent(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
         self.put(NewName::Given(name), parts, PutOptions::default()).map(|put| put.is_new)
     }
@@ -265,7 +265,7 @@ pub trait StoreExt: Store {
     /// Stores the concatenation of `parts` under the BLAKE3 of what is kept. Returns the name.
     ///
     /// # Errors
-    /// Those of [`Store::put`].
+    /// Errors of [`Store::put`].
     fn put_hashed(&self, kind: BlobKind, parts: &[&[u8]]) -> Result<BlobName> {
         self.put(NewName::Hashed(kind), parts, PutOptions::default()).map(|put| put.name)
     }
@@ -297,7 +297,7 @@ pub trait StoreExt: Store {
     /// those of [`Store::get`] if the store encrypts.
     ///
     /// # Errors
-    /// As of [`Store::get`].
+    /// Errors of [`Store::get`].
     fn get_stored(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
         self.sealing().map_or_else(|| self.get(name, bytes_max), |sealing| sealing.get_stored(name, bytes_max))
     }
@@ -313,10 +313,10 @@ pub trait StoreExt: Store {
         }
     }
 
-    /// As [`Store::overwrite`], with the bytes that the store kept for the blob: see [`StoreExt::get_stored`].
+    /// Like [`Store::overwrite`], with the bytes that the store kept for the blob: see [`StoreExt::get_stored`].
     ///
     /// # Errors
-    /// Those of [`Store::overwrite`].
+    /// Errors of [`Store::overwrite`].
     fn overwrite_stored(&self, name: &BlobName, stored: &[u8]) -> Result<()> {
         match self.sealing() {
             Some(sealing) => sealing.overwrite_stored(name, stored),
@@ -328,7 +328,7 @@ pub trait StoreExt: Store {
     /// and its error ends the reading.
     ///
     /// # Errors
-    /// As of [`Store::get`].
+    /// Errors of [`Store::get`].
     fn stored_hash(&self, name: &BlobName, check_stop: &dyn Fn() -> Result<()>) -> Result<[u8; 32]> {
         match self.sealing() {
             Some(sealing) => sealing.stored_hash(name, check_stop),

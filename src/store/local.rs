@@ -56,7 +56,7 @@ pub struct LocalStore {
     root: PathBuf,
     open_files: Mutex<LruCache<BlobName, Arc<File>>>,
     pub(super) durable_directories: Mutex<HashSet<PathBuf>>,
-    /// Those of kinds of blobs that were there once.
+    /// Directories of kinds of blobs that were there once.
     pub(super) seen_directories: Mutex<HashSet<&'static str>>,
 }
 

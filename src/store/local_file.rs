@@ -30,7 +30,7 @@ impl LocalFile {
     /// A file for `path`, whose directory exists.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     pub fn create(path: &Path) -> io::Result<LocalFile> {
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let prefix = format!(".{}.", path.file_name().unwrap_or_default().to_string_lossy());
@@ -42,7 +42,7 @@ impl LocalFile {
     /// The same file with these permissions.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     pub fn with_mode(self, mode: u32) -> io::Result<LocalFile> {
         self.temporary.as_file().set_permissions(Permissions::from_mode(mode))?;
         Ok(self)
@@ -51,7 +51,7 @@ impl LocalFile {
     /// Replaces `path` by a file with this content.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
         let mut file = Self::create(path)?;
         file.write_all(content)?;
@@ -61,7 +61,7 @@ impl LocalFile {
     /// Makes the content durable, and then its name, which is `path` from now on.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     pub fn publish(self) -> io::Result<()> {
         self.temporary.as_file().sync_all()?;
         self.temporary.persist(&self.path)?;

@@ -39,7 +39,7 @@ pub fn map_parallel<T: Sync, R: Send>(at_once: usize, items: &[T], work: impl Fn
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// As [`map_parallel`], for work that can fail. After a failure no other item is begun: during an outage each of them
+/// Like [`map_parallel`], for work that can fail. After a failure no other item is begun: during an outage each of them
 /// would wait for its own retries.
 ///
 /// # Errors

@@ -55,7 +55,7 @@ const SCHEMES: [StoreScheme; 6] = [
 /// Opens the store at `location`, a path or a URL, with default options.
 ///
 /// # Errors
-/// As of [`open_with`].
+/// Errors of [`open_with`].
 pub fn open(location: impl AsRef<OsStr>) -> Result<Arc<dyn Store>> {
     open_with(location, &StoreOptions::default())
 }
@@ -72,7 +72,7 @@ pub fn open_with(location: impl AsRef<OsStr>, options: &StoreOptions) -> Result<
 /// Opens the store at `location`, a path or a URL, with default options, and creates it if it does not exist.
 ///
 /// # Errors
-/// As of [`create_with`].
+/// Errors of [`create_with`].
 pub fn create(location: impl AsRef<OsStr>) -> Result<Arc<dyn Store>> {
     create_with(location, &StoreOptions::default())
 }

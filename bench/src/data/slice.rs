@@ -16,7 +16,7 @@ const METADATA: &str = "__metadata__";
 /// nothing written, if it is none or too short for a row of its first tensor.
 ///
 /// # Errors
-/// Those of reading and writing.
+/// Errors of reading and writing.
 pub(super) fn copy(from: &mut impl Read, len: u64, to: &mut impl Write) -> io::Result<bool> {
     let mut start = [0u8; 8];
     from.read_exact(&mut start)?;

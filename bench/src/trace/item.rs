@@ -65,7 +65,7 @@ pub fn open(path: &Path) -> Result<Trace> {
 /// Reads a trace from `reader`. `path` names it in errors.
 ///
 /// # Errors
-/// As [`open`].
+/// Like [`open`].
 pub fn recognise(path: &Path, mut reader: impl BufRead + 'static) -> Result<Trace> {
     let mut head = Vec::new();
     (&mut reader).take(10).read_to_end(&mut head).map_err(|error| Error::io("read", path, error))?;

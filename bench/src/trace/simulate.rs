@@ -103,7 +103,7 @@ impl<'a> Simulation<'a> {
     /// Stores a trace.
     ///
     /// # Errors
-    /// As [`Self::store_file`].
+    /// Like [`Self::store_file`].
     pub fn store(
         &mut self,
         trace: Trace,

@@ -35,7 +35,7 @@ impl SnapshotLabels {
     /// What the snapshot of a backup that began at `started_ns` says about itself.
     ///
     /// # Errors
-    /// Those of encoding.
+    /// Errors of encoding.
     pub fn description(&self, started_ns: i64) -> Result<Snapshot> {
         let mut extra = BTreeMap::new();
         if self.time_ns.is_some() {
@@ -59,7 +59,7 @@ impl SnapshotLabels {
 /// What was left out, as a snapshot records it: an option and its value each.
 ///
 /// # Errors
-/// Those of encoding.
+/// Errors of encoding.
 pub fn encoded(excludes: &[String]) -> Result<Vec<u8>> {
     minicbor::to_vec(excludes).map_err(|error| Error::internal(error.to_string()))
 }

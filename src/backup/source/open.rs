@@ -43,13 +43,13 @@ pub trait SourceKind {
     /// The snapshots of `repository` that the source is compared with. `paths` are those of the plan.
     ///
     /// # Errors
-    /// Those of the store, and that of a snapshot that was asked for and is not there.
+    /// Errors of the store, and that of a snapshot that was asked for and is not there.
     fn parents(&self, repository: &Repository, paths: &[Vec<u8>]) -> Result<FoundParents>;
 
     /// What the snapshot of a backup that began at `started_ns`, nanoseconds since 1970, says about itself.
     ///
     /// # Errors
-    /// Those of encoding.
+    /// Errors of encoding.
     fn description(&self, started_ns: i64) -> Result<Snapshot>;
 
     /// Decides whether a snapshot may be stored in which `problems` entries could not be read. Returns how many the
@@ -76,7 +76,7 @@ impl<'s> SourcePlan<'s> {
     /// Opens the source.
     ///
     /// # Errors
-    /// Those of the source.
+    /// Errors of the source.
     pub fn open(self, run: SourceRun<'_>) -> Result<OpenSource<'_>> {
         (self.open)(run)
     }

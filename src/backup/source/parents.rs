@@ -99,7 +99,7 @@ impl ParentCursors {
 /// Which snapshots are the parents of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ParentChoice {
-    /// Those that host and paths suggest.
+    /// The snapshots that host and paths suggest.
     #[default]
     ByPaths,
     /// This one: an id, a unique prefix or `latest`.
@@ -130,7 +130,7 @@ impl ParentChoice {
     /// The parents of a backup of the absolute `paths` on `host`.
     ///
     /// # Errors
-    /// Those of listing the store. [`Error::NoSuchSnapshot`] and others of [`find_snapshot`] for a named one.
+    /// Errors of listing the store. [`Error::NoSuchSnapshot`] and others of [`find_snapshot`] for a named one.
     pub fn find(&self, repository: &Repository, host: &str, paths: &[Vec<u8>]) -> Result<FoundParents> {
         match self {
             ParentChoice::ByPaths => find_by_paths(repository, host, paths),

@@ -69,7 +69,7 @@ impl StoredWalk {
     /// The next step. `None` at the end of the root.
     ///
     /// # Errors
-    /// Those of reading listings, except damage.
+    /// Errors of reading listings, except damage.
     pub fn next(&mut self, reader: &mut ChunkReader) -> Result<Option<StoredStep>> {
         let Some((cursor, _)) = self.levels.last_mut() else { return Ok(None) };
         match cursor.next(reader) {

@@ -225,7 +225,7 @@ impl<'a> StreamStage<'a> {
     /// Opens the first of the streams. Their files get the time `time_ns`, since 1970.
     ///
     /// # Errors
-    /// Those of [`OpenStream::new`].
+    /// Errors of [`OpenStream::new`].
     fn open(
         streams: Vec<NamedStream>,
         time_ns: i64,

@@ -58,7 +58,7 @@ pub(super) struct RunEnd<'a> {
 /// Runs a verb, and tells others how it has ended. A dry run is nobody's business.
 ///
 /// # Errors
-/// Those of `run`.
+/// Errors of `run`.
 pub fn watched(session: &Session, verb: &Verb, run: impl FnOnce() -> Result<Exit>) -> Result<Exit> {
     let Some(watched) = WatchedVerb::of(verb).filter(|watched| !watched.is_dry_run) else { return run() };
     let notify = &session.profile.notify;

@@ -19,7 +19,7 @@ use crate::serve::{HostRules, Listening, ServeLimits, Tokens, serve, state, tls}
 /// Serves until the user asks to stop.
 ///
 /// # Errors
-/// [`Error::Usage`] if the arguments would let everybody read without saying so, or a file is of no use; those of the
+/// [`Error::Usage`] if the arguments would let everybody read without saying so, or a file is of no use; errors of the
 /// repository, and of [`serve`].
 pub fn run(session: &Session, arguments: &ServeArguments) -> Result<Exit> {
     let is_here = arguments.listen.ip().is_loopback();

@@ -46,7 +46,7 @@ const STANDARD: &str = "-";
 /// Writes the page, or prints it, or the same as JSON.
 ///
 /// # Errors
-/// Those of the repository and of writing. Damage is in the page, and gives an exit code.
+/// Errors of the repository and of writing. Damage is in the page, and gives an exit code.
 pub fn run(session: &Session, arguments: &ReportArguments) -> Result<Exit> {
     let is_standard = arguments.out.as_deref() == Some(Path::new(STANDARD));
     if is_standard && session.options.json {

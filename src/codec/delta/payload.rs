@@ -23,7 +23,7 @@ pub(super) const DIFFERENCES: u8 = 6;
 /// Appends the payload of `raw` against `base` to `out`.
 ///
 /// # Errors
-/// Those of zstd, and [`Error::Internal`] for a plane of 4 GiB or more.
+/// Errors of zstd, and [`Error::Internal`] for a plane of 4 GiB or more.
 pub fn encode(derivation: Derivation, raw: &[u8], base: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
     let mut buffers = std::mem::take(&mut scratch.delta);
     let encoded = match derivation {

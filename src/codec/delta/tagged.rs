@@ -20,7 +20,7 @@ const LONG_ID: u8 = 15;
 /// follow unchanged, then the payload of [`encode`] for the rest.
 ///
 /// # Errors
-/// Those of [`encode`].
+/// Errors of [`encode`].
 pub fn encode_tagged(
     derivation: Derivation,
     phase: usize,
@@ -48,7 +48,7 @@ pub fn encode_tagged(
 /// Inverse of [`encode_tagged`]: appends `raw_len` bytes to `out`.
 ///
 /// # Errors
-/// Those of [`decode`], and [`crate::Error::Corrupt`] if the phase does not fit.
+/// Errors of [`decode`], and [`crate::Error::Corrupt`] if the phase does not fit.
 pub fn decode_tagged(
     tagged: &[u8],
     base: &[u8],

@@ -16,7 +16,7 @@ const PLANES_MAX: usize = 8;
 /// Appends the encoding of `raw` to `out`. `phase` bytes precede the first whole element.
 ///
 /// # Errors
-/// Those of zstd, and [`crate::Error::Internal`] for a plane of 4 GiB or more.
+/// Errors of zstd, and [`crate::Error::Internal`] for a plane of 4 GiB or more.
 pub fn encode(
     element_type: ElementType,
     phase: usize,
@@ -99,7 +99,7 @@ fn append_noise(layout: PlaneLayout, noisy: usize, whole: &[u8], split: &mut [u8
 /// Appends the `raw_len` bytes that `payload` decodes to, to `out`.
 ///
 /// # Errors
-/// Those of [`Codec::decode`].
+/// Errors of [`Codec::decode`].
 pub(in crate::codec) fn decode(payload: &[u8], raw_len: usize, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
     let mut split = std::mem::take(&mut scratch.planes);
     let decoded = decode_with(payload, raw_len, scratch, &mut split, out);

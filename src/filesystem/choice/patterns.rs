@@ -117,7 +117,7 @@ impl PatternsBuilder {
     /// Adds the lines of a pattern file. Empty lines and lines that begin with `#` are skipped.
     ///
     /// # Errors
-    /// Those of [`PatternsBuilder::add`], with the number of the line.
+    /// Errors of [`PatternsBuilder::add`], with the number of the line.
     pub fn add_lines(&mut self, text: &str, ignore_case: bool, file: &str) -> Result<()> {
         for (number, line) in (1..).zip(text.lines()) {
             if !line.starts_with('#') && !line.trim_end().is_empty() {

@@ -160,8 +160,8 @@ impl EntryChoice {
         let only = self.tags.iter().find(|tag| tag.is_in(directory)).map(|tag| tag.name.clone());
         Ok(Scope { ignore, device: Some(parent.device.unwrap_or(device)), only })
     }
-    /// As [`EntryChoice::enter`] for a directory that is not open; `None` also if it cannot be opened. Errors of ignore
-    /// files are dropped: the walk reports them.
+    /// Like [`EntryChoice::enter`] for a directory that is not open; `None` also if it cannot be opened. Errors of
+    /// ignore files are dropped: the walk reports them.
     pub fn enter_path(&self, parent: &Scope, path: &Path, device: u64) -> Option<Scope> {
         if self.ignore_files.is_empty() && self.tags.is_empty() && !self.one_file_system {
             return Some(parent.clone());

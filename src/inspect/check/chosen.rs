@@ -26,7 +26,7 @@ use crate::types::ContainerId;
 /// Segments that do not open and directories that cannot be listed are defects, too.
 ///
 /// # Errors
-/// As of [`check`](super::check).
+/// Errors of [`check`](super::check).
 pub fn check_containers(
     repository: &Repository,
     config: &Config,

@@ -14,7 +14,7 @@ use crate::types::ContainerId;
 /// The containers of `marked` that are not in the store. What cannot be looked at is not gone.
 ///
 /// # Errors
-/// Those of the store that are not damage.
+/// Errors of the store that are not damage.
 pub(super) fn gone(run: &CheckRun<'_>, marked: &Quarantine) -> Result<BTreeSet<ContainerId>> {
     let mut gone = BTreeSet::new();
     for (id, _) in marked.containers().filter(|(id, _)| !run.listing.containers.contains(id)) {

@@ -168,11 +168,11 @@ pub fn check(
     run_check(repository, config, None, read_data.into(), progress, stop)
 }
 
-/// As [`check`], for what a restore of `snapshots` needs: their trees, and the containers that have their chunks, with
-/// the bases of these. The rest of the repository costs nothing.
+/// Like [`check`], for what a restore of `snapshots` needs: their trees, and the containers that have their chunks,
+/// with the bases of these. The rest of the repository costs nothing.
 ///
 /// # Errors
-/// As of [`check`].
+/// Errors of [`check`].
 pub fn check_snapshots(
     repository: &Repository,
     config: &Config,

@@ -31,7 +31,7 @@ pub struct StoredReport {
 /// Reads every blob of a store, and compares it with its name. `progress` counts blobs as files.
 ///
 /// # Errors
-/// Those of the store that are not damage, and [`Error::Interrupted`] once `stop` is set.
+/// Errors of the store that are not damage, and [`Error::Interrupted`] once `stop` is set.
 pub fn check_stored(store: &dyn Store, progress: &Progress, stop: &AtomicBool) -> Result<StoredReport> {
     let check_stop = || if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) };
     let (mut report, mut log) = (StoredReport::default(), DefectLog::default());

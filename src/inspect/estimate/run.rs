@@ -218,7 +218,7 @@ fn watch(time: Duration, stop: &AtomicBool, over: &AtomicBool, ended: &Receiver<
 /// Estimates what a first backup of `source` stores. Entries that cannot be read are named and counted.
 ///
 /// # Errors
-/// Those of a backup and of the temporary directory; [`Error::Usage`] if nothing was read whole in the time.
+/// Errors of a backup and of the temporary directory; [`Error::Usage`] if nothing was read whole in the time.
 pub fn estimate(
     source: EstimateSource<'_>,
     config: &Config,

@@ -44,7 +44,7 @@ pub struct RepositoryReport {
 /// Reads the report. `snapshots` are all readable ones, oldest first.
 ///
 /// # Errors
-/// Those of the store. Damage is in the report. [`Error::Interrupted`] once `stop` is set.
+/// Errors of the store. Damage is in the report. [`Error::Interrupted`] once `stop` is set.
 pub fn report(repository: &Repository, snapshots: Vec<NamedSnapshot>, stop: &AtomicBool) -> Result<RepositoryReport> {
     let status = status(repository, &SnapshotFilter::default())?;
     let usage = usage_of_all(repository, &snapshots, stop)?;

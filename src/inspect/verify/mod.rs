@@ -61,7 +61,7 @@ pub struct VerifyReport {
 /// counts the files and their bytes.
 ///
 /// # Errors
-/// As of [`check`](crate::inspect::check::check()).
+/// Errors of [`check`](crate::inspect::check::check()).
 pub fn verify_sample(
     repository: &Repository,
     config: &Config,
@@ -85,7 +85,7 @@ pub fn verify_sample(
 /// nanoseconds.
 ///
 /// # Errors
-/// As of [`check`](crate::inspect::check::check()).
+/// Errors of [`check`](crate::inspect::check::check()).
 pub fn verify_turn(
     repository: &Repository,
     config: &Config,

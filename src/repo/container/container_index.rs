@@ -85,7 +85,7 @@ impl ContainerIndex {
     /// Decodes only the fingerprints of the entries, in order.
     ///
     /// # Errors
-    /// As of [`Self::parse`], for the checksum and for the decoded sections.
+    /// Errors of [`Self::parse`], for the checksum and for the decoded sections.
     pub fn parse_fingerprints(what: &str, footer: &Footer, bytes: &[u8]) -> Result<Vec<Fingerprint>> {
         crate::wire::verify(what, footer.index_offset, &footer.index_checksum, &[bytes])?;
         columns::decode_fingerprints(what, footer, bytes)

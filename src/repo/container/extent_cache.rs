@@ -69,7 +69,7 @@ impl ExtentCache {
     /// The extent map of an entry.
     ///
     /// # Errors
-    /// Those of `source`, and [`Error::Corrupt`] for operations that leave their bases, are nested too deeply or take
+    /// Errors of `source`, and [`Error::Corrupt`] for operations that leave their bases, are nested too deeply or take
     /// too many steps.
     pub fn extent_map(&mut self, source: &mut dyn OperationSource, entry: EntryNumber) -> Result<Arc<ExtentMap>> {
         self.steps = STEPS_LIMIT;

@@ -158,7 +158,7 @@ impl ExtentMap {
     /// [`Self::assemble`].
     ///
     /// # Errors
-    /// As of [`Self::assemble`], and [`Error::Corrupt`] if the lengths differ.
+    /// Errors of [`Self::assemble`], and [`Error::Corrupt`] if the lengths differ.
     pub fn fill(&self, frames: &[impl AsRef<[u8]>], space: &mut [u8]) -> Result<()> {
         let space_bytes = space.len();
         let differ = || Error::corrupt("chunk operations", 0, format!("{space_bytes} bytes"), self.len().to_string());
@@ -226,7 +226,7 @@ impl ExtentMap {
 /// once, as long as the decoded ones fit into [`DECODED_CACHE_BYTES_MAX`].
 ///
 /// # Errors
-/// As of [`ExtentMap::assemble`], and [`Error::Corrupt`] for a range that leaves its entry.
+/// Errors of [`ExtentMap::assemble`], and [`Error::Corrupt`] for a range that leaves its entry.
 pub fn assemble_ranges(
     ranges: &[(Arc<ExtentMap>, Range<u32>)],
     numbers: &[FrameNumber],

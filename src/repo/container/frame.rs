@@ -60,7 +60,7 @@ impl StoredFrame {
     /// `level`. `space` is a buffer for the output.
     ///
     /// # Errors
-    /// Those of the codec.
+    /// Errors of the codec.
     pub fn encode(
         codec: &dyn Codec,
         raw: &Bytes,
@@ -120,7 +120,7 @@ pub fn parse_frame<'a>(what: &str, info: &FrameInfo, bytes: &'a [u8]) -> Result<
 /// Checks and decodes a frame of the container `what`; `bytes` are header and payload.
 ///
 /// # Errors
-/// As of [`parse_frame`], and [`Error::Corrupt`] for a payload that does not decode.
+/// Errors of [`parse_frame`], and [`Error::Corrupt`] for a payload that does not decode.
 pub fn decode_frame(what: &str, info: &FrameInfo, bytes: &[u8], scratch: &mut Scratch) -> Result<Vec<u8>> {
     let payload = parse_frame(what, info, bytes)?;
     decode_payload(info.codec, info.raw_len as usize, payload, scratch).map_err(|error| match error {

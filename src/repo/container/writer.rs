@@ -47,7 +47,7 @@ impl NewContainers {
     /// An empty container with a new salt.
     ///
     /// # Errors
-    /// As of [`Salts::draw`].
+    /// Errors of [`Salts::draw`].
     pub fn begin(&self, kind: ContainerKind) -> Result<ContainerWriter> {
         Ok(ContainerWriter { is_padded: self.is_padded, ..ContainerWriter::new(kind, &self.salts.draw()?) })
     }
@@ -79,7 +79,7 @@ impl SealedContainer {
     /// Stores the container and returns its id.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub fn store(&self, store: &dyn Store) -> Result<ContainerId> {
         let parts: Vec<&[u8]> = self.parts.iter().map(AsRef::as_ref).collect();
         let options = PutOptions { read_again_from: Some(self.cached_from) };
@@ -134,7 +134,7 @@ impl ContainerWriter {
     /// Appends a frame and returns its position in this container.
     ///
     /// # Errors
-    /// As of [`ContainerIndexBuilder::push_frame`].
+    /// Errors of [`ContainerIndexBuilder::push_frame`].
     pub fn push_frame(&mut self, frame: &StoredFrame) -> Result<u32> {
         let info = FrameInfo {
             offset: self.len,
@@ -152,7 +152,7 @@ impl ContainerWriter {
     /// Appends a chunk entry. Its frame must be in this container.
     ///
     /// # Errors
-    /// As of [`ContainerIndexBuilder::push_entry`].
+    /// Errors of [`ContainerIndexBuilder::push_entry`].
     pub fn push_entry(&mut self, fields: EntryFields, list: &OperationList, features: &[u64]) -> Result<()> {
         self.container_index.push_entry(fields, list, features)?;
         self.weight += entry_weight(list);
@@ -162,7 +162,7 @@ impl ContainerWriter {
     /// Finishes the container.
     ///
     /// # Errors
-    /// Those of compressing the container index.
+    /// Errors of compressing the container index.
     pub fn seal(mut self) -> Result<SealedContainer> {
         let encoded = self.container_index.encode()?;
         let len = self.len + (encoded.len() + FOOTER_BYTES) as u64;

@@ -318,7 +318,7 @@ impl ChunkIndex {
     /// one has it.
     ///
     /// # Errors
-    /// Those of reading segments and container indexes.
+    /// Errors of reading segments and container indexes.
     pub fn own_entry(&mut self, base: &Base) -> Result<Option<(ContainerId, u32)>> {
         let claimed = self.temporary.get(&base.fingerprint).and_then(|claim| claim.stored);
         let mut found: Vec<(ContainerId, u32)> = claimed

@@ -69,7 +69,7 @@ impl ContainerIndexes {
         Self::sharing(store, count_max, bytes_max, Arc::default())
     }
 
-    /// As [`Self::new`], for a cache that shares with the others of `shared`. All of them use the same store.
+    /// Like [`Self::new`], for a cache that shares with the others of `shared`. All of them use the same store.
     pub fn sharing(
         store: Arc<dyn Store>,
         count_max: usize,
@@ -146,7 +146,7 @@ pub fn read_container_index(store: &dyn Store, id: &ContainerId) -> Result<Conta
 /// one after the other. Damaged ones, and those that are gone, are errors when they are needed.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub fn cache_container_indexes<'a>(store: &dyn Store, ids: impl IntoIterator<Item = &'a ContainerId>) -> Result<()> {
     if store.requests_max() > 1 {
         let mut ids: Vec<ContainerId> = ids.into_iter().copied().collect();

@@ -17,7 +17,7 @@ use crate::types::ContainerId;
 /// cannot be read are among them.
 ///
 /// # Errors
-/// Those of the store that are not damage.
+/// Errors of the store that are not damage.
 pub(super) fn poorly_indexed(listing: &ContainerListing) -> Result<HashSet<ContainerId>> {
     let (store, segments) = (listing.store().as_ref(), listing.segments());
     let named = segments.iter().flat_map(|segment| segment.containers());

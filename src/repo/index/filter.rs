@@ -128,7 +128,7 @@ impl PresenceFilter {
     /// Writes the number of parts, the blocks and chunks of each part, then all blocks, as little-endian numbers.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Errors of `out`.
     pub(super) fn write_to(&self, out: &mut dyn Write) -> io::Result<()> {
         out.write_all(&(self.parts.len() as u64).to_le_bytes())?;
         for part in &self.parts {
@@ -148,7 +148,7 @@ impl PresenceFilter {
     /// Reads what [`Self::write_to`] wrote. `None` if the filter needs more than `bytes_max` bytes.
     ///
     /// # Errors
-    /// Those of `input`.
+    /// Errors of `input`.
     pub(super) fn read_from(input: &mut dyn Read, bytes_max: u64) -> io::Result<Option<Self>> {
         let blocks_max = (bytes_max * 8 / BLOCK_BITS).max(1);
         let number = |input: &mut dyn Read| {

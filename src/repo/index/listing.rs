@@ -79,7 +79,7 @@ impl ContainerListing {
     /// Lists a repository and reads its marks.
     ///
     /// # Errors
-    /// Those of listing the store. Segments that cannot be read are in [`Self::damaged`].
+    /// Errors of listing the store. Segments that cannot be read are in [`Self::damaged`].
     pub fn take(store: &Arc<dyn Store>) -> Result<Self> {
         Self::take_with(store, Marks::read(store.as_ref())?)
     }
@@ -87,7 +87,7 @@ impl ContainerListing {
     /// Lists a repository whose marks are `marks`.
     ///
     /// # Errors
-    /// As of [`Self::take`].
+    /// Errors of [`Self::take`].
     pub fn take_with(store: &Arc<dyn Store>, marks: Marks) -> Result<Self> {
         for (name, error) in &marks.damaged {
             tracing::warn!("ignoring {name}: {error}");
@@ -104,7 +104,7 @@ impl ContainerListing {
     /// A listing of the segments and of no containers: to merge segments, and for measurements.
     ///
     /// # Errors
-    /// As of [`Self::take`].
+    /// Errors of [`Self::take`].
     pub fn of_segments(store: &Arc<dyn Store>) -> Result<Self> {
         let (segments, damaged) = open_segments(store, &ListedSegments::default())?;
         Ok(ContainerListing { damaged, segments: RwLock::new(segments), ..Self::of(store, HashSet::new()) })
@@ -224,7 +224,7 @@ impl ContainerListing {
     /// Lists the segments again, and opens new ones. The containers stay those of the start.
     ///
     /// # Errors
-    /// Those of listing the store.
+    /// Errors of listing the store.
     pub fn refresh(&self) -> Result<Arc<Vec<Arc<IndexSegment>>>> {
         let (segments, damaged) = open_segments(&self.store, &self.listed())?;
         for (name, error) in damaged.iter().filter(|(name, _)| self.damaged.iter().all(|known| known.0 != *name)) {
@@ -244,7 +244,7 @@ impl ContainerListing {
     /// only the first call does anything.
     ///
     /// # Errors
-    /// Those of the store that are not damage.
+    /// Errors of the store that are not damage.
     pub fn prove_segments(&self) -> Result<bool> {
         if self.is_proved.swap(true, Ordering::AcqRel) {
             return Ok(false);
@@ -289,7 +289,7 @@ impl ContainerListing {
     /// called with a container and the position of the entry, and perhaps twice with the same ones.
     ///
     /// # Errors
-    /// If `visit` has no result, that of a segment which cannot be read for a reason other than damage. Those of the
+    /// If `visit` has no result, that of a segment which cannot be read for a reason other than damage. Errors of the
     /// temporary directory.
     pub fn search<T>(
         &self,

@@ -50,7 +50,7 @@ impl ContainerListing {
     /// relies on none of them.
     ///
     /// # Errors
-    /// Those of the store that end all reading.
+    /// Errors of the store that end all reading.
     pub fn add_unlisted(&mut self) -> Result<Vec<ContainerId>> {
         let segments = self.segments();
         let named: HashSet<ContainerId> = segments.iter().flat_map(|segment| segment.containers()).copied().collect();
@@ -64,7 +64,7 @@ impl ContainerListing {
     /// name. For readers, as [`Self::add_unlisted`].
     ///
     /// # Errors
-    /// [`Error::Unreadable`] if this listing lacks a segment that the first one has and that is there. Those of the
+    /// [`Error::Unreadable`] if this listing lacks a segment that the first one has and that is there. Errors of the
     /// store that end all reading.
     pub fn add_seen(&mut self, first: &ContainerListing) -> Result<()> {
         let lacking: Vec<ContainerId> = first.containers.iter().filter(|id| !self.has(id)).copied().collect();
@@ -114,7 +114,7 @@ impl ContainerListing {
     /// for it by name. Returns whether that may help.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub fn list_again_for_unlisted(&self) -> Result<bool> {
         let unlisted = self.changes.write().unlisted.take();
         let Some(unlisted) = unlisted else { return Ok(false) };
@@ -137,7 +137,7 @@ impl ContainerListing {
     /// it was not known, so that looking again may help.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub fn list_again_without(&self, gone: &ContainerId) -> Result<bool> {
         if !self.has(gone) {
             return Ok(false);

@@ -166,7 +166,7 @@ impl Locator {
     /// help.
     ///
     /// # Errors
-    /// Those of listing.
+    /// Errors of listing.
     pub fn list_again_after(&mut self, error: &Error) -> Result<bool> {
         let Error::BlobMissing { what } = error else { return Ok(false) };
         let gone = parse_name(what).filter(|_| !self.is_sound_only);

@@ -31,7 +31,7 @@ pub struct MissingContainers {
 /// removes that entry only once no segment names them. If a pending entry cannot be read, none counts as lost.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub fn missing_containers(listing: &ContainerListing) -> Result<MissingContainers> {
     let (quarantine, segments) = (listing.quarantine(), listing.segments());
     let is_gone = |id: &&ContainerId| !listing.has(id) && quarantine.of(id) != Some(&BadParts::Whole);
@@ -58,7 +58,7 @@ pub fn missing_containers(listing: &ContainerListing) -> Result<MissingContainer
 /// read, so that nobody can tell.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub(super) fn lost_of(
     listing: &ContainerListing,
     gone: &HashSet<ContainerId>,
@@ -81,7 +81,7 @@ pub(super) fn lost_of(
 /// finds.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub fn is_anything_bad(listing: &ContainerListing) -> Result<bool> {
     if listing.is_doubtful() || listing.marks_unread() > 0 {
         return Ok(true);
@@ -95,7 +95,7 @@ pub fn is_anything_bad(listing: &ContainerListing) -> Result<bool> {
 /// mount point.
 ///
 /// # Errors
-/// [`Error::Usage`] then; those of the store.
+/// [`Error::Usage`] then; errors of the store.
 pub fn check_most_there(listing: &ContainerListing, given_up: usize) -> Result<()> {
     let there = listing.containers.len();
     let missing = missing_containers(listing)?.lost.len() + given_up;
@@ -118,7 +118,7 @@ pub(super) struct SoughtContainers {
 /// Looks for `containers` in the store.
 ///
 /// # Errors
-/// Those of listing the store, and those that end all reading.
+/// Errors of listing the store, and those that end all reading.
 pub(super) fn seek(listing: &ContainerListing, containers: &HashSet<ContainerId>) -> Result<SoughtContainers> {
     let mut sought = SoughtContainers { there: HashSet::new(), gone: HashSet::new() };
     if containers.is_empty() {
@@ -147,7 +147,7 @@ pub(super) fn seek(listing: &ContainerListing, containers: &HashSet<ContainerId>
 /// Puts a mark that the lost containers are bad, for whoever is about to write segments without them.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub fn give_up_lost_containers(listing: &ContainerListing) -> Result<()> {
     let lost = missing_containers(listing)?.lost;
     if lost.is_empty() {

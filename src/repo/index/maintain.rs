@@ -24,7 +24,7 @@ use crate::types::ContainerId;
 /// Damaged segments are recorded in the listing.
 ///
 /// # Errors
-/// Those of the store that are not damage.
+/// Errors of the store that are not damage.
 pub fn verify_segments(listing: &ContainerListing, pages_max: u64, mut footers_max: usize, random: u64) -> Result<()> {
     let segments = listing.segments();
     let total: u64 = segments.iter().map(|segment| segment.page_count()).sum();
@@ -98,7 +98,7 @@ fn verify_counts(
 /// Replaces the segments that are known to be damaged. Returns their number.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub fn replace_damaged_segments(listing: &ContainerListing) -> Result<u64> {
     let damaged = listing.recovery().damaged();
     let segments = listing.segments();
@@ -152,7 +152,7 @@ fn replace(listing: &ContainerListing, segment: &IndexSegment) -> Result<bool> {
 /// Deletes segments that others replace, if readable segments name all their containers that still exist.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub fn delete_replaced_segments(listing: &ContainerListing) -> Result<()> {
     let (segments, replaced) = (listing.segments(), listing.replaced());
     if replaced.is_empty() {
@@ -181,7 +181,7 @@ pub fn delete_replaced_segments(listing: &ContainerListing) -> Result<()> {
 /// all their records. Nobody knows that while a directory of containers cannot be listed.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub fn delete_unreadable_segments(listing: &mut ContainerListing) -> Result<()> {
     let is_partial = listing.unlistable.count() > 0 || !listing.orphans().is_empty();
     if listing.damaged.is_empty() || is_partial || listing.prove_segments()? {
@@ -203,7 +203,7 @@ pub fn delete_unreadable_segments(listing: &mut ContainerListing) -> Result<()> 
 /// again, and writes a segment for containers that none of them names.
 ///
 /// # Errors
-/// Those of the store, and that of a container in `stored` whose index cannot be read and is in no segment.
+/// Errors of the store, and that of a container in `stored` whose index cannot be read and is in no segment.
 pub fn name_all_containers(listing: &ContainerListing, stored: &HashSet<ContainerId>) -> Result<()> {
     let segments = listing.refresh()?;
     let named: HashSet<&ContainerId> = segments.iter().flat_map(|segment| segment.containers()).collect();
@@ -239,7 +239,7 @@ pub fn name_all_containers(listing: &ContainerListing, stored: &HashSet<Containe
 /// Writes a segment that names `containers`.
 ///
 /// # Errors
-/// Those of the store, and of a container whose index cannot be read.
+/// Errors of the store, and of a container whose index cannot be read.
 pub fn name_containers(listing: &ContainerListing, containers: &[ContainerId]) -> Result<()> {
     let store = listing.store();
     let mut batches = SegmentBatches::new(store.as_ref(), listing.salts());

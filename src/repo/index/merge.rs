@@ -41,7 +41,7 @@ const ROUNDS_MAX: u32 = 4;
 /// `scratch`. Returns the number of merges.
 ///
 /// # Errors
-/// Those of the store, and [`Error::Interrupted`] once `stop` is set.
+/// Errors of the store, and [`Error::Interrupted`] once `stop` is set.
 pub fn merge_segments(listing: &ContainerListing, scratch: &Path, stop: &AtomicBool) -> Result<u64> {
     let records = |segments: &[Arc<IndexSegment>]| segments.iter().map(|it| it.records()).collect::<Vec<u64>>();
     if listing.replaced().is_empty() && choose(&records(&listing.segments())).is_empty() {
@@ -141,7 +141,7 @@ fn named_by(segments: &[Arc<IndexSegment>]) -> HashSet<ContainerId> {
 /// Writes segments again that name containers which are gone, without these, and deletes the old ones.
 ///
 /// # Errors
-/// As of [`merge_segments`].
+/// Errors of [`merge_segments`].
 pub fn drop_gone_containers(listing: &ContainerListing, stop: &AtomicBool) -> Result<()> {
     delete_replaced_segments(listing)?;
     give_up_lost_containers(listing)?;
@@ -155,7 +155,7 @@ pub fn drop_gone_containers(listing: &ContainerListing, stop: &AtomicBool) -> Re
 /// deleted them, and may have written the segments again before this one was put, so that nobody else takes them out.
 ///
 /// # Errors
-/// As of [`merge_segments`].
+/// Errors of [`merge_segments`].
 pub fn drop_deleted_containers(
     listing: &ContainerListing,
     named: &HashSet<ContainerId>,

@@ -40,7 +40,7 @@ impl<'a> SegmentBatches<'a> {
     /// a container that a segment names. One without entries is left out.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub fn add(&mut self, id: ContainerId, entries: impl Iterator<Item = (Fingerprint, u32)>) -> Result<()> {
         let mut entries = entries.peekable();
         if entries.peek().is_none() {
@@ -64,7 +64,7 @@ impl<'a> SegmentBatches<'a> {
     /// Writes the rest and returns the names of the segments. The last one replaces the segments called `replaced`.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub fn finish(mut self, replaced: &[BlobName]) -> Result<Vec<BlobName>> {
         if !self.containers.is_empty() || !replaced.is_empty() {
             self.write(replaced)?;

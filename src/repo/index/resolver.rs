@@ -94,7 +94,7 @@ impl Resolver {
     /// The index of container `number`.
     ///
     /// # Errors
-    /// Those of loading it, and [`Error::Internal`] for a number that was never given.
+    /// Errors of loading it, and [`Error::Internal`] for a number that was never given.
     pub fn container_index(&mut self, number: ContainerNumber) -> Result<(ContainerId, Arc<ContainerIndex>)> {
         let shared = self.numbers.read();
         let id = shared.containers.get(number.0 as usize).copied();
@@ -106,7 +106,7 @@ impl Resolver {
     /// The index of the container that holds stored entry `number`, and the entry's position in it.
     ///
     /// # Errors
-    /// As of [`Self::container_index`], and [`Error::Internal`] for an entry of the session.
+    /// Errors of [`Self::container_index`], and [`Error::Internal`] for an entry of the session.
     pub fn container_index_of(&mut self, number: EntryNumber) -> Result<(ContainerId, Arc<ContainerIndex>, u32)> {
         let EntryAddress::Stored { container, position } = number.address() else {
             return Err(Error::internal(format!("{number:?} is no stored entry")));
@@ -118,8 +118,8 @@ impl Resolver {
     /// Where stored frame `number` is.
     ///
     /// # Errors
-    /// As of [`Self::container_index`], [`Error::Corrupt`] if the container has no such frame, and [`Error::Internal`]
-    /// for a frame of the session.
+    /// Errors of [`Self::container_index`], [`Error::Corrupt`] if the container has no such frame, and
+    /// [`Error::Internal`] for a frame of the session.
     pub fn frame_info(&mut self, number: FrameNumber) -> Result<(ContainerId, FrameInfo)> {
         let FrameAddress::Stored { container, position } = number.address() else {
             return Err(Error::internal(format!("{number:?} is no stored frame")));

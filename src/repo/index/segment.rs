@@ -60,7 +60,7 @@ impl IndexSegment {
     /// Reads the header and the tables of the segment called `name`.
     ///
     /// # Errors
-    /// As of [`Self::open_listed`].
+    /// Errors of [`Self::open_listed`].
     pub fn open(store: Arc<dyn Store>, name: &BlobName) -> Result<Self> {
         let len = store.len_of(name)?.ok_or_else(|| Error::BlobMissing { what: name.into() })?;
         Self::open_listed(store, name, len)
@@ -70,8 +70,8 @@ impl IndexSegment {
     /// header must give exactly this length, so no later step works for records that are not there.
     ///
     /// # Errors
-    /// Those of the store. [`Error::Corrupt`] and [`Error::ChecksumMismatch`] for damage, [`Error::Unsupported`] for an
-    /// intact segment of another version, and for an encrypted one.
+    /// Errors of the store. [`Error::Corrupt`] and [`Error::ChecksumMismatch`] for damage, [`Error::Unsupported`] for
+    /// an intact segment of another version, and for an encrypted one.
     pub fn open_listed(store: Arc<dyn Store>, name: &BlobName, blob_len: u64) -> Result<Self> {
         read_again(store.as_ref(), name, || Self::open_once(store.clone(), name, blob_len))
     }
@@ -232,7 +232,7 @@ impl IndexSegment {
     /// Calls `visit` with all fingerprints, in order.
     ///
     /// # Errors
-    /// Those of the store, and that of the first damaged page.
+    /// Errors of the store, and that of the first damaged page.
     pub(super) fn visit_fingerprints(&self, mut visit: impl FnMut(&Fingerprint)) -> Result<()> {
         for first in (0..self.page_count()).step_by(PAGES_READ as usize) {
             let bytes = self.read_pages(first, PAGES_READ.min(self.page_count() - first))?;

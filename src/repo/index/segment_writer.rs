@@ -24,7 +24,7 @@ const MEMORY_BYTES_MAX: usize = if cfg!(test) { 1 << 20 } else { 64 << 20 };
 /// from then on. The salt must be new, so that its name is.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub fn write_segment(
     store: &dyn Store,
     salt: &Salt,
@@ -120,7 +120,7 @@ impl SegmentWriter {
     /// Stores the segment and returns its store name.
     ///
     /// # Errors
-    /// Those of the store and of the scratch directory, and [`Error::Interrupted`] if `stop` is set while a large
+    /// Errors of the store and of the scratch directory, and [`Error::Interrupted`] if `stop` is set while a large
     /// segment is hashed.
     pub(super) fn finish(mut self, store: &dyn Store, stop: &AtomicBool) -> Result<BlobName> {
         if !self.page.is_empty() {

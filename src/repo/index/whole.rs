@@ -37,7 +37,7 @@ impl WholeEntries {
     /// Whether a listed container has an entry of the chunk that lacks nothing.
     ///
     /// # Errors
-    /// Those of the store that are not damage.
+    /// Errors of the store that are not damage.
     pub fn has(&mut self, fingerprint: &Fingerprint) -> Result<bool> {
         let listing = self.locator.listing().clone();
         let found =
@@ -65,7 +65,7 @@ impl WholeEntries {
     /// Whether an entry lacks nothing.
     ///
     /// # Errors
-    /// Those of the store that are not damage.
+    /// Errors of the store that are not damage.
     pub fn is_whole(&mut self, container: ContainerId, entry: u32) -> Result<bool> {
         if let Some(known) = self.known.get(&(container, entry)) {
             return Ok(*known);

@@ -73,7 +73,7 @@ impl<'a> KeyChange<'a> {
     /// is the slot that will have it.
     ///
     /// # Errors
-    /// [`Error::Usage`] if somebody else changes the keys or has changed them; those of the store.
+    /// [`Error::Usage`] if somebody else changes the keys or has changed them; errors of the store.
     pub fn begin(store: &'a dyn Store, base: &[String], new_master: Option<&KeySlot>) -> Result<Self> {
         let random = Salts::default().draw()?;
         let slot = new_master.map(slots::id_of).transpose()?;
@@ -195,7 +195,7 @@ impl<'a> KeyChange<'a> {
     /// whoever then removes other slots has one that opens. Returns its id. If something is wrong, the slot is deleted.
     ///
     /// # Errors
-    /// [`Error::Usage`] if somebody else has changed the keys meanwhile; those of the store and of [`KeySlot::open`];
+    /// [`Error::Usage`] if somebody else has changed the keys meanwhile; errors of the store and of [`KeySlot::open`];
     /// [`Error::Internal`] if the slot does not open, or not with these keys.
     pub fn put(&self, slot: &KeySlot, unlock: &Unlock, keyring: &Keyring) -> Result<String> {
         if self.store.head(&self.name)?.is_none() {
@@ -249,7 +249,7 @@ impl<'a> KeyChange<'a> {
     /// others from a key of the same generation.
     ///
     /// # Errors
-    /// Those of `work`.
+    /// Errors of `work`.
     pub fn or_withdraw<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         work().inspect_err(|_| {
             if !self.leaves_slot.get() {
@@ -279,7 +279,7 @@ impl Unconfirmed {
 /// The slots whose new master keys are not to be used yet.
 ///
 /// # Errors
-/// Those of the store. A claim that does not open counts for nothing here.
+/// Errors of the store. A claim that does not open counts for nothing here.
 pub(in crate::repo) fn unconfirmed_slots(store: &dyn Store) -> Result<Unconfirmed> {
     let claims = claims(store)?;
     let mut unconfirmed = Unconfirmed { has_more: claims.len() > CLAIMS_MAX, ..Unconfirmed::default() };

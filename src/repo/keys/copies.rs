@@ -43,7 +43,7 @@ fn read(store: &dyn Store, kind: BlobKind, id: &str) -> Result<(KeySlot, Vec<u8>
 /// Deletes the copies of slots that are gone, and not only missing in a listing. Returns their number.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 fn delete_needless_copies(store: &dyn Store) -> Result<u64> {
     // In this order: a copy is put after its slot.
     let copies = store.list(BlobKind::KeyCopy.into())?;
@@ -63,7 +63,7 @@ fn delete_needless_copies(store: &dyn Store) -> Result<u64> {
 /// Deletes the copies of slots that are gone, in an encrypted repository.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub fn clean(repository: &Repository) -> Result<()> {
     match repository.encryption {
         Some(_) => delete_needless_copies(repository.store.as_ref()).map(drop),
@@ -75,7 +75,7 @@ pub fn clean(repository: &Repository) -> Result<()> {
 /// many slots and copies were damaged. Does nothing while somebody changes the keys.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub fn heal_slots(repository: &Repository) -> Result<u64> {
     let Some(encryption) = &repository.encryption else { return Ok(0) };
     let store = repository.store.as_ref();
@@ -109,7 +109,7 @@ fn is_whole(repository: &Repository) -> Result<bool> {
     Ok(true)
 }
 
-/// As [`heal_slots`], for whoever has claimed a change of the keys.
+/// Like [`heal_slots`], for whoever has claimed a change of the keys.
 pub(in crate::repo) fn heal_claimed(repository: &Repository) -> Result<u64> {
     let store = repository.store.as_ref();
     let has_copies = features::has(repository, Feature::KeyCopies)?;
@@ -150,7 +150,7 @@ pub struct SlotFindings {
 /// Looks at all key slots and their copies.
 ///
 /// # Errors
-/// Those of the store that are not damage.
+/// Errors of the store that are not damage.
 pub fn inspect_slots(repository: &Repository) -> Result<SlotFindings> {
     let (store, mut findings) = (repository.store.as_ref(), SlotFindings::default());
     if repository.encryption.is_none() {

@@ -34,7 +34,7 @@ pub(super) fn name_of(kind: BlobKind, id: &str) -> Result<BlobName> {
 /// Stores a slot and returns its id.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub fn put(store: &dyn Store, slot: &KeySlot) -> Result<String> {
     store.put_hashed(BlobKind::Key, &[&slot.encode()?]).map(|name| name.last().into())
 }
@@ -50,7 +50,7 @@ pub fn id_of(slot: &KeySlot) -> Result<String> {
 /// The ids of all blobs below `keys/` that have the name of a slot.
 ///
 /// # Errors
-/// Those of listing the store.
+/// Errors of listing the store.
 pub fn ids(store: &dyn Store) -> Result<Vec<String>> {
     Ok(store.list(BlobKind::Key.into())?.into_iter().filter_map(|blob| slot_id(&blob.name)).collect())
 }
@@ -68,7 +68,7 @@ pub(super) fn id_in(name: &str) -> String {
 /// Fails if the repository has so many slots that another one may not be tried.
 ///
 /// # Errors
-/// [`Error::Usage`]; those of listing the store.
+/// [`Error::Usage`]; errors of listing the store.
 pub fn check_slot_count(store: &dyn Store) -> Result<()> {
     if list(store)?.len() >= SLOTS_MAX {
         return Err(Error::Usage(format!("a repository has at most {SLOTS_MAX} key slots: remove one first")));
@@ -80,7 +80,7 @@ pub fn check_slot_count(store: &dyn Store) -> Result<()> {
 /// last is among those that are read.
 ///
 /// # Errors
-/// Those of listing the store.
+/// Errors of listing the store.
 pub fn list(store: &dyn Store) -> Result<Vec<NamedSlot>> {
     let mut slots = Vec::new();
     let mut listed = ids(store)?;
@@ -125,7 +125,7 @@ pub struct OpenedSlots {
 /// another has. Slots that this machine has tried in vain with the secret of a slot are not tried again with it.
 ///
 /// # Errors
-/// [`Error::Locked`] if there is none; those of listing the store and of `is_right`.
+/// [`Error::Locked`] if there is none; errors of listing the store and of `is_right`.
 pub fn open(store: &dyn Store, unlock: &Unlock, is_right: impl Fn(&Keyring) -> Result<bool>) -> Result<OpenedSlots> {
     let locked = |reason: &str| Error::Locked { location: store.location(), reason: reason.into() };
     let mut slots = list(store)?;
@@ -201,7 +201,7 @@ fn merged(mut opened: Vec<(NamedSlot, Keyring)>, mut closed: Vec<String>) -> Res
 /// Removes the slot `id`, its copy first.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub fn remove(store: &dyn Store, id: &str) -> Result<()> {
     store.delete(&name_of(BlobKind::KeyCopy, id)?, Durable::OnReturn)?;
     store.delete(&name_of(BlobKind::Key, id)?, Durable::OnReturn)

@@ -17,7 +17,7 @@ const WRITTEN: [BlobKind; 2] = [BlobKind::Snapshot, BlobKind::Segment];
 /// How the repository is encrypted, for a change of its keys.
 ///
 /// # Errors
-/// [`Error::Usage`] if it is not; those of marks that forbid writing.
+/// [`Error::Usage`] if it is not; errors of marks that forbid writing.
 fn encryption(repository: &Repository) -> Result<&Encryption> {
     // A program that knows no copies of slots must not remove slots.
     repository.check_features()?;
@@ -28,7 +28,7 @@ fn encryption(repository: &Repository) -> Result<&Encryption> {
 /// Adds a slot that `unlock` opens, and returns its id.
 ///
 /// # Errors
-/// Those of [`KeySlot::new`] and [`KeyChange`]; [`Error::Usage`] if there are too many slots.
+/// Errors of [`KeySlot::new`] and [`KeyChange`]; [`Error::Usage`] if there are too many slots.
 pub fn add(repository: &Repository, unlock: &Unlock, label: &str) -> Result<String> {
     let (encryption, store) = (encryption(repository)?, repository.store.as_ref());
     let slot = KeySlot::new(&encryption.keyring, unlock, label, encryption.suite)?;
@@ -46,7 +46,7 @@ pub fn add(repository: &Repository, unlock: &Unlock, label: &str) -> Result<Stri
 /// Adds a slot that `unlock` opens, and removes those that opened the repository. Returns the ids of both.
 ///
 /// # Errors
-/// As of [`add`].
+/// Errors of [`add`].
 pub fn passwd(repository: &Repository, unlock: &Unlock, label: &str) -> Result<(String, Vec<String>)> {
     let (encryption, store) = (encryption(repository)?, repository.store.as_ref());
     let slot = KeySlot::new(&encryption.keyring, unlock, label, encryption.suite)?;
@@ -66,7 +66,7 @@ pub fn passwd(repository: &Repository, unlock: &Unlock, label: &str) -> Result<(
 /// keys. Others that can be read do not count: anybody can put a slot that nobody opens. Returns the whole id.
 ///
 /// # Errors
-/// [`Error::Usage`] if no slot or several have such an id, or if it is needed; those of [`KeyChange`].
+/// [`Error::Usage`] if no slot or several have such an id, or if it is needed; errors of [`KeyChange`].
 pub fn remove_slot(repository: &Repository, id: &str) -> Result<String> {
     let (encryption, store) = (encryption(repository)?, repository.store.as_ref());
     let change = KeyChange::begin(store, &encryption.slots, None)?;
@@ -114,7 +114,7 @@ pub struct Rotated {
 /// Makes a new master key and a slot for it that `unlock` opens, and removes all other slots.
 ///
 /// # Errors
-/// As of [`add`]; [`Error::Locked`] if what is stored is younger than the keyring.
+/// Errors of [`add`]; [`Error::Locked`] if what is stored is younger than the keyring.
 pub fn rotate(repository: &Repository, unlock: &Unlock) -> Result<Rotated> {
     let (encryption, store) = (encryption(repository)?, repository.store.as_ref());
     let mut keyring = Keyring::clone(&encryption.keyring);
@@ -167,7 +167,7 @@ pub(in crate::repo) fn check_is_current(store: &dyn Store) -> Result<()> {
 ///
 /// # Errors
 /// [`Error::Locked`] if the keyring is of another repository; [`Error::Usage`] if it is older than what this machine
-/// has used; those of [`KeyChange`].
+/// has used; errors of [`KeyChange`].
 pub fn import(store: &Arc<dyn Store>, keyring: Keyring, unlock: &Unlock, label: &str) -> Result<String> {
     Repository::check_keyring(store.as_ref(), &keyring)?;
     if keyring.latest()?.generation < KnownRepository::generation(store.as_ref(), &keyring.commitment()?) {

@@ -115,7 +115,7 @@ impl Mark {
     /// Stores the mark and returns its name. Several names if it quarantines many containers.
     ///
     /// # Errors
-    /// Those of the store. [`Error::Internal`] for an unknown kind.
+    /// Errors of the store. [`Error::Internal`] for an unknown kind.
     pub fn save(&self, store: &dyn Store) -> Result<Vec<BlobName>> {
         let save = |blob_kind: BlobKind, kind: &str, containers, features| {
             let mut salt = vec![0; 16];
@@ -147,7 +147,7 @@ impl Mark {
     /// Reads the mark called `name`.
     ///
     /// # Errors
-    /// Those of the store and of [`Self::parse`]; [`Error::ChecksumMismatch`] if its hash is not in the name.
+    /// Errors of the store and of [`Self::parse`]; [`Error::ChecksumMismatch`] if its hash is not in the name.
     pub fn load(store: &dyn Store, name: &BlobName) -> Result<Mark> {
         Self::parse(name, &get_hashed(store, name, BYTES_LIMIT)?)
     }

@@ -35,7 +35,7 @@ impl Marks {
     /// Reads all marks.
     ///
     /// # Errors
-    /// Those of listing the store. Marks that cannot be read are in [`Self::damaged`].
+    /// Errors of listing the store. Marks that cannot be read are in [`Self::damaged`].
     pub fn read(store: &dyn Store) -> Result<Marks> {
         let (mut marks, mut quarantine, mut total) = (Marks::default(), Quarantine::default(), 0);
         let listed = match store.list(BlobKind::Mark.into()) {
@@ -119,7 +119,7 @@ impl Marks {
 /// Fails if the configuration or a mark forbids this version to write into `repository`.
 ///
 /// # Errors
-/// As of [`Repository::check_writable`] and [`Marks::check_writable`]; those of listing the store.
+/// Errors of [`Repository::check_writable`] and [`Marks::check_writable`]; errors of listing the store.
 pub fn check_writable(repository: &Repository) -> Result<()> {
     repository.check_writable()?;
     Marks::read(repository.store.as_ref())?.check_writable()

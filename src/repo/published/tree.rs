@@ -162,7 +162,7 @@ impl PublishedTree {
     /// The entry at `path`. `None` if none is shown there.
     ///
     /// # Errors
-    /// Those of reading. [`Error::Unsupported`] for one that only a newer version can use.
+    /// Errors of reading. [`Error::Unsupported`] for one that only a newer version can use.
     pub fn find(&self, path: &[Vec<u8>]) -> Result<Option<PublishedItem>> {
         if path.iter().any(|name| std::str::from_utf8(name).is_err()) {
             return Ok(None);
@@ -203,7 +203,7 @@ impl PublishedTree {
     /// itself. `None` if no directory is shown there.
     ///
     /// # Errors
-    /// Those of reading. [`Error::Usage`] if there are too many entries to walk.
+    /// Errors of reading. [`Error::Usage`] if there are too many entries to walk.
     pub fn page(
         &self,
         path: &[Vec<u8>],
@@ -291,7 +291,7 @@ impl PublishedTree {
     /// Counts what is shown.
     ///
     /// # Errors
-    /// Those of reading. [`Error::Usage`] if it is more than a name can show.
+    /// Errors of reading. [`Error::Usage`] if it is more than a name can show.
     pub fn tally(&self) -> Result<PublishedTally> {
         let page = self.page(&[], None, true, FILES_MAX)?;
         let page = page.ok_or_else(|| Error::Usage("what is to be published is no directory".into()))?;

@@ -293,7 +293,7 @@ impl ChunkReader {
     /// Returns an entry from which the chunk can be read.
     ///
     /// # Errors
-    /// As of [`Self::read`].
+    /// Errors of [`Self::read`].
     pub fn readable_entry(&mut self, fingerprint: &Fingerprint) -> Result<LocatedEntry> {
         self.try_entries(fingerprint, |reader, number| {
             reader.read_entry(number, fingerprint)?;
@@ -305,7 +305,7 @@ impl ChunkReader {
     /// Returns the extent map of a chunk, from an entry whose operations and bases can be read.
     ///
     /// # Errors
-    /// As of [`Self::entry_of`] and [`Self::extent_map`].
+    /// Errors of [`Self::entry_of`] and [`Self::extent_map`].
     pub fn extent_map_of(&mut self, fingerprint: &Fingerprint) -> Result<Arc<ExtentMap>> {
         self.try_entries(fingerprint, |reader, number| reader.extent_map(number))
     }
@@ -318,7 +318,7 @@ impl ChunkReader {
     /// Returns the bytes of a chunk, checked against its fingerprint and against the length in a reference to it.
     ///
     /// # Errors
-    /// Those of [`Self::read`], and [`Error::Corrupt`] if the length differs.
+    /// Errors of [`Self::read`], and [`Error::Corrupt`] if the length differs.
     pub fn read_exact(&mut self, fingerprint: &Fingerprint, len: u64) -> Result<Vec<u8>> {
         let bytes = self.read(fingerprint)?;
         if bytes.len() as u64 == len {
@@ -358,15 +358,15 @@ impl RecipeWalk {
     /// Returns the next chunk or hole.
     ///
     /// # Errors
-    /// Those of reading recipes. [`Error::Corrupt`] for too many levels, and for a chunk that is too long.
+    /// Errors of reading recipes. [`Error::Corrupt`] for too many levels, and for a chunk that is too long.
     pub fn next(&mut self, reader: &mut ChunkReader) -> Result<Option<ContentReference>> {
         self.next_visiting(reader, &mut |_| {})
     }
 
-    /// As [`Self::next`]; `visit` is told of each recipe that is read.
+    /// Like [`Self::next`]; `visit` is told of each recipe that is read.
     ///
     /// # Errors
-    /// As of [`Self::next`].
+    /// Errors of [`Self::next`].
     pub fn next_visiting(
         &mut self,
         reader: &mut ChunkReader,

@@ -41,7 +41,7 @@ impl ChunkReader {
     /// The chunk or hole that holds byte `offset` of `content`. `None` at and behind its end.
     ///
     /// # Errors
-    /// Those of reading recipes. [`Error::Corrupt`] if recipes are nested too deeply.
+    /// Errors of reading recipes. [`Error::Corrupt`] if recipes are nested too deeply.
     pub fn locate(&mut self, content: ContentReference, offset: u64) -> Result<Option<LocatedRange>> {
         if offset >= content.content_len() {
             return Ok(None);
@@ -89,7 +89,7 @@ impl ChunkReader {
     /// Returns the bytes of a chunk of `len` bytes. Keeps them if `is_cached`.
     ///
     /// # Errors
-    /// As of [`Self::read_exact`].
+    /// Errors of [`Self::read_exact`].
     pub(super) fn chunk(&mut self, fingerprint: &Fingerprint, len: u64, is_cached: bool) -> Result<Bytes> {
         let key = DecodedKey::Chunk(*fingerprint);
         let decoded = if is_cached { self.decoded.find(key) } else { self.decoded.look(key) };
@@ -111,7 +111,7 @@ impl ChunkReader {
 /// Passes `count` zeros to `write`.
 ///
 /// # Errors
-/// Those of `write`.
+/// Errors of `write`.
 pub fn write_zeros(mut count: u64, write: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
     while count > 0 {
         let step = count.min(ZEROS.len() as u64);

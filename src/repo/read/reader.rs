@@ -45,7 +45,7 @@ impl Reader {
         Self::caching_in(&process_cache(), repository, listing)
     }
 
-    /// As [`Self::new`], with the containers that the repository has now.
+    /// Like [`Self::new`], with the containers that the repository has now.
     ///
     /// # Errors
     /// Fails if the repository cannot be listed.
@@ -73,7 +73,7 @@ impl Reader {
     /// Calls `work` with a chunk reader that no other call uses meanwhile.
     ///
     /// # Errors
-    /// Those of `work`.
+    /// Errors of `work`.
     pub fn lend<T>(&self, work: impl FnOnce(&mut ChunkReader) -> Result<T>) -> Result<T> {
         let idle = self.shared.chunk_readers().idle.pop();
         let mut reader = idle.unwrap_or_else(|| self.chunks());

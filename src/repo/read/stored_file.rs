@@ -60,7 +60,7 @@ impl StoredFile {
     /// Number of distinct chunks of the content.
     ///
     /// # Errors
-    /// Those of reading recipes. [`Error::Corrupt`] if there are too many.
+    /// Errors of reading recipes. [`Error::Corrupt`] if there are too many.
     pub fn chunks(&self) -> Result<u64> {
         let (mut ranges, mut chunks) = (0, HashSet::new());
         self.visit_ranges(|range| {
@@ -78,7 +78,7 @@ impl StoredFile {
     /// Whether a part of it is a hole.
     ///
     /// # Errors
-    /// Those of reading recipes.
+    /// Errors of reading recipes.
     pub fn has_holes(&self) -> Result<bool> {
         let mut has_holes = false;
         self.visit_ranges(|range| {
@@ -91,7 +91,7 @@ impl StoredFile {
     /// Passes the chunks and holes to `visit`, in order, until it returns `false`.
     ///
     /// # Errors
-    /// Those of reading recipes and of `visit`.
+    /// Errors of reading recipes and of `visit`.
     pub fn visit_ranges(&self, mut visit: impl FnMut(LocatedRange) -> Result<bool>) -> Result<()> {
         let Some(content) = self.content else { return Ok(()) };
         self.reader.lend(|reader| {
@@ -108,7 +108,7 @@ impl StoredFile {
     /// The chunk or hole that holds byte `offset`. `None` at and behind the end.
     ///
     /// # Errors
-    /// Those of reading recipes.
+    /// Errors of reading recipes.
     pub fn locate(&self, offset: u64) -> Result<Option<LocatedRange>> {
         let Some(content) = self.content else { return Ok(None) };
         self.reader.lend(|reader| reader.locate(content, offset))
@@ -117,15 +117,15 @@ impl StoredFile {
     /// Passes the bytes `from` to `to` (exclusive) to `write`, in order. Bytes behind the end are left out.
     ///
     /// # Errors
-    /// Those of reading and of `write`.
+    /// Errors of reading and of `write`.
     pub fn copy(&self, range: (u64, u64), write: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         self.copy_range(range, false, write)
     }
 
-    /// As [`Self::copy`], but keeps all chunks, for a range that may be read again.
+    /// Like [`Self::copy`], but keeps all chunks, for a range that may be read again.
     ///
     /// # Errors
-    /// As of [`Self::copy`].
+    /// Errors of [`Self::copy`].
     pub fn copy_keeping(&self, range: (u64, u64), write: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         self.copy_range(range, true, write)
     }
@@ -162,7 +162,7 @@ impl StoredFile {
     /// so.
     ///
     /// # Errors
-    /// Those of reading.
+    /// Errors of reading.
     pub fn prefetch(&self, (from, to): (u64, u64), stops: impl Fn() -> bool) -> Result<()> {
         let Some(content) = self.content else { return Ok(()) };
         let mut offset = from;
@@ -186,7 +186,7 @@ impl StoredFile {
     /// The first `count` bytes, or all of a shorter file.
     ///
     /// # Errors
-    /// Those of reading.
+    /// Errors of reading.
     pub fn head(&self, count: usize) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.copy((0, count as u64), &mut |part| {

@@ -44,7 +44,7 @@ impl ReadLedger {
     /// Reads all records. Rows and runs from the future count for nothing: they would hide for years what is not read.
     ///
     /// # Errors
-    /// Those of listing the store.
+    /// Errors of listing the store.
     pub fn load(store: &dyn Store, now_ns: i64) -> Result<ReadLedger> {
         let (mut ledger, mut taken, mut bytes) = (ReadLedger::default(), HashSet::new(), 0);
         let listed = match store.list(BlobKind::ReadRecord.into()) {
@@ -96,8 +96,8 @@ impl ReadLedger {
         Some(ContainerRead { time_ns: time_ns(*minutes), is_sound: *is_sound })
     }
 
-    /// Those of `containers` that were damaged when they were read last, although `marked` does not list them: the
-    /// marks are lost.
+    /// The containers among `containers` that were damaged when they were read last, although `marked` does not list
+    /// them: the marks are lost.
     pub fn unmarked<'a>(
         &self,
         containers: impl IntoIterator<Item = &'a ContainerId>,
@@ -122,7 +122,7 @@ fn time_ns(minutes: u32) -> i64 {
 /// none if somebody could not list all. The run gets the time of now and the name of this machine.
 ///
 /// # Errors
-/// As of [`check_writable`], and those of the store.
+/// Errors of [`check_writable`], and those of the store.
 pub fn save(
     repository: &Repository,
     run: ReadRun,
@@ -147,7 +147,7 @@ pub fn save(
 /// left out: a repository without any container is more likely one that could not be listed.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub fn maintain(repository: &Repository, containers: &HashSet<ContainerId>) -> Result<()> {
     let (store, now_ns) = (repository.store.as_ref(), repository.clock.now_ns());
     let mut ledger = ReadLedger::load(store, now_ns)?;

@@ -122,7 +122,7 @@ impl ReadRecord {
     /// Reads the record called `name`.
     ///
     /// # Errors
-    /// Those of the store; [`Error::ChecksumMismatch`], [`Error::Corrupt`] or [`Error::Unsupported`].
+    /// Errors of the store; [`Error::ChecksumMismatch`], [`Error::Corrupt`] or [`Error::Unsupported`].
     pub(super) fn load(store: &dyn Store, name: &BlobName) -> Result<ReadRecord> {
         let blob = get_hashed(store, name, BYTES_LIMIT)?;
         let (_, payload) = Envelope::open(MAGIC, name, &blob)?;

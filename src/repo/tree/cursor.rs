@@ -45,7 +45,7 @@ impl TreeCursor {
     /// Returns the next node, in order of names.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if the listing does not parse or is out of order. Those of reading its chunks.
+    /// [`Error::Corrupt`] if the listing does not parse or is out of order. Errors of reading its chunks.
     pub fn next(&mut self, reader: &mut ChunkReader) -> Result<Option<Node>> {
         loop {
             if let Some(node) = self.chunk.next() {

@@ -48,7 +48,7 @@ impl OpenDirectory {
     /// Appends the next entry in name order.
     ///
     /// # Errors
-    /// Those of [`Node::append_to`] and of the store.
+    /// Errors of [`Node::append_to`] and of the store.
     pub fn append(&mut self, node: &Node, metadata: &mut MetadataWriter) -> Result<()> {
         node.append_to(&mut self.listing)?;
         let ends = xxh3_64(&node.name).is_multiple_of(NODES_AVERAGE);
@@ -68,7 +68,7 @@ impl OpenDirectory {
     /// Ends the root directory and returns its content.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub fn finish_root(mut self, metadata: &mut MetadataWriter) -> Result<Option<ContentReference>> {
         self.cut(metadata)?;
         self.recipe.finish(&mut |bytes| metadata.put(bytes))
@@ -77,7 +77,7 @@ impl OpenDirectory {
     /// Ends a directory and returns its node with the content set; `None` for the root.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub fn finish(mut self, metadata: &mut MetadataWriter) -> Result<Option<Box<Node>>> {
         let Some(mut node) = self.node.take() else { return Ok(None) };
         node.partial |= self.is_partial;

@@ -86,7 +86,7 @@ impl FrameReader {
     /// A frame's raw bytes; `None` if the budget is exhausted.
     ///
     /// # Errors
-    /// Those of reading and decoding, and [`Error::Internal`] for an open frame.
+    /// Errors of reading and decoding, and [`Error::Internal`] for an open frame.
     pub fn read(&mut self, number: FrameNumber, resolver: &mut Resolver) -> Result<Option<Bytes>> {
         let found = self.readahead().get(&number);
         if let Some(frame) = found {

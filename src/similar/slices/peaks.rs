@@ -57,9 +57,9 @@ impl Elements {
 /// The features of a block.
 #[derive(Debug, Default)]
 pub struct PeakFeatures {
-    /// Those by which later blocks find it: exact ones, then as many near ones.
+    /// Features by which later blocks find it: exact ones, then as many near ones.
     pub stored: Vec<u64>,
-    /// Those that it seeks among them.
+    /// Features that it seeks among them.
     pub sought: Vec<u64>,
 }
 

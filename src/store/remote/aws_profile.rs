@@ -80,7 +80,7 @@ impl AwsProfile {
     /// The keys of the profile. `None` if it has none, and names no other way to get them.
     ///
     /// # Errors
-    /// [`Error::Usage`] if they are incomplete, or come from a service that fhrd does not ask. Those of the command,
+    /// [`Error::Usage`] if they are incomplete, or come from a service that fhrd does not ask. Errors of the command,
     /// and [`Error::Interrupted`] once `stop` is set while it runs.
     pub(super) fn keys(&self, stop: &AtomicBool) -> Result<Option<AwsKeys>> {
         match (self.setting("aws_access_key_id"), self.setting("aws_secret_access_key")) {

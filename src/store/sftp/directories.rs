@@ -64,7 +64,7 @@ impl SftpStore {
         Ok(())
     }
 
-    /// As [`Self::check_directories`], after a listing of `prefix` that has found its directory.
+    /// Like [`Self::check_directories`], after a listing of `prefix` that has found its directory.
     pub(super) fn check_others(&self, session: &Arc<SftpSession>, prefix: &str) -> Result<(), SftpFailure> {
         if is_with_others(prefix) { self.check_directories(session, prefix) } else { Ok(()) }
     }

@@ -78,7 +78,7 @@ impl Request {
         Self::with_capacity(kind, 0)
     }
 
-    /// As [`Request::new`], for fields of about `bytes` bytes.
+    /// Like [`Request::new`], for fields of about `bytes` bytes.
     pub fn with_capacity(kind: SftpRequestKind, bytes: usize) -> Self {
         let mut packet = Vec::with_capacity(HEAD_BYTES + bytes);
         packet.extend_from_slice(&[0, 0, 0, 0, kind as u8, 0, 0, 0, 0]);

@@ -80,7 +80,7 @@ impl SftpStore {
     /// Opens the store. Creates the directory, accessible by its owner only, unless it exists.
     ///
     /// # Errors
-    /// As of [`SftpStore::open`].
+    /// Errors of [`SftpStore::open`].
     pub fn create(rest: &OsStr, options: &StoreOptions) -> Result<Self> {
         let store = Self::connect(rest, options)?;
         let root = store.path("");

@@ -8,6 +8,8 @@ const PRINTS: &[&str] = &["bench", "cli", "main"];
 const FILE_LINES_MAX: usize = 500;
 /// Lines of a file in Rust that is not below `src`, and of one in Python: there, a class is in one file.
 const OTHER_LINES_MAX: &[(&str, usize)] = &[("rs", FILE_LINES_MAX), ("py", 800)];
+/// Beginnings of sentences that say nothing without the line before them.
+const WITHOUT_SUBJECT: [&str; 4] = ["Those of ", "Those that ", "As of ", "As ["];
 /// A program that people keep beside a repository, so it must be one file, and its lines.
 const ONE_FILE: (&str, usize) = ("tests/independent/fhrd_restore.py", 2400);
 const FUNCTION_LINES_MAX: usize = 70;
@@ -84,6 +86,14 @@ pub fn other_faults(source: &Source) -> Vec<String> {
             fault(number, &format!("more than {LINE_CHARACTERS_MAX} characters"));
         }
     }
+    let mut is_first = true;
+    for (number, line) in (1..).zip(source.text.lines()) {
+        let text = line.trim_start().strip_prefix("/// ").filter(|text| !text.starts_with('#'));
+        if is_first && text.is_some_and(|text| WITHOUT_SUBJECT.iter().any(|start| text.starts_with(start))) {
+            fault(number, "the sentence has no subject");
+        }
+        is_first = text.is_none();
+    }
     if !PRINTS.contains(&source.module()) && !source.is_test() {
         for (number, line) in (1..).zip(source.library()) {
             if PRINTING.iter().any(|word| line.contains(word)) {
@@ -114,6 +124,8 @@ fn long_functions_and_the_other_faults_are_found() {
     assert_eq!(faults("wire.rs", "//! x\nfn f() { todo!() }"), 1);
     assert_eq!(faults("wire.rs", &format!("//! x\n// {}", "y".repeat(LINE_CHARACTERS_MAX))), 1);
     assert_eq!(faults("wire.rs", &format!("//! x\n// https://{}", "y".repeat(LINE_CHARACTERS_MAX))), 0);
+    assert_eq!(faults("wire.rs", "//! x\n/// # Errors\n/// Those of the store.\nfn f() {}"), 1);
+    assert_eq!(faults("wire.rs", "//! x\n/// Names, and\n/// Those of the store.\nfn f() {}"), 0);
     assert_eq!(faults("cli/ls.rs", "//! x\nfn f() { println!() }"), 0);
     assert_eq!(faults("wire.rs", "//! x\n/// println!\nfn f() { g(r#\"println!\"#) }"), 0);
 }

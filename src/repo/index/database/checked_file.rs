@@ -56,7 +56,7 @@ impl CheckedFile {
     /// Opens the file of a repository, or begins it if it is empty. `key` encrypts its pages.
     ///
     /// # Errors
-    /// Those of the system, and [`ErrorKind::InvalidData`] for the file of another repository, version or program.
+    /// Errors of the system, and [`ErrorKind::InvalidData`] for the file of another repository, version or program.
     pub(super) fn open(file: File, repository: &str, key: Option<&SecretKey>) -> Result<Self> {
         let mut header = [0; HEADER_BYTES];
         if file.metadata()?.len() == 0 {

@@ -107,7 +107,7 @@ impl NumberMap {
     /// Reads the file; `None` if there is none.
     ///
     /// # Errors
-    /// Those of reading, and [`Error::Corrupt`] or [`Error::ChecksumMismatch`] if the file is damaged or belongs to
+    /// Errors of reading, and [`Error::Corrupt`] or [`Error::ChecksumMismatch`] if the file is damaged or belongs to
     /// another repository.
     pub(super) fn load(path: &Path, repository: &str) -> Result<Option<Self>> {
         let blob = match read_regular(path, BYTES_MAX) {
