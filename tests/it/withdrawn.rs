@@ -1,5 +1,6 @@
 //! Snapshots that a writer has put and cannot prove, beside prunes; and what a prune or a backup holds in memory.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,8 +16,10 @@ use fhrd::repo::Repository;
 use fhrd::repo::claims::{ClaimKind, ContainerClaim};
 use fhrd::repo::container::{ContainerKind, HEADER_BYTES, parse_header};
 use fhrd::repo::index::ContainerListing;
-use fhrd::repo::snapshot;
-use fhrd::store::{BlobKind, Durable, ListedBlob, Reading, StoreExt};
+use fhrd::repo::recipe::ContentReference;
+use fhrd::repo::snapshot::{self, Snapshot};
+use fhrd::store::{BlobKind, Durable, ListedBlob, Reading, Store, StoreExt};
+use fhrd::types::Fingerprint;
 
 use crate::double::named;
 use crate::hooked::hooked;
@@ -55,6 +58,28 @@ fn a_snapshot_that_nobody_could_look_at_is_not_reported_until_a_prune_has() {
     prune(&place.open(), &no_grace(), &Arc::default()).unwrap();
     assert_eq!((names(&place, "snapshots").len(), reported(&place)), (1, 1), "it is whole");
     assert_eq!(names(&place, "intents"), [""; 0]);
+}
+
+#[test]
+fn what_a_snapshot_lacks_that_is_not_reported_is_no_damage() {
+    let (place, source) = (TestRepository::new(), tempfile::tempdir().unwrap());
+    write(source.path().join("file"), b"content");
+    back_up(&place.open(), source.path(), &TestRepository::config()).unwrap();
+    let (repository, config) = (place.open(), TestRepository::config());
+    let store = repository.store.as_ref();
+    // A prune that took the writer for dead may have deleted what its snapshot relies on.
+    let salt = [7; 16];
+    let intent = ContainerClaim::put(store, ClaimKind::Intent, &salt, &HashSet::new()).unwrap();
+    let root = Some(ContentReference::Chunk { fingerprint: Fingerprint([9; 32]), len: 5 });
+    let written = snapshot::list(store).unwrap().0.remove(0).snapshot;
+    let lacking = Snapshot { root, intent: Some(salt.to_vec()), ..written };
+    let id = lacking.save(store).unwrap();
+    let look = || check(&repository, &config, false, &Progress::default(), &Arc::default()).unwrap();
+    let report = look();
+    assert_eq!(report.defects, [""; 0]);
+    assert!(report.notes.iter().any(|note| note.contains(&id.to_string()[..8]) && note.contains("not reported yet")));
+    store.delete(&intent.name, Durable::OnReturn).unwrap();
+    assert_eq!(look().defect_count, 1);
 }
 
 #[test]

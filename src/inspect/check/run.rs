@@ -373,7 +373,7 @@ fn stored_data(
     let walk = trees::check(run, snapshots, WalkDepth::Located, &mut trees_log)?;
     finish(run, &known, damaged, &walk.lost, report, log);
     log.merge(trees_log);
-    note_forgotten(&walk.forgotten, report);
+    note_left_out(&walk.left_out, report);
     orphans_used(run, log)?;
     // What is gone was lost, or a prune has deleted it: only if all snapshots are there and whole, nobody needs it.
     let is_any_known = !snapshots.is_empty() || run.listing.containers.is_empty() && run.listing.segments().is_empty();
@@ -407,7 +407,7 @@ fn needed_data(
             take_note(run, &known, &damaged, report);
             finish(run, &known, damaged, &walk.lost, report, log);
             log.merge(trees_log);
-            note_forgotten(&walk.forgotten, report);
+            note_left_out(&walk.left_out, report);
             break;
         }
         take_note(run, &known, &damaged, report);
@@ -418,11 +418,11 @@ fn needed_data(
     orphans_used(run, log)
 }
 
-/// Notes the snapshots that were forgotten while they were checked.
-fn note_forgotten(forgotten: &[SnapshotId], report: &mut CheckReport) {
+/// Notes the snapshots whose defects do not count.
+fn note_left_out(left_out: &[(SnapshotId, &str)], report: &mut CheckReport) {
     let left = DEFECTS_MAX.saturating_sub(report.notes.len());
-    let notes = forgotten.iter().take(left);
-    report.notes.extend(notes.map(|id| format!("snapshot {id:.8} was forgotten meanwhile, so it is not checked")));
+    let notes = left_out.iter().take(left);
+    report.notes.extend(notes.map(|(id, reason)| format!("snapshot {id:.8} {reason}, so its defects do not count")));
 }
 
 /// Puts what is bad into the report, and what marks list of what was not read. From here on, readers know it.

@@ -17,8 +17,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::repo::index::{LocatedEntry, Soundness};
 use crate::repo::read::ChunkReader;
 use crate::repo::recipe::{ContentReference, decode_recipe};
-use crate::repo::snapshot::{NamedSnapshot, is_forgotten};
+use crate::repo::snapshot::{NamedSnapshot, is_forgotten, is_reported};
 use crate::repo::tree::{Node, NodeKind, TreeCursor};
+use crate::store::Store;
 use crate::types::{ContainerId, Fingerprint, SnapshotId};
 
 /// Number of listings and recipes that the check remembers.
@@ -49,12 +50,12 @@ pub(super) struct TreeWalk {
     pub(super) lost: LostChunks,
     /// Containers that the walk used. With [`WalkDepth::Traced`] they are all that a restore needs.
     pub(super) needed: HashSet<ContainerId>,
-    /// Snapshots that were forgotten meanwhile, and whose defects do not count.
-    pub(super) forgotten: Vec<SnapshotId>,
+    /// Snapshots whose defects do not count, and why.
+    pub(super) left_out: Vec<(SnapshotId, &'static str)>,
 }
 
 /// Checks the tree of every snapshot. A snapshot with defects is looked for again: once it is forgotten, a prune may
-/// delete what only it needs.
+/// delete what only it needs. So may a prune that took its writer for dead before that has reported it.
 pub(super) fn check(
     run: &CheckRun<'_>,
     snapshots: &[NamedSnapshot],
@@ -65,12 +66,14 @@ pub(super) fn check(
     let reader = ChunkReader::with_cache(run.repository, run.listing.clone(), cache_bytes);
     let (found, lost) = (DefectLog::default(), LostChunks::default());
     let mut check = TreeCheck { run, reader, depth, seen: LruCache::new(SEEN_MAX), log: found, lost };
-    let (mut lost, mut forgotten) = (LostChunks::default(), Vec::new());
+    let (mut lost, mut left_out) = (LostChunks::default(), Vec::new());
     for snapshot in snapshots {
         check.snapshot(snapshot)?;
         let (found, lost_here) = (std::mem::take(&mut check.log), std::mem::take(&mut check.lost));
-        if found.count() > 0 && is_forgotten(run.repository.store.as_ref(), &snapshot.id)? {
-            forgotten.push(snapshot.id);
+        if found.count() > 0
+            && let Some(reason) = why_left_out(run.repository.store.as_ref(), snapshot)?
+        {
+            left_out.push((snapshot.id, reason));
             // What others share with it counts for them.
             check.seen.clear();
             continue;
@@ -78,7 +81,15 @@ pub(super) fn check(
         log.merge(found);
         lost.merge(lost_here);
     }
-    Ok(TreeWalk { needed: check.reader.resolver.containers().into_iter().collect(), lost, forgotten })
+    Ok(TreeWalk { needed: check.reader.resolver.containers().into_iter().collect(), lost, left_out })
+}
+
+/// Why the defects of a snapshot are no damage, if they are none.
+fn why_left_out(store: &dyn Store, snapshot: &NamedSnapshot) -> Result<Option<&'static str>> {
+    if is_forgotten(store, &snapshot.id)? {
+        return Ok(Some("was forgotten meanwhile"));
+    }
+    Ok(if is_reported(store, snapshot)? { None } else { Some("is not reported yet: its backup runs, or was killed") })
 }
 
 struct TreeCheck<'a> {
