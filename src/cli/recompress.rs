@@ -30,5 +30,8 @@ pub fn run(session: &Session, arguments: &RecompressArguments) -> Result<Exit> {
     prune::check_snapshots(&repository, &[])?;
     let threads = location::config(&session.options)?.pipeline.workers_of(0);
     let report = recompress(&repository, &options, threads, &session.stop)?;
+    if report.bytes_moved == 0 && report.bytes_loose > 0 && !report.dry_run && !report.withdrawn {
+        tracing::warn!("nothing was moved: each container with short frames is larger than --repack allows, or in use");
+    }
     prune::print_report(session, &repository, &report)
 }

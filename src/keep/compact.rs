@@ -180,7 +180,7 @@ impl<'a> Mover<'a> {
             }
         }
         let can_encode = info.codec == Zstandard.id() || info.codec == Raw.id();
-        let is_small = info.codec == Zstandard.id() && self.encoding.is_short(kind, raw.len());
+        let is_small = info.codec == Zstandard.id() && self.encoding.is_short(kind, raw.len(), entries.len());
         if !can_encode || is_whole && !is_small {
             let payload = Bytes::copy_from_slice(parse_frame(name, &info, &stored)?);
             let stored = StoredFrame { codec: info.codec, raw_len: info.raw_len, payload };
@@ -202,8 +202,7 @@ impl<'a> Mover<'a> {
             let frame = &mut self.open_container(kind)?.frame;
             frame.entries.push(moved(container_index, entry, 0, frame.raw.len() as u32));
             frame.raw.extend_from_slice(bytes);
-            let is_full = kind == ContainerKind::Data && frame.entries.len() >= encoding.data_entries;
-            if is_full || frame.raw.len() >= encoding.frame_bytes(kind) {
+            if encoding.is_full(kind, frame.raw.len(), frame.entries.len()) {
                 self.end_frame(kind)?;
             }
         }

@@ -75,11 +75,45 @@ mod tests {
     use crate::metrics::Progress;
     use crate::store::MemoryStore;
 
+    fn options() -> PruneOptions {
+        PruneOptions {
+            grace: Duration::ZERO,
+            dry_run: false,
+            allow_no_containers: false,
+            repack_bytes_max: u64::MAX,
+            container_bytes: 1 << 20,
+            patience: Duration::ZERO,
+            extend_locks: None,
+            recompress_threads: 0,
+            skipped_rule: SkippedRule::Nothing,
+        }
+    }
+
     /// Text that no other number has, of terms that all have.
     fn text(number: u64) -> Vec<u8> {
         let scattered = |at: u64| (at ^ number << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let term = |at: u64| format!("term{} ", (scattered(at) ^ scattered(at) >> 29).wrapping_mul(0xbf58_476d) % 8192);
         (0..60_000).flat_map(|at| term(at).into_bytes()).collect()
+    }
+
+    #[test]
+    fn frames_of_tiny_entries_are_full_by_their_number() {
+        let mut config = Config::default();
+        config.container.bytes_target = bytesize::ByteSize::mib(1);
+        let repository = Repository::init(Arc::new(MemoryStore::new()), &config.repository).unwrap();
+        let source = tempfile::tempdir().unwrap();
+        for number in 0..300u64 {
+            let directory = source.path().join(number.to_string());
+            fs::create_dir(&directory).unwrap();
+            let all = text(number);
+            (0..300).for_each(|at| fs::write(directory.join(at.to_string()), &all[at * 200..][..200]).unwrap());
+        }
+        let request = BackupRequest::new(TreeSource::new(vec![source.path().into()], "test"));
+        backup(&repository, &config, &request, &Progress::default(), &Arc::default()).unwrap();
+        let first = recompress(&repository, &options(), 2, &Arc::default()).unwrap();
+        let second = recompress(&repository, &options(), 2, &Arc::default()).unwrap();
+        assert!(first.bytes_moved > 0, "{first:?}");
+        assert_eq!((second.bytes_moved, second.bytes_loose), (0, 0), "{second:?}");
     }
 
     #[test]
@@ -93,17 +127,7 @@ mod tests {
         }
         let request = BackupRequest::new(TreeSource::new(vec![source.path().into()], "test"));
         backup(&repository, &config, &request, &Progress::default(), &Arc::default()).unwrap();
-        let options = PruneOptions {
-            grace: Duration::ZERO,
-            dry_run: false,
-            allow_no_containers: false,
-            repack_bytes_max: u64::MAX,
-            container_bytes: 1 << 20,
-            patience: Duration::ZERO,
-            extend_locks: None,
-            recompress_threads: 0,
-            skipped_rule: SkippedRule::Nothing,
-        };
+        let options = options();
         let look = || recompress(&repository, &PruneOptions { dry_run: true, ..options }, 2, &Arc::default()).unwrap();
         let before = look();
         let done = in_rounds(&repository, &options, 2, 600 << 10, &Arc::default()).unwrap();

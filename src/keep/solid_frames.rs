@@ -28,7 +28,7 @@ impl FrameEncoding {
         FrameEncoding { level: 3, data_bytes: 512 << 10, data_entries: 16, metadata_bytes: 256 << 10 };
     /// That of archives: a frame holds many small files, so the window reaches far. Who reads one file decodes 4 MiB.
     pub const ARCHIVE: FrameEncoding =
-        FrameEncoding { level: ARCHIVE_LEVEL, data_bytes: 4 << 20, data_entries: 4096, metadata_bytes: 1 << 20 };
+        FrameEncoding { level: ARCHIVE_LEVEL, data_bytes: 4 << 20, data_entries: 16_384, metadata_bytes: 1 << 20 };
 
     /// Raw bytes of a frame in a container of this kind.
     pub fn frame_bytes(&self, kind: ContainerKind) -> usize {
@@ -38,19 +38,28 @@ impl FrameEncoding {
         }
     }
 
-    /// Whether a frame of `raw_len` bytes is short, so that it pays to put it together with others.
-    pub fn is_short(&self, kind: ContainerKind, raw_len: usize) -> bool {
-        raw_len < self.frame_bytes(kind) / 2
+    /// Whether a frame of `raw_len` bytes and `entries` entries is full.
+    pub fn is_full(&self, kind: ContainerKind, raw_len: usize, entries: usize) -> bool {
+        raw_len >= self.frame_bytes(kind) || kind == ContainerKind::Data && entries >= self.data_entries
+    }
+
+    /// Whether a frame is so far from full that it pays to put it together with others.
+    pub fn is_short(&self, kind: ContainerKind, raw_len: usize, entries: usize) -> bool {
+        !self.is_full(kind, raw_len.saturating_mul(2), entries)
     }
 
     /// Stored bytes of a container in short frames of zstd. 0 if there are so few of them that another encoding would
     /// save little: the last frame of a container is often short.
     pub fn loose_bytes(&self, kind: ContainerKind, container_index: &ContainerIndex) -> u64 {
+        let mut entries = vec![0; container_index.frames.len()];
+        for entry in container_index.entries.iter().filter(|entry| entry.literal_len > 0) {
+            entries.get_mut(entry.frame as usize).into_iter().for_each(|count| *count += 1);
+        }
         let (mut all, mut loose, mut count) = (0, 0, 0);
-        for frame in &container_index.frames {
+        for (frame, entries) in container_index.frames.iter().zip(entries) {
             let bytes = frame.stored_bytes() as u64;
             all += bytes;
-            if frame.codec == Zstandard.id() && self.is_short(kind, frame.raw_len as usize) {
+            if frame.codec == Zstandard.id() && self.is_short(kind, frame.raw_len as usize, entries) {
                 (loose, count) = (loose + bytes, count + 1);
             }
         }
