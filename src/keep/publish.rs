@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::inspect::list;
 use crate::keep::forget;
 use crate::repo::Repository;
+use crate::repo::features::{self, Feature};
 use crate::repo::marks::check_writable;
 use crate::repo::published::{self, Publication, PublishedKind, PublishedSnapshot, PublishedTally, PublishedTree};
 use crate::repo::read::Reader;
@@ -69,6 +70,10 @@ struct PublishedRoot {
 pub fn publish(repository: &Repository, request: &PublishRequest) -> Result<PublishOutcome> {
     let PublishRequest { original, name, revision, kind, .. } = request;
     check_writable(repository)?;
+    if !features::has(repository, Feature::Derivations)? {
+        let text = "older versions of fhrd would take it for a backup, and their rules would delete others for it";
+        return Err(Error::Usage(format!("cannot publish before `fhrd upgrade`: {text}")));
+    }
     let store = repository.store.as_ref();
     if !snapshot::is_reported(store, original)? {
         let text = "its backup still runs, or was killed just before it was complete";

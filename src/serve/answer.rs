@@ -2,7 +2,10 @@
 
 use bytes::Bytes;
 use futures_util::stream::{self, Stream};
-use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE};
+use http::header::{
+    ALLOW, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE,
+    X_CONTENT_TYPE_OPTIONS,
+};
 use http::{Response, StatusCode};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -56,7 +59,10 @@ pub fn document(document: &Value) -> HttpAnswer {
 pub fn with_type(status: StatusCode, kind: &'static str, body: AnswerBody) -> HttpAnswer {
     let mut answer = Response::new(body);
     *answer.status_mut() = status;
+    let (nothing_guessed, own_pages) = (HeaderValue::from_static("nosniff"), HeaderValue::from_static("same-origin"));
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    answer.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, nothing_guessed);
+    answer.headers_mut().insert("cross-origin-resource-policy", own_pages);
     answer
 }
 

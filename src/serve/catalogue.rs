@@ -149,8 +149,12 @@ impl Catalogue {
         let is_wanted =
             |found: &&PublishedSnapshot| (found.publication.kind, found.publication.name.as_str()) == (kind, name);
         let found: Vec<&PublishedSnapshot> = names.snapshots.iter().filter(is_wanted).collect();
-        if found.is_empty() || !may_read(name) {
-            return Err(if found.is_empty() { absent(Fault::NoName) } else { Fault::NoName });
+        // What damage hides is said only to who may read it: others would learn which names exist.
+        if !may_read(name) {
+            return Err(Fault::NoName);
+        }
+        if found.is_empty() {
+            return Err(absent(Fault::NoName));
         }
         let short = revision.strip_prefix("refs/heads/").unwrap_or(revision);
         let by_name = |wanted: &str| found.iter().rfind(|found| found.publication.revision == wanted);

@@ -23,6 +23,8 @@ pub const LARGE_FROM: u64 = 10 << 20;
 const MEMORY_MAX: NonZeroUsize = NonZeroUsize::MIN.saturating_add(65_535);
 /// Hashes that are written at once.
 const PENDING_MAX: usize = 256;
+/// Small files that are hashed at once.
+const SMALL_AT_ONCE: usize = 4;
 /// Purpose of the hash that names a content.
 const CONTEXT: &str = "fhrd 2026-11 content that is served";
 
@@ -63,7 +65,9 @@ pub struct Hashes {
     /// Not yet in the database.
     pending: Mutex<Vec<([u8; 32], Vec<u8>)>>,
     database: Mutex<Option<HashDatabase>>,
-    one: Semaphore,
+    /// A look at a small file must be quick, so it does not wait for a large one.
+    small: Semaphore,
+    large: Semaphore,
 }
 
 /// The name of a content: of its reference, so nothing is read.
@@ -102,7 +106,8 @@ impl Hashes {
             memory: Mutex::new(LruCache::new(MEMORY_MAX)),
             pending: Mutex::default(),
             database: Mutex::new(database),
-            one: Semaphore::new(1),
+            small: Semaphore::new(SMALL_AT_ONCE),
+            large: Semaphore::new(1),
         }
     }
 
@@ -133,7 +138,8 @@ impl Hashes {
         if let Some(hash) = self.known(file)? {
             return Ok(hash);
         }
-        let _one = self.one.acquire().await.map_err(|error| Error::internal(error.to_string()))?;
+        let turn = if file.len < LARGE_FROM { &self.small } else { &self.large };
+        let _turn = turn.acquire().await.map_err(|error| Error::internal(error.to_string()))?;
         // Another client may have waited for the same.
         if let Some(hash) = self.known(file)? {
             return Ok(hash);

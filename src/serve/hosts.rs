@@ -75,11 +75,18 @@ fn host_of(authority: &str) -> &str {
     let host = match authority.rsplit_once(']') {
         // Nothing but a port may stand behind an address in brackets.
         Some((address, "")) => address.strip_prefix('[').unwrap_or(authority),
-        Some((address, port)) if port.starts_with(':') => address.strip_prefix('[').unwrap_or(authority),
+        Some((address, rest)) if rest.strip_prefix(':').is_some_and(is_port) => {
+            address.strip_prefix('[').unwrap_or(authority)
+        }
         Some(_) => authority,
-        None => authority.split_once(':').map_or(authority, |(host, _)| host),
+        None => authority.split_once(':').filter(|(_, port)| is_port(port)).map_or(authority, |(host, _)| host),
     };
     host.strip_suffix('.').unwrap_or(host)
+}
+
+/// Whether it is a port, which may be empty. The text behind a host comes back in links, so it must be nothing else.
+fn is_port(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit()) && (text.is_empty() || text.parse::<u16>().is_ok())
 }
 
 #[cfg(test)]
@@ -117,6 +124,10 @@ mod tests {
             ":80",
             "[",
             "[]",
+            "localhost:1@evil.example",
+            "127.0.0.1:80> ; <http://evil.example",
+            "localhost:65536",
+            "[::1]:x",
         ] {
             assert_eq!(rules.check(Some(bad), None), Err(HostFault::Foreign), "{bad}");
         }

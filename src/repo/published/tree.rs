@@ -170,12 +170,14 @@ impl PublishedTree {
         self.look_up([&self.directory, path].concat())
     }
 
-    /// The entry at a path from the root of the snapshot. Follows links.
+    /// The entry at a path from the root of the snapshot. Follows links to files; one to a directory is not shown.
     fn look_up(&self, mut path: TreePath) -> Result<Option<PublishedItem>> {
-        for _ in 0..=LINKS_MAX {
+        for link in 0..=LINKS_MAX {
             let (mut at, mut names) = (PublishedItem::Directory(self.root), path.iter().peekable());
             let target = loop {
-                let Some(name) = names.next() else { return Ok(Some(at)) };
+                let Some(name) = names.next() else {
+                    return Ok(Some(at).filter(|item| link == 0 || matches!(item, PublishedItem::File(_))));
+                };
                 let PublishedItem::Directory(content) = at else { return Ok(None) };
                 let listed = self.listed(content)?;
                 let found = listed.binary_search_by(|entry| entry.name.as_slice().cmp(name)).ok();

@@ -28,6 +28,19 @@ fn containers(home: &Home) -> u64 {
 }
 
 #[test]
+fn older_programs_never_meet_what_they_would_take_for_a_backup() {
+    let home = Home::new();
+    let frozen = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1/repository");
+    crate::compatibility::copy_directory(&frozen, &home.path("data/fhrd/repository"));
+    home.write("m/config.json", b"{}");
+    home.backup(&["m"]);
+    let refused = home.run(&["publish", "latest:m", "me/m"]);
+    assert!(code(&refused) == 1 && stderr(&refused).contains("fhrd upgrade"), "{}", stderr(&refused));
+    json(&home.run(&["upgrade", "--json"]));
+    publish(&home, &["latest:m", "me/m"]);
+}
+
+#[test]
 fn a_name_copies_nothing_and_its_commit_depends_on_the_content() {
     let home = home();
     let before = containers(&home);

@@ -122,6 +122,10 @@ fn trees_come_in_pages_and_names_in_lists() {
     assert_eq!(all.len(), 9, "with two directories: {all:?}");
     assert_eq!(paths(&server.get(tree).json()).len(), 6);
     assert_eq!(paths(&server.get(&format!("{tree}/below")).json()), ["below/deep", "below/ü%2F.txt"]);
+    // A link to it is not shown, so neither is what is below it.
+    assert_eq!(server.get(&format!("{tree}/directory")).status, 404);
+    let asked = server.post("/api/models/me/model/paths-info/main", "application/json", br#"{"paths":["directory"]}"#);
+    assert_eq!(asked.json(), serde_json::json!([]));
     for start in [format!("{tree}?recursive=true&limit=2"), format!("{tree}/below?recursive=true&limit=1")] {
         let (mut found, mut next) = (Vec::new(), start.clone());
         loop {

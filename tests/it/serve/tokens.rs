@@ -49,6 +49,25 @@ fn a_token_reads_its_names_and_a_forged_one_nothing() {
 }
 
 #[test]
+fn damage_tells_nobody_which_names_exist() {
+    let place = scene();
+    let file = place.path("tokens");
+    std::fs::write(&file, format!("{ALL} read\n{OTHER} read you/*\n")).unwrap();
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+    // Whoever may put blobs can do this.
+    std::fs::write(place.repository().join("snapshots").join("ab".repeat(32)), b"nothing").unwrap();
+    let server = Server::start(&place, &["--token-file", file.to_str().unwrap()]);
+    let status =
+        |target: &str, token: &str| server.ask("GET", target, &format!("Authorization: Bearer {token}\r\n")).status;
+    for end in ["", "/refs", "/tree/main"] {
+        let both = ["model", "none"].map(|name| status(&format!("/api/models/me/{name}{end}"), OTHER));
+        assert_eq!(both, [404, 404], "{end}");
+    }
+    assert_eq!(status("/api/models/me/model", ALL), 200);
+    assert_eq!(status("/api/models/me/none", ALL), 503, "who may read everything learns of the damage");
+}
+
+#[test]
 fn requests_for_other_hosts_and_from_other_pages_are_refused() {
     let place = scene();
     let server = Server::start(&place, &["--public-url", "https://models.example"]);
