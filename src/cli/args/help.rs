@@ -160,10 +160,7 @@ const EXAMPLES: [(&str, &[(&str, &str)]); 41] = [
         "serve",
         &[
             ("fhrd serve", "to clients of this machine, at http://127.0.0.1:8080"),
-            (
-                "fhrd serve --listen 0.0.0.0:8080 --token-file tokens --public-url http://nas:8080",
-                "to all who have a token",
-            ),
+            ("fhrd serve --listen 0.0.0.0:8080 --token-file tokens", "to all who have a token"),
         ],
     ),
     ("prune", &[("fhrd prune --dry-run", "show what would be freed"), ("fhrd prune", "free it")]),
