@@ -13,7 +13,7 @@ use fhrd::inspect::check::check;
 use fhrd::keep::{PruneOptions, prune};
 use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
-use fhrd::repo::claims::{ClaimKind, ContainerClaim};
+use fhrd::repo::claims::{ClaimKind, ContainerClaim, IntentNote};
 use fhrd::repo::container::{ContainerKind, HEADER_BYTES, parse_header};
 use fhrd::repo::index::ContainerListing;
 use fhrd::repo::recipe::ContentReference;
@@ -67,7 +67,6 @@ fn what_a_snapshot_lacks_that_is_not_reported_is_no_damage() {
     back_up(&place.open(), source.path(), &TestRepository::config()).unwrap();
     let (repository, config) = (place.open(), TestRepository::config());
     let store = repository.store.as_ref();
-    // A prune that took the writer for dead may have deleted what its snapshot relies on.
     let salt = [7; 16];
     let intent = ContainerClaim::put(store, ClaimKind::Intent, &salt, &HashSet::new()).unwrap();
     let root = Some(ContentReference::Chunk { fingerprint: Fingerprint([9; 32]), len: 5 });
@@ -78,7 +77,11 @@ fn what_a_snapshot_lacks_that_is_not_reported_is_no_damage() {
     let report = look();
     assert_eq!(report.defects, [""; 0]);
     assert!(report.notes.iter().any(|note| note.contains(&id.to_string()[..8]) && note.contains("not reported yet")));
+    // Its writer withdraws it, and may not delete it.
+    IntentNote::Withdrawn.put(store, &intent.name).unwrap();
     store.delete(&intent.name, Durable::OnReturn).unwrap();
+    assert_eq!(look().defects, [""; 0]);
+    store.delete(&IntentNote::Withdrawn.name(&intent.name), Durable::OnReturn).unwrap();
     assert_eq!(look().defect_count, 1);
 }
 

@@ -55,7 +55,8 @@ pub(super) struct TreeWalk {
 }
 
 /// Checks the tree of every snapshot. A snapshot with defects is looked for again: once it is forgotten, a prune may
-/// delete what only it needs. So may a prune that took its writer for dead before that has reported it.
+/// delete what only it needs. Nothing was promised of one that its writer has not reported, or has withdrawn by a note
+/// because it may not delete.
 pub(super) fn check(
     run: &CheckRun<'_>,
     snapshots: &[NamedSnapshot],
