@@ -16,7 +16,7 @@
 //! 2. All blocks are made, as a reader does, and compared. The differences are a payload as of any bytes.
 //! 3. If that takes too much, the chunk is encoded without its base, as a delta of bytes.
 
-use super::payload::{decode_mode, standalone};
+use super::payload::decode_mode;
 use super::{DeltaBuffers, bytes};
 use crate::codec::floats::plane;
 use crate::codec::{ElementType, Scratch};
@@ -262,11 +262,6 @@ pub(super) fn encode(
     let encoded = result.and_then(|()| bytes::encode(ElementType::Unknown, blocks, made, buffers, scratch, out));
     buffers.quantised = own;
     encoded
-}
-
-/// Appends the payload of `raw` as a delta of bytes that needs no base.
-pub(super) fn encode_alone(raw: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
-    standalone(ElementType::Unknown, raw, scratch, out)
 }
 
 /// Appends the `raw_len` bytes that `reader` and `base` decode to.

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::quantised::encode_alone;
+use super::payload::standalone;
 use super::*;
 use crate::codec::{ElementType, Scratch};
 use crate::error::{Error, Result};
@@ -127,7 +127,7 @@ fn blocks_that_do_not_follow_are_stored_without_their_base() {
     let (mut tagged, mut alone, mut back) = (Vec::new(), vec![Derivation::Bytes.id()], Vec::new());
     let scratch = &mut Scratch::default();
     encode_tagged(Derivation::Quantised(quantised), 0, &raw, &base, scratch, &mut tagged).unwrap();
-    encode_alone(&raw, scratch, &mut alone).unwrap();
+    standalone(ElementType::Unknown, &raw, scratch, &mut alone).unwrap();
     assert_eq!(tagged.len(), alone.len());
     decode_tagged(&tagged, &base, raw.len(), scratch, &mut back).unwrap();
     assert!(back == raw);

@@ -1,7 +1,8 @@
 //! Tagged payload: a payload with its derivation and phase, as containers store it.
 
-use super::{Derivation, WHAT, decode, encode, quantised};
-use crate::codec::Scratch;
+use super::payload::{standalone, try_smaller};
+use super::{Derivation, WHAT, decode, encode};
+use crate::codec::{ElementType, Scratch};
 use crate::error::Result;
 use crate::wire::WireReader;
 
@@ -35,12 +36,10 @@ pub fn encode_tagged(
     out.extend_from_slice(&raw[..phase]);
     encode(derivation, &raw[phase..], &base[phase..], scratch, out)?;
     if matches!(derivation, Derivation::Quantised(_)) && (out.len() - start) * 8 > raw.len() * QUANTISED_EIGHTHS {
-        let mut alone = vec![Derivation::Bytes.id()];
-        quantised::encode_alone(raw, scratch, &mut alone)?;
-        if alone.len() < out.len() - start {
-            out.truncate(start);
-            out.extend_from_slice(&alone);
-        }
+        try_smaller(start, out, &mut Vec::new(), |out| {
+            out.push(Derivation::Bytes.id());
+            standalone(ElementType::Unknown, raw, scratch, out)
+        })?;
     }
     Ok(())
 }
