@@ -5,13 +5,11 @@
 //! which are guessed with the FP16 numbers that the block has.
 
 use super::codes::nearest;
-use super::small::{scale_at, stored};
+use super::small::{extreme, scale_at, span, stored};
 use super::{BlockType, ScaleSource, large, small};
 
 /// Sub-blocks of a block, at most.
 const SUB_BLOCKS: usize = 16;
-/// Lanes in which values are compared.
-const LANES: usize = 8;
 
 /// What to do with the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,28 +28,6 @@ struct Suggested {
     halves: [u16; 2],
 }
 
-/// The least and the greatest of the values and 0.
-#[inline(always)]
-fn span(values: &[f32]) -> [f32; 2] {
-    let (mut least, mut greatest) = ([0f32; LANES], [0f32; LANES]);
-    for values in values.as_chunks::<LANES>().0 {
-        for (least, value) in least.iter_mut().zip(values) {
-            *least = if *value < *least { *value } else { *least };
-        }
-        for (greatest, value) in greatest.iter_mut().zip(values) {
-            *greatest = if *value > *greatest { *value } else { *greatest };
-        }
-    }
-    let least = least.into_iter().fold(0.0, |least, lane| if lane < least { lane } else { least });
-    [least, greatest.into_iter().fold(0.0, |greatest, lane| if lane > greatest { lane } else { greatest })]
-}
-
-/// The first number of the greatest magnitude; 0 if there is none above 0.
-#[inline(always)]
-fn extreme(numbers: &[f32]) -> f32 {
-    numbers.iter().fold(0.0, |most: f32, number| if number.abs() > most.abs() { *number } else { most })
-}
-
 /// What the values suggest for a block with sub-blocks.
 #[inline(always)]
 fn suggested(block_type: BlockType, values: &[f32; 256]) -> Suggested {
@@ -65,7 +41,7 @@ fn suggested(block_type: BlockType, values: &[f32; 256]) -> Suggested {
     };
     let mut parts = [[0.0; SUB_BLOCKS]; 2];
     for (at, values) in values.chunks_exact(len).enumerate() {
-        let [least, greatest] = span(values);
+        let [least, greatest] = span(values, [0.0; 2]);
         if steps > 0.0 {
             (parts[0][at], parts[1][at]) = ((greatest - least) / steps, 0.0 - least);
         } else {

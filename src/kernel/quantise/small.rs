@@ -4,13 +4,13 @@ use super::ScaleSource;
 use super::codes::{half_away, pack, truncated};
 use crate::kernel::elements::{fp16, fp16_value};
 
-/// Values of a block, and lanes in which they are compared.
+/// Values of a block, and lanes in which values are compared.
 const VALUES: usize = 32;
 const LANES: usize = 8;
 
 /// The greatest magnitude, at least 0. What is not a number has none.
 #[inline(always)]
-fn greatest(values: &[f32; VALUES]) -> f32 {
+fn greatest(values: &[f32]) -> f32 {
     let mut lanes = [0f32; LANES];
     for values in values.as_chunks::<LANES>().0 {
         for (lane, value) in lanes.iter_mut().zip(values) {
@@ -20,18 +20,18 @@ fn greatest(values: &[f32; VALUES]) -> f32 {
     lanes.into_iter().fold(0.0, |greatest, lane| if lane > greatest { lane } else { greatest })
 }
 
-/// The first value of the greatest magnitude; 0 if all are zeros or no numbers.
+/// The first value of the greatest magnitude; 0 if all are zeros or no numbers. Whole lanes of values.
 #[inline(always)]
-fn extreme(values: &[f32; VALUES]) -> f32 {
+pub(super) fn extreme(values: &[f32]) -> f32 {
     let greatest = greatest(values);
     let found = values.iter().copied().find(|value| value.abs() == greatest && greatest > 0.0);
     found.unwrap_or(0.0)
 }
 
-/// The least and the greatest value, the first of equals.
+/// The least and the greatest of the values and of two others. Whole lanes of values. Zeros have any sign.
 #[inline(always)]
-fn bounds(values: &[f32; VALUES]) -> (f32, f32) {
-    let (mut least, mut greatest) = ([f32::MAX; LANES], [-f32::MAX; LANES]);
+pub(super) fn span(values: &[f32], [low, high]: [f32; 2]) -> [f32; 2] {
+    let (mut least, mut greatest) = ([low; LANES], [high; LANES]);
     for values in values.as_chunks::<LANES>().0 {
         for (least, value) in least.iter_mut().zip(values) {
             *least = if *value < *least { *value } else { *least };
@@ -40,8 +40,14 @@ fn bounds(values: &[f32; VALUES]) -> (f32, f32) {
             *greatest = if *value > *greatest { *value } else { *greatest };
         }
     }
-    let least = least.into_iter().fold(f32::MAX, |least, lane| if lane < least { lane } else { least });
-    let greatest = greatest.into_iter().fold(-f32::MAX, |most, lane| if lane > most { lane } else { most });
+    let least = least.into_iter().fold(low, |least, lane| if lane < least { lane } else { least });
+    [least, greatest.into_iter().fold(high, |greatest, lane| if lane > greatest { lane } else { greatest })]
+}
+
+/// The least and the greatest value, the first of equals.
+#[inline(always)]
+fn bounds(values: &[f32; VALUES]) -> (f32, f32) {
+    let [least, greatest] = span(values, [f32::MAX, -f32::MAX]);
     // Zeros of both signs are equal.
     let first = |bound: f32| if bound == 0.0 { values.iter().copied().find(|value| *value == 0.0) } else { None };
     (first(least).unwrap_or(least), first(greatest).unwrap_or(greatest))
