@@ -250,18 +250,17 @@ pub(super) fn encode(
     put_varint(out, head as u64);
     out.extend_from_slice(raw.get(..head).unwrap_or_default());
     out.extend_from_slice(tail);
-    let mut result = Ok(());
     if way.source == ScaleSource::Given {
         for part in way.block_type.row_parts() {
             plane.clear();
             let rows = rows.chunks_exact(way.block_type.row_bytes());
             rows.for_each(|row| plane.extend_from_slice(row.get(part.clone()).unwrap_or_default()));
-            result = result.and_then(|()| plane::encode(plane, scratch, out));
+            plane::encode(plane, scratch, out)?;
         }
     }
-    let encoded = result.and_then(|()| bytes::encode(ElementType::Unknown, blocks, made, buffers, scratch, out));
+    bytes::encode(ElementType::Unknown, blocks, made, buffers, scratch, out)?;
     buffers.quantised = own;
-    encoded
+    Ok(())
 }
 
 /// Appends the `raw_len` bytes that `reader` and `base` decode to.
@@ -287,16 +286,12 @@ pub(super) fn decode(
     blocks.clear();
     blocks.resize(whole, 0);
     rows.clear();
-    let mut decoded = Ok(());
     if way.source == ScaleSource::Given {
-        decoded = read_rows(way.block_type, whole / way.block_type.bytes(), reader, scratch, rows, plane);
+        read_rows(way.block_type, whole / way.block_type.bytes(), reader, scratch, rows, plane)?;
     }
-    if decoded.is_ok() {
-        way.make(base, blocks, (ScaleRows::Apply, rows), wide, narrow);
-        decoded = decode_mode(ElementType::Byte, reader, blocks, whole, buffers, scratch, out);
-    }
+    way.make(base, blocks, (ScaleRows::Apply, rows), wide, narrow);
+    decode_mode(ElementType::Byte, reader, blocks, whole, buffers, scratch, out)?;
     buffers.quantised = own;
-    decoded?;
     out.extend_from_slice(tail);
     Ok(())
 }
