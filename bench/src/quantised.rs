@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use fhrd::error::{Error, Result};
 use fhrd::format::{Dtype, Tensor};
 use fhrd::inspect::distance::OpenModel;
-use fhrd::kernel::elements::fp16;
+use fhrd::kernel::quantise::{BlockType, ScaleSource, quantise};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -51,12 +51,9 @@ fn title() -> String {
     "Quantised models from stored ones".into()
 }
 
-/// Values of a block.
-const VALUES: usize = 32;
-/// Numbers of the types in GGML.
-const Q4_0: Dtype = Dtype::Quantised(2);
-const Q8_0: Dtype = Dtype::Quantised(8);
-const METHODS: [(&str, bool); 2] = [("separate", false), ("fused", true)];
+/// The types that are tried.
+const TYPES: [BlockType; 2] = [BlockType::Q4_0, BlockType::Q8_0];
+const METHODS: [(&str, ScaleSource); 2] = [("separate", ScaleSource::Computed), ("fused", ScaleSource::Fused)];
 const TITLES: [&str; 6] = ["MB", "blocks", "exact %", "tensors", "exact", "saved %"];
 
 impl QuantisedBench {
@@ -75,43 +72,16 @@ impl QuantisedBench {
     }
 }
 
-/// Appends 32 values as a block of Q8_0.
-fn block_q8(values: &[f32; VALUES], out: &mut Vec<u8>) {
-    let largest = values.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
-    let scale = largest / 127.0;
-    let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
-    out.extend_from_slice(&fp16(scale.to_bits()).to_le_bytes());
-    out.extend(values.iter().map(|value| (value * inverse).round() as i8 as u8));
-}
-
-/// Appends 32 values as a block of Q4_0.
-fn block_q4(values: &[f32; VALUES], is_fused: bool, out: &mut Vec<u8>) {
-    let largest =
-        values.iter().fold(0.0f32, |largest, value| if value.abs() > largest.abs() { *value } else { largest });
-    let scale = largest / -8.0;
-    let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
-    let level = |value: &f32| {
-        let moved = if is_fused { value.mul_add(inverse, 8.5) } else { value * inverse + 8.5 };
-        (moved as i8).min(15) as u8
-    };
-    out.extend_from_slice(&fp16(scale.to_bits()).to_le_bytes());
-    let (low, high) = values.split_at(VALUES / 2);
-    out.extend(low.iter().zip(high).map(|(low, high)| level(low) & 0x0f | level(high) << 4));
-}
-
 /// The values as blocks of `dtype`; `None` if the type is another one or the last block is not whole.
-fn quantise(dtype: Dtype, values: &[f32], is_fused: bool) -> Option<Vec<u8>> {
-    let (blocks, rest) = values.as_chunks::<VALUES>();
-    if !rest.is_empty() {
+fn blocks_of(dtype: Dtype, values: &[f32], source: ScaleSource) -> Option<Vec<u8>> {
+    let block_type = TYPES.into_iter().find(|block_type| dtype == Dtype::Quantised(block_type.number()))?;
+    if !values.len().is_multiple_of(block_type.values()) {
         return None;
     }
-    let mut out = Vec::with_capacity(values.len() * 2);
-    match dtype {
-        Q8_0 => blocks.iter().for_each(|block| block_q8(block, &mut out)),
-        Q4_0 => blocks.iter().for_each(|block| block_q4(block, is_fused, &mut out)),
-        _ => return None,
-    }
-    Some(out)
+    let values: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let mut blocks = vec![0; values.len() / 4 / block_type.values() * block_type.bytes()];
+    quantise(block_type, source, &values, &mut blocks);
+    Some(blocks)
 }
 
 /// What one computation gives again.
@@ -175,8 +145,8 @@ fn measure(quantised: &OpenModel, source: &OpenModel, stop: &AtomicBool) -> Resu
             continue;
         }
         let Some(values) = singles(origin.dtype, &bytes_of(source, origin)?) else { continue };
-        for (exactness, (_, is_fused)) in found.iter_mut().zip(METHODS) {
-            if let Some(made) = quantise(tensor.dtype, &values, is_fused).filter(|made| made.len() == stored.len()) {
+        for (exactness, (_, source)) in found.iter_mut().zip(METHODS) {
+            if let Some(made) = blocks_of(tensor.dtype, &values, source).filter(|made| made.len() == stored.len()) {
                 exactness.add(tensor.dtype, &made, &stored);
             }
         }
@@ -246,32 +216,34 @@ fn run(config: &QuantisedBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> 
 mod tests {
     use super::*;
 
-    fn values() -> [f32; VALUES] {
+    const Q4_0: Dtype = Dtype::Quantised(2);
+    const Q8_0: Dtype = Dtype::Quantised(8);
+
+    fn values() -> [f32; 32] {
         std::array::from_fn(|at| (at as f32 - 20.0) * 0.37)
     }
 
     #[test]
     fn blocks_have_the_scale_of_the_largest_value() {
-        let mut block = Vec::new();
-        block_q8(&values(), &mut block);
+        let block = blocks_of(Q8_0, &values(), ScaleSource::Computed).unwrap();
         assert_eq!(block.len(), 34);
         // -20 * 0.37 = -7.4 is the largest: scale 7.4 / 127 = 0.058268, in FP16 0x2b75; its level is -127.
         assert_eq!((block[..2].to_vec(), block[2] as i8), (vec![0x75, 0x2b], -127));
         assert_eq!((block[22] as i8, block[33] as i8), (0, 70), "11 / 20 of 127 is 69.85");
-        block.clear();
-        block_q4(&values(), false, &mut block);
+        let block = blocks_of(Q4_0, &values(), ScaleSource::Computed).unwrap();
         assert_eq!(block.len(), 18);
         // The scale is -7.4 / -8 = 0.925, in FP16 0x3b66. -7.4 has level 0; 4 places later, -5.92 / 0.925 + 8.5 = 2.1.
         assert_eq!((block[..2].to_vec(), block[2] & 15, block[6] & 15), (vec![0x66, 0x3b], 0, 2));
         // The high half of a byte has the value 16 places later: -1.48 / 0.925 + 8.5 = 6.9.
         assert_eq!((block[2] >> 4, block[17] >> 4), (6, 12));
-        assert_eq!(quantise(Q8_0, &[0.0; VALUES], false), Some(vec![0; 34]), "a block of zeros has no scale");
-        assert_eq!((quantise(Q8_0, &[0.0; 31], false), quantise(Dtype::Int8, &[0.0; 32], false)), (None, None));
+        let blocks = |dtype, values: &[f32]| blocks_of(dtype, values, ScaleSource::Computed);
+        assert_eq!(blocks(Q8_0, &[0.0; 32]), Some(vec![0; 34]), "a block of zeros has no scale");
+        assert_eq!((blocks(Q8_0, &[0.0; 31]), blocks(Dtype::Int8, &[0.0; 32])), (None, None));
     }
 
     #[test]
     fn only_blocks_that_are_equal_count() {
-        let made = quantise(Q4_0, &[values(), values()].concat(), false).unwrap();
+        let made = blocks_of(Q4_0, &[values(), values()].concat(), ScaleSource::Computed).unwrap();
         let mut stored = made.clone();
         stored[20] ^= 1;
         let mut exactness = Exactness::default();
