@@ -281,8 +281,8 @@ impl DeltaPlanner {
         bases: &mut Bases,
     ) -> Result<Option<Vec<BaseRange>>> {
         let mut ranges = Vec::new();
-        let Some(parts) = block_ranges(model, tensor, range) else { return Ok(None) };
-        for (fingerprint, inside) in parts {
+        for part in block_ranges(model, tensor, range) {
+            let Some((fingerprint, inside)) = part else { return Ok(None) };
             if !self.push_range(&fingerprint, inside, expected, bases, &mut ranges)? {
                 return Ok(None);
             }
@@ -340,22 +340,20 @@ impl DeltaPlanner {
     }
 }
 
-/// The blocks that make up a range of a tensor, each with the range inside of it; `None` if the record lacks one.
+/// The blocks that make up a range of a tensor, each with the range inside of it; `None` for one that the record lacks.
 pub(super) fn block_ranges(
     model: &ModelRecord,
     tensor: usize,
     range: Range<u64>,
-) -> Option<Vec<(Fingerprint, Range<u32>)>> {
-    let record = model.tensors.get(tensor)?;
-    let (mut parts, mut at) = (Vec::new(), range.start);
-    while at < range.end {
-        let index = at / model.block_bytes;
-        let start = index * model.block_bytes;
-        let end = (start + model.block_bytes).min(range.end);
-        parts.push((record.block(index)?, (at - start) as u32..(end - start) as u32));
-        at = end;
-    }
-    Some(parts)
+) -> impl Iterator<Item = Option<(Fingerprint, Range<u32>)>> {
+    let record = model.tensors.get(tensor);
+    let len = model.block_bytes;
+    let blocks = if range.is_empty() { 0..0 } else { range.start / len..range.end.div_ceil(len) };
+    blocks.map(move |index| {
+        let start = index * len;
+        let (from, to) = (range.start.max(start) - start, range.end.min(start + len) - start);
+        Some((record?.block(index)?, from as u32..to as u32))
+    })
 }
 
 /// Appends a range of a base, or what `down` deltas below it have of it. `false` if these are more than `ranges_max`

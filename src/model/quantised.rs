@@ -7,6 +7,8 @@
 //!    quantised blocks that are whole.
 //! 3. The base is that very entry, never what is below it: that has other values.
 
+use std::ops::Range;
+
 use crate::codec::ElementType;
 use crate::codec::delta::{Derivation, Quantised};
 use crate::error::Result;
@@ -32,6 +34,9 @@ const SCALE_BITS: f64 = 3.5;
 /// Bytes of a base, and of all bases of its chain if each is as long, at most.
 const CONTENT_BYTES_MAX: u64 = 32 << 20;
 const CHAIN_BYTES_MAX: u64 = 64 << 20;
+/// Blocks of a base, about, at most: a base of the most bytes has as many of the shortest blocks of a configuration.
+/// A record that claims shorter ones must not give a chunk more operations than a container holds.
+const BASE_BLOCKS_MAX: u64 = 512;
 /// The chain may be longer than that of other deltas by this.
 const MORE_DEPTH: u8 = 4;
 
@@ -112,6 +117,24 @@ fn compare_quantised(new: Sketched<'_>, old: Sketched<'_>) -> Option<SketchCompa
     })
 }
 
+/// How these bytes of a quantised tensor follow from the floats of a base, and the bytes of the base that they follow
+/// from. `None` if they do not, or if these are too many, or in too many blocks.
+fn float_range(
+    new: Dtype,
+    bytes: Range<u64>,
+    (base, base_len): (Dtype, u64),
+    base_block_bytes: u64,
+) -> Option<(Quantised, Range<u64>)> {
+    let (block_type, from) = quantised_from(new, base)?;
+    let (block_bytes, value_bytes) = (block_type.bytes() as u64, (block_type.values() * from.width()) as u64);
+    let (first, end) = (bytes.start.div_ceil(block_bytes), bytes.end / block_bytes);
+    let head = (first * block_bytes - bytes.start) as u8;
+    let range = first * value_bytes..end * value_bytes;
+    let most = CONTENT_BYTES_MAX.min(base_block_bytes.saturating_mul(BASE_BLOCKS_MAX));
+    let fits = first < end && range.end <= base_len && range.end - range.start <= most;
+    fits.then_some((Quantised { block_type, from, head }, range))
+}
+
 impl DeltaPlanner {
     /// Plans a block of a quantised tensor that follows from the floats of its base. `None` if it does not, or if the
     /// base is too dear to read.
@@ -124,25 +147,19 @@ impl DeltaPlanner {
         bases: &mut Bases,
     ) -> Result<Option<PlannedDelta>> {
         let Some(base) = chosen.model.tensors.get(chosen.tensor) else { return Ok(None) };
-        let Some((block_type, from)) = quantised_from(dtype, base.dtype()) else { return Ok(None) };
-        let (bytes, value_bytes) = (block_type.bytes() as u64, (block_type.values() * from.width()) as u64);
-        let (first, end) = (block.offset.div_ceil(bytes), (block.offset + u64::from(len)) / bytes);
-        let range = first * value_bytes..end * value_bytes;
-        if first >= end || range.end > base.len || range.end - range.start > CONTENT_BYTES_MAX {
-            return Ok(None);
-        }
-        let head = (first * bytes - block.offset) as u8;
+        let bytes = block.offset..block.offset + u64::from(len);
+        let found = float_range(dtype, bytes, (base.dtype(), base.len), chosen.model.block_bytes);
+        let Some((quantised, range)) = found else { return Ok(None) };
         let content = range.end - range.start;
-        let Some(parts) = block_ranges(&chosen.model, chosen.tensor, range) else { return Ok(None) };
-        let derivation = Derivation::Quantised(Quantised { block_type, from, head });
         let expected = ((chosen.delta_bits * f64::from(len) / 8.0) as u64).max(1);
-        let mut plan = || {
-            let mut ranges = Vec::with_capacity(parts.len());
-            for (fingerprint, inside) in &parts {
-                let Some(entry) = self.entry_of(fingerprint, bases)? else { return Ok(None) };
+        let plan = || {
+            let mut ranges = Vec::new();
+            for part in block_ranges(&chosen.model, chosen.tensor, range) {
+                let Some((fingerprint, inside)) = part else { return Ok(None) };
+                let Some(entry) = self.entry_of(&fingerprint, bases)? else { return Ok(None) };
                 ranges.push(BaseRange { entry, offset: inside.start, len: inside.end - inside.start });
             }
-            planned(Some(ranges), derivation, ElementType::Unknown, expected, bases)
+            planned(Some(ranges), Derivation::Quantised(quantised), ElementType::Unknown, expected, bases)
         };
         let made = none_if_unreadable(plan())?;
         let depth_max = self.depth_max().saturating_add(MORE_DEPTH);
@@ -169,6 +186,23 @@ mod tests {
         let (one, other) = (sketch(new.0, new.1), sketch(old.0, old.1));
         let new = Sketched { dtype: new.1, len: new.0.len() as u64, sketch: &one };
         compare_any(new, Sketched { dtype: old.1, len: old.0.len() as u64, sketch: &other }, derives)
+    }
+
+    #[test]
+    fn a_base_has_the_values_of_whole_blocks_and_neither_too_many_bytes_nor_too_many_blocks() {
+        let found = |blocks: u64, rest: u64, base_block_bytes: u64| {
+            float_range(Dtype::Quantised(8), 40..34 * blocks + rest, (Dtype::Float32, 33 << 20), base_block_bytes)
+        };
+        let quantised = Quantised { block_type: BlockType::Q8_0, from: ElementType::Fp32, head: 28 };
+        assert_eq!(found(3, 8, 1 << 19), Some((quantised, 2 * 128..3 * 128)));
+        assert_eq!(found(2, 33, 1 << 19), None, "no block is whole");
+        let most = (32 << 20) / 128 + 2;
+        assert_eq!(found(most, 0, 64 << 10), Some((quantised, 2 * 128..(32 << 20) + 2 * 128)));
+        assert_eq!(found(most + 1, 0, 64 << 10), None, "too many bytes");
+        assert_eq!(found((1 << 13) + 2, 0, 2048).map(|found| found.1.end), Some((1 << 20) + 2 * 128));
+        assert_eq!(found((1 << 13) + 2, 0, 2047), None, "too many blocks");
+        let short = float_range(Dtype::Quantised(8), 0..68, (Dtype::Float16, 127), 1 << 19);
+        assert_eq!(short, None, "beyond the end of the base");
     }
 
     #[test]
