@@ -120,6 +120,26 @@ fn values_that_were_rounded_first_are_rounded_again() {
 }
 
 #[test]
+fn blocks_that_fused_operations_make_are_found_if_the_sample_has_none() {
+    let block_type = BlockType::Q4_0;
+    // Values half-way between two codes, as the greatest one has the lowest code.
+    let halves = |unit: u8| -> Vec<u8> {
+        let value = |at: u8| (if at == 0 { 16.0 } else { f32::from(at % 16) * 2.0 - 15.0 }) * f32::from(unit) * 0.001;
+        (0..32).flat_map(|at| value(at).to_le_bytes()).collect()
+    };
+    let made = |source, values: &[u8]| blocks(block_type, source, values);
+    let is_apart = |values: &Vec<u8>| made(ScaleSource::Fused, values) != made(ScaleSource::Computed, values);
+    let apart = (1..100).map(halves).find(is_apart).unwrap();
+    // The sample has every second one of 256 blocks.
+    let mut values = weights(32 * 256, 6);
+    values[101 * apart.len()..][..apart.len()].copy_from_slice(&apart);
+    let raw = made(ScaleSource::Fused, &values);
+    let payload = encoded(Quantised { block_type, from: ElementType::Fp32, head: 0 }, &raw, &values);
+    assert_eq!(payload, [2, 0x23, 0, 0]);
+    assert!(decoded(&payload, &values, raw.len()).unwrap() == raw);
+}
+
+#[test]
 fn blocks_that_do_not_follow_are_stored_without_their_base() {
     let raw = blocks(BlockType::Q4_0, ScaleSource::Computed, &weights(32 * 900, 3));
     let base = narrowed(&weights(32 * 900, 4), ElementType::Bf16);
@@ -146,6 +166,13 @@ fn what_this_version_does_not_know_is_no_damage() {
         let result = decoded(&damaged, &[], 0);
         assert!(matches!(result, Err(Error::Corrupt { .. })), "{result:?}");
     }
+    // As many bytes before the first whole block as a block has, of a chunk that has them.
+    let mut long = [0; 3 + 40 + 1];
+    long[..3].copy_from_slice(&[8, 0x11, 34]);
+    let result = decoded(&long, &[], 40);
+    assert!(matches!(result, Err(Error::Corrupt { .. })), "{result:?}");
+    long[2] = 33;
+    assert_eq!(decoded(&long, &[], 40).unwrap(), [0; 40]);
 }
 
 proptest! {

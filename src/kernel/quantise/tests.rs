@@ -3,6 +3,7 @@
 use super::codes::quantise_loop;
 use super::*;
 use crate::kernel::cpu_features::with_each_subset;
+use crate::kernel::elements::fp16;
 
 /// Values of every size, and others.
 fn values(count: usize) -> Vec<u8> {
@@ -75,6 +76,20 @@ fn a_rest_that_is_no_block_stays_as_it_is() {
         assert!(blocks.iter().all(|byte| *byte == 7));
         quantise(block_type, block_type.sources()[0], &values, &mut blocks[..bytes - 1]);
         assert!(blocks.iter().all(|byte| *byte == 7));
+    }
+}
+
+#[test]
+fn the_least_value_is_the_first_of_zeros_of_both_signs() {
+    for [first, other] in [[-0.0, 0.0], [0.0, -0.0f32]] {
+        let mut values = [1f32; 32];
+        (values[1], values[8]) = (first, other);
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        for block_type in [BlockType::Q4_1, BlockType::Q5_1] {
+            let mut block = vec![0; block_type.bytes()];
+            quantise(block_type, ScaleSource::Computed, &bytes, &mut block);
+            assert_eq!(block[2..4], fp16(first.to_bits()).to_le_bytes(), "{block_type:?} {first}");
+        }
     }
 }
 
