@@ -1,8 +1,8 @@
 //! Files: `/ORG/NAME/resolve/REVISION/PATH`, whole or a range, or only a look at them.
 
 use http::header::{
-    ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_SECURITY_POLICY, ETAG, HeaderMap,
-    HeaderName, IF_NONE_MATCH, IF_RANGE, RANGE, X_CONTENT_TYPE_OPTIONS,
+    ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG,
+    HeaderMap, HeaderName, IF_NONE_MATCH, IF_RANGE, RANGE,
 };
 use http::{Method, StatusCode};
 
@@ -40,7 +40,9 @@ pub async fn file(
     if headers.get(IF_NONE_MATCH).is_some_and(|header| is_named(header.as_bytes(), &names)) {
         let mut answer = answer::text(StatusCode::NOT_MODIFIED, "");
         describe(&mut answer, &commit, &etag, &file, &path);
+        // They would be of the body that is not sent, and a cache would believe them.
         answer.headers_mut().remove(LINKED_SIZE);
+        answer.headers_mut().remove(CONTENT_TYPE);
         return Ok(answer);
     }
     let is_same = headers.get(IF_RANGE).is_none_or(|header| is_named(header.as_bytes(), &names));
@@ -86,7 +88,6 @@ fn describe(answer: &mut HttpAnswer, commit: &str, etag: &str, file: &PublishedF
     let name = encoded(path.last().map(Vec::as_slice).unwrap_or_default());
     answer::set(answer, CONTENT_DISPOSITION, &format!("attachment; filename*=UTF-8''{name}"));
     answer::set(answer, CONTENT_SECURITY_POLICY, "default-src 'none'; sandbox");
-    answer::set(answer, X_CONTENT_TYPE_OPTIONS, "nosniff");
 }
 
 #[cfg(test)]
