@@ -78,7 +78,7 @@ impl ServeState {
     /// The commit that a client asks for.
     ///
     /// # Errors
-    /// Errors of [`Catalogue::find`].
+    /// [`Fault::NoName`] for a name that they may not read; errors of [`Catalogue::find`].
     pub(super) async fn find(
         &self,
         client: Client<'_>,
@@ -86,8 +86,11 @@ impl ServeState {
         name: &str,
         revision: &str,
     ) -> Result<FoundCommit, Fault> {
+        // What damage hides is said only to who may read it: others would learn which names exist.
+        if !client.may_read(name) {
+            return Err(Fault::NoName);
+        }
         let (catalogue, name, revision) = (self.catalogue.clone(), name.to_string(), revision.to_string());
-        let may_read = client.may_read(&name);
-        blocking(move || Ok(catalogue.find(kind, &name, &revision, |_| may_read))).await?
+        blocking(move || Ok(catalogue.find(kind, &name, &revision))).await?
     }
 }
