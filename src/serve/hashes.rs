@@ -2,9 +2,11 @@
 //!
 //! 1. They are computed when somebody asks, from the stored content, and remembered in memory and in the local cache.
 //! 2. A look at a file must be quick, so the ETag of a large file is a name of its content until its SHA-256 is known.
-//! 3. A tree has the SHA-256 of each file. Files are hashed one after another for all clients.
+//! 3. A tree has the SHA-256 of each file. Files are hashed one after another for all clients. What has begun ends even
+//!    if its client leaves, so nobody can have one file read again and again.
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 
 use aws_lc_rs::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
 use lru::LruCache;
@@ -15,6 +17,7 @@ use super::parts::{PART_BYTES, blocking, read_part};
 use crate::error::{Error, Result};
 use crate::repo::index::HashDatabase;
 use crate::repo::published::{PublishedFile, PublishedTree};
+use crate::repo::read::StoredFile;
 use crate::types::hex;
 
 /// Length from which clients know a file by its SHA-256, bytes.
@@ -66,8 +69,8 @@ pub struct Hashes {
     pending: Mutex<Vec<([u8; 32], Vec<u8>)>>,
     database: Mutex<Option<HashDatabase>>,
     /// A look at a small file must be quick, so it does not wait for a large one.
-    small: Semaphore,
-    large: Semaphore,
+    small: Arc<Semaphore>,
+    large: Arc<Semaphore>,
 }
 
 /// The name of a content: of its reference, so nothing is read.
@@ -99,6 +102,23 @@ fn git_blob(len: u64) -> Context {
     digest
 }
 
+/// The hash of a file of `len` bytes. Reads it.
+async fn computed(stored: &StoredFile, len: u64) -> Result<KnownHash> {
+    let mut digest = if len < LARGE_FROM { git_blob(len) } else { Context::new(&SHA256) };
+    let mut from = 0;
+    while from < len {
+        let (stored, to) = (stored.clone(), from.saturating_add(PART_BYTES).min(len));
+        digest = blocking(move || {
+            digest.update(&read_part(&stored, from, to)?);
+            Ok(digest)
+        })
+        .await?;
+        from = to;
+    }
+    let hash = KnownHash::from_bytes(digest.finish().as_ref());
+    hash.ok_or_else(|| Error::internal("a hash has another length"))
+}
+
 impl Hashes {
     /// Hashes that are remembered in `database`, if there is one.
     pub fn new(database: Option<HashDatabase>) -> Self {
@@ -106,8 +126,8 @@ impl Hashes {
             memory: Mutex::new(LruCache::new(MEMORY_MAX)),
             pending: Mutex::default(),
             database: Mutex::new(database),
-            small: Semaphore::new(SMALL_AT_ONCE),
-            large: Semaphore::new(1),
+            small: Arc::new(Semaphore::new(SMALL_AT_ONCE)),
+            large: Arc::new(Semaphore::new(1)),
         }
     }
 
@@ -115,12 +135,14 @@ impl Hashes {
     ///
     /// # Errors
     /// [`Error::Internal`].
-    pub fn known(&self, file: &PublishedFile) -> Result<Option<KnownHash>> {
+    pub async fn known(self: &Arc<Self>, file: &PublishedFile) -> Result<Option<KnownHash>> {
         let name = content_name(file)?;
         if let Some(hash) = self.memory.lock().get(&name) {
             return Ok(Some(*hash));
         }
-        let stored = self.database.lock().as_ref().and_then(|database| database.get(&name));
+        let hashes = self.clone();
+        let stored = blocking(move || Ok(hashes.database.lock().as_ref().and_then(|database| database.get(&name))));
+        let stored = stored.await?;
         let is_large = file.len >= LARGE_FROM;
         let fits = |hash: &KnownHash| matches!(hash, KnownHash::Sha256(_)) == is_large;
         let hash = stored.and_then(|bytes| KnownHash::from_bytes(&bytes)).filter(fits);
@@ -134,33 +156,29 @@ impl Hashes {
     ///
     /// # Errors
     /// Errors of reading.
-    pub async fn of(&self, tree: &PublishedTree, file: &PublishedFile) -> Result<KnownHash> {
-        if let Some(hash) = self.known(file)? {
+    pub async fn of(self: &Arc<Self>, tree: &PublishedTree, file: &PublishedFile) -> Result<KnownHash> {
+        if let Some(hash) = self.known(file).await? {
             return Ok(hash);
         }
-        let turn = if file.len < LARGE_FROM { &self.small } else { &self.large };
-        let _turn = turn.acquire().await.map_err(|error| Error::internal(error.to_string()))?;
+        let turns = if file.len < LARGE_FROM { &self.small } else { &self.large };
+        let turn = turns.clone().acquire_owned().await.map_err(|error| Error::internal(error.to_string()))?;
         // Another client may have waited for the same.
-        if let Some(hash) = self.known(file)? {
+        if let Some(hash) = self.known(file).await? {
             return Ok(hash);
         }
-        let stored = tree.open(file)?;
-        let is_large = file.len >= LARGE_FROM;
-        let mut digest = if is_large { Context::new(&SHA256) } else { git_blob(file.len) };
-        let mut from = 0;
-        while from < file.len {
-            let (stored, to) = (stored.clone(), from.saturating_add(PART_BYTES).min(file.len));
-            digest = blocking(move || {
-                digest.update(&read_part(&stored, from, to)?);
-                Ok(digest)
+        let (hashes, name, stored, len) = (self.clone(), content_name(file)?, tree.open(file)?, file.len);
+        // Only who has a turn begins, so what goes on without a client is bounded, too.
+        let computing = tokio::spawn(async move {
+            let hash = computed(&stored, len).await?;
+            blocking(move || {
+                hashes.remember(name, hash);
+                Ok(())
             })
             .await?;
-            from = to;
-        }
-        let hash = KnownHash::from_bytes(digest.finish().as_ref());
-        let hash = hash.ok_or_else(|| Error::internal("a hash has another length"))?;
-        self.remember(content_name(file)?, hash);
-        Ok(hash)
+            drop(turn);
+            Ok(hash)
+        });
+        computing.await.map_err(|error| Error::internal(format!("a hash failed: {error}")))?
     }
 
     /// The ETag of a file, without quotes. A small file is read for it. A large one is not: from a slow store, that
@@ -168,8 +186,8 @@ impl Hashes {
     ///
     /// # Errors
     /// Errors of reading.
-    pub async fn etag(&self, tree: &PublishedTree, file: &PublishedFile) -> Result<String> {
-        match self.known(file)? {
+    pub async fn etag(self: &Arc<Self>, tree: &PublishedTree, file: &PublishedFile) -> Result<String> {
+        match self.known(file).await? {
             Some(hash) => Ok(hash.digits()),
             None if file.len < LARGE_FROM => Ok(self.of(tree, file).await?.digits()),
             None => content_etag(file),

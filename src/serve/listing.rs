@@ -3,10 +3,12 @@
 //! A tree has the hash of each file. To compute it may take longer than a client waits for a byte, so the document is
 //! sent as far as it is known, and spaces, which mean nothing in JSON, meanwhile.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::{Either, select};
 use http::StatusCode;
 use http::header::LINK;
 use serde_json::{Value, json};
@@ -146,10 +148,12 @@ async fn send_all(
         let entry = match item {
             PublishedItem::Directory(content) => directory(&path, *content)?,
             PublishedItem::File(file) => {
-                let mut hash = Box::pin(state.hashes.of(tree, file));
+                let mut hash = pin!(state.hashes.of(tree, file));
                 let hash = loop {
-                    match timeout(BEAT, &mut hash).await {
-                        Ok(hash) => break hash?,
+                    match timeout(BEAT, select(hash.as_mut(), pin!(document.sender.closed()))).await {
+                        Ok(Either::Left((hash, _))) => break hash?,
+                        // A task that nobody waits for must not stay beside those of new clients.
+                        Ok(Either::Right(_)) => return Ok(()),
                         Err(_) => document.text.push(' '),
                     }
                     if !document.flush().await {

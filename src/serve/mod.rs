@@ -60,11 +60,11 @@ pub fn state(
         directory.and_then(|path| HashDatabase::open(&path, &repository.id, repository.cache_key().as_ref()));
     let catalogue = Arc::new(Catalogue::new(repository, limits.refresh));
     catalogue.names()?;
-    Ok(Arc::new(ServeState { catalogue, hashes: Hashes::new(database), tokens, hosts, limits }))
+    Ok(Arc::new(ServeState { catalogue, hashes: Arc::new(Hashes::new(database)), tokens, hosts, limits }))
 }
 
 impl ServeState {
-    /// Names that are published, each with its revisions: their number.
+    /// Number of published snapshots. A revision may have several.
     ///
     /// # Errors
     /// Errors of listing the snapshots.

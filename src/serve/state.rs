@@ -46,7 +46,7 @@ pub struct ServeState {
     /// What is published.
     pub catalogue: Arc<Catalogue>,
     /// Hashes of files.
-    pub hashes: Hashes,
+    pub hashes: Arc<Hashes>,
     /// Tokens. `None`: everybody may read.
     pub tokens: Option<Tokens>,
     /// Names of this server.
