@@ -2,7 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
+use futures_util::stream::{self, Stream, TryStreamExt};
+use http::StatusCode;
 use http::header::LINK;
+use http_body::Frame;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -13,10 +17,15 @@ use super::listing::path_text;
 use super::parts::blocking;
 use super::state::{Client, ServeState};
 use super::target::{RequestTarget, encoded};
-use crate::repo::published::{DEFAULT_REVISION, FILES_MAX, PublishedItem, PublishedKind, PublishedSnapshot};
+use crate::error::{Error, Result as EngineResult};
+use crate::repo::published::{
+    DEFAULT_REVISION, FILES_MAX, PublishedItem, PublishedKind, PublishedSnapshot, PublishedTree, TreePage, TreePath,
+};
 
 /// Names of a page, at most.
 const PAGE_NAMES: usize = 1000;
+/// Entries of a tree that are in memory at once, at most.
+const PAGE_ENTRIES: usize = 1000;
 
 /// The time of a snapshot as the Hub writes it.
 fn time(published: &PublishedSnapshot) -> String {
@@ -45,30 +54,68 @@ fn summary(published: &PublishedSnapshot, is_private: bool) -> Value {
     })
 }
 
-/// The document of a name at a commit, with its files.
+/// The document of a name at a commit, with its files. It is sent while the tree is read, so that it need not fit into
+/// memory.
 ///
 /// # Errors
-/// Errors of reading.
+/// Errors of reading the first files.
 pub async fn name(state: &ServeState, found: FoundCommit) -> Result<HttpAnswer, Fault> {
-    let tree = found.tree.clone();
-    let page = blocking(move || tree.page(&[], None, true, FILES_MAX)).await?;
-    let page = page.filter(|page| !page.has_more);
-    let page = page.ok_or(Fault::Failed("the name has no directory, or too many files"))?;
-    let files = page.items.iter().filter_map(|(path, item)| match item {
-        PublishedItem::File(file) => Some(json!({ "rfilename": path_text(path), "size": file.len })),
-        PublishedItem::Directory(_) => None,
-    });
-    let files: Vec<Value> = files.collect();
     let mut document = summary(&found.published, state.tokens.is_some());
-    if let Some(fields) = document.as_object_mut() {
-        if found.published.publication.kind == PublishedKind::Model {
-            fields.insert("modelId".into(), found.published.publication.name.clone().into());
-        }
-        fields.insert("siblings".into(), files.into());
+    if let Some(fields) = document.as_object_mut()
+        && found.published.publication.kind == PublishedKind::Model
+    {
+        fields.insert("modelId".into(), found.published.publication.name.clone().into());
     }
-    let mut answer = answer::document(&document);
+    let mut text = document.to_string();
+    // The files come before its last brace.
+    text.pop();
+    text.push_str(",\"siblings\":[");
+    let first = page(&found.tree, None).await?;
+    let body = answer::streamed(siblings(found.tree, text, first));
+    let mut answer = answer::with_type(StatusCode::OK, "application/json", body);
     answer::set(&mut answer, answer::COMMIT, &found.published.commit);
     Ok(answer)
+}
+
+/// Entries of a tree behind `after`.
+async fn page(tree: &PublishedTree, after: Option<TreePath>) -> EngineResult<TreePage> {
+    let tree = tree.clone();
+    let page = blocking(move || tree.page(&[], after.as_deref(), true, PAGE_ENTRIES)).await?;
+    page.ok_or_else(|| Error::Usage("the name has no directory".into()))
+}
+
+/// The rest of a document that begins with `text`: the files, of which `first` has some. An error ends the connection:
+/// the client sees that the document has no end.
+fn siblings(
+    tree: PublishedTree,
+    text: String,
+    first: TreePage,
+) -> impl Stream<Item = EngineResult<Frame<Bytes>>> + Send {
+    stream::try_unfold(Some((text, first, 0, "")), move |rest| {
+        let tree = tree.clone();
+        async move {
+            let Some((mut text, part, before, mut separator)) = rest else { return Ok(None) };
+            let count = before + part.items.len();
+            for (path, item) in &part.items {
+                if let PublishedItem::File(file) = item {
+                    let sibling = json!({ "rfilename": path_text(path), "size": file.len });
+                    text.push_str(&format!("{separator}{sibling}"));
+                    separator = ",";
+                }
+            }
+            let last = part.items.last().filter(|_| part.has_more);
+            let next = match last {
+                None => {
+                    text.push_str("]}");
+                    None
+                }
+                Some(_) if count >= FILES_MAX => return Err(Error::Usage("the name has too many files".into())),
+                Some((last, _)) => Some((String::new(), page(&tree, Some(last.clone())).await?, count, separator)),
+            };
+            Ok(Some((Frame::data(Bytes::from(text)), next)))
+        }
+    })
+    .inspect_err(|error| tracing::error!("a document is cut short: {error}"))
 }
 
 /// The names that a client may read.
