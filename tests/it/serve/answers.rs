@@ -39,7 +39,8 @@ fn files_come_whole_and_in_ranges() {
     assert_eq!(part("If-Range: \"other\"\r\n"), (200, LARGE));
     assert_eq!(part("If-Range: Wed, 21 Oct 2015 07:28:00 GMT\r\n"), (200, LARGE));
     let same = server.ask("GET", target, &format!("If-None-Match: {etag}\r\n"));
-    assert_eq!((same.status, same.body.len()), (304, 0));
+    assert_eq!((same.status, same.body.len(), same.header("etag")), (304, 0, etag.as_str()));
+    assert_eq!((same.header("content-type"), same.header("x-linked-size")), ("", ""), "of a body that is not there");
     // Nobody has asked for its SHA-256 yet, and a look must not read a large file.
     assert!(etag.starts_with("\"fhrd-"), "{etag}");
     let look = server.ask("HEAD", target, "Range: bytes=0-4\r\n");
@@ -149,8 +150,35 @@ fn trees_come_in_pages_and_names_in_lists() {
     assert_eq!(paths(&found.json()), ["config.json", "below"]);
     let form = server.post(route, "application/x-www-form-urlencoded", b"paths=empty&paths=below%2Fdeep&expand=False");
     assert_eq!(paths(&form.json()), ["empty", "below/deep"]);
+    for target in ["/", "/healthz", tree, "/api/models", "/api/models/me/model", "/nothing"] {
+        let reply = server.get(target);
+        let headers = (reply.header("x-content-type-options"), reply.header("cross-origin-resource-policy"));
+        assert_eq!(headers, ("nosniff", "same-origin"), "{target}");
+    }
     assert_eq!(server.get("/healthz").status, 200);
     assert_eq!(server.get("/readyz").status, 200);
     assert_eq!(server.get("/api/whoami-v2").json()["name"], "anybody");
+    server.stop();
+}
+
+#[test]
+fn the_files_of_a_large_name_are_all_there() {
+    let place = scene();
+    // Pages have 1,000 entries: one has no file, and others follow.
+    for number in 0..1_100 {
+        std::fs::create_dir_all(place.path(&format!("many/a/{number:04}"))).unwrap();
+    }
+    let names: Vec<String> = (0..2_100).map(|number| format!("b/{number:04}.txt")).collect();
+    names.iter().for_each(|name| crate::input::write(place.path(&format!("many/{name}")), name.as_bytes()));
+    place.run(&["backup", "many"]);
+    place.run(&["publish", "latest:many", "me/many"]);
+    let server = Server::start(&place, &[]);
+    let info = server.get("/api/models/me/many");
+    assert_eq!(info.header("transfer-encoding"), "chunked", "it need not fit into memory");
+    let info = info.json();
+    let siblings = info["siblings"].as_array().unwrap();
+    let found: Vec<&str> = siblings.iter().map(|file| file["rfilename"].as_str().unwrap()).collect();
+    assert_eq!(found, names);
+    assert!(siblings.iter().all(|file| file["size"] == 10), "{:?}", siblings[0]);
     server.stop();
 }
