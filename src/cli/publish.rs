@@ -3,6 +3,7 @@
 #[cfg(feature = "serve")]
 pub mod serve;
 
+use std::collections::BTreeSet;
 use std::io::Write;
 
 use serde::Serialize;
@@ -18,7 +19,7 @@ use super::output::{
 use super::snapshots::{short_id, statistic};
 use crate::error::Result;
 use crate::keep::{PublishOutcome, PublishRequest, publish as publish_directory, unpublish as unpublish_name};
-use crate::repo::published::{self, PublishedSnapshot};
+use crate::repo::published::{self, Publication, PublishedSnapshot};
 
 /// Digits of a commit in a table.
 const COMMIT_DIGITS_SHOWN: usize = 12;
@@ -121,7 +122,10 @@ fn write_outcome(out: &mut dyn Write, outcome: &PublishOutcome) -> Result<()> {
 /// Errors of the repository, and of [`unpublish_name`].
 pub fn unpublish(session: &Session, arguments: &UnpublishArguments) -> Result<Exit> {
     let repository = location::open(session)?;
-    let found = unpublish_name(&repository, &arguments.name, arguments.kind.into(), arguments.revision.as_deref())?;
+    // One that cannot be read may be of this name, and shows it again once it can.
+    let (snapshots, exit) = choice::reported(&repository)?;
+    let (kind, revision) = (arguments.kind.into(), arguments.revision.as_deref());
+    let found = unpublish_name(&repository, snapshots, &arguments.name, kind, revision)?;
     if session.options.json {
         print_json(&found.iter().map(|found| PublishedDocument::new(found, false)).collect::<Vec<_>>())?;
     } else if !session.options.quiet {
@@ -132,7 +136,7 @@ pub fn unpublish(session: &Session, arguments: &UnpublishArguments) -> Result<Ex
             })
         })?;
     }
-    Ok(Exit::Fine)
+    Ok(exit)
 }
 
 /// Lists the published snapshots.
@@ -143,29 +147,31 @@ pub fn list(session: &Session) -> Result<Exit> {
     let repository = location::open(session)?;
     let (snapshots, exit) = choice::reported(&repository)?;
     let found = published::published(snapshots, repository.clock.now_ns())?;
-    let is_current = |at: usize| {
-        let after = found.iter().skip(at + 1).map(|after| &after.publication);
-        let own = found.get(at).map(|own| &own.publication);
-        !after.into_iter().any(|after| own.is_some_and(|own| own.is_same_name(after) && own.revision == after.revision))
-    };
-    let mut documents: Vec<PublishedDocument<'_>> =
-        found.iter().enumerate().map(|(at, found)| PublishedDocument::new(found, is_current(at))).collect();
-    documents.sort_by(|one, other| (one.kind, one.name, one.revision).cmp(&(other.kind, other.name, other.revision)));
+    let mut named = BTreeSet::new();
+    let rows = found.iter().rev().map(|found| {
+        let Publication { name, revision, kind, .. } = &found.publication;
+        (found, named.insert((kind.name(), name, revision)))
+    });
+    let mut rows: Vec<(&PublishedSnapshot, bool)> = rows.collect();
+    // The last one of a revision is its current one, and comes last.
+    rows.reverse();
+    rows.sort_by_key(|(found, _)| {
+        let Publication { name, revision, kind, .. } = &found.publication;
+        (kind.name(), name, revision)
+    });
     if session.options.json {
-        print_json(&documents)?;
-    } else if documents.is_empty() {
+        let documents = rows.iter().map(|(found, is_current)| PublishedDocument::new(found, *is_current));
+        print_json(&documents.collect::<Vec<_>>())?;
+    } else if rows.is_empty() {
         note_empty(&session.options, "nothing is published: see `fhrd publish --help`");
     } else {
-        print(|out| write_documents(out, &found, &documents))?;
+        print(|out| write_rows(out, &rows))?;
     }
     Ok(exit)
 }
 
-fn write_documents(
-    out: &mut dyn Write,
-    found: &[PublishedSnapshot],
-    documents: &[PublishedDocument<'_>],
-) -> Result<()> {
+/// Writes a table of published snapshots, and of whether their revisions name them.
+fn write_rows(out: &mut dyn Write, rows: &[(&PublishedSnapshot, bool)]) -> Result<()> {
     use Align::{Left, Right};
     let columns = [
         ("type", Left),
@@ -177,18 +183,18 @@ fn write_documents(
         ("size", Right),
         ("", Left),
     ];
-    let row = |document: &PublishedDocument<'_>| {
-        let named = found.iter().map(|found| &found.named).find(|named| named.id.to_string() == document.snapshot);
+    let row = |(found, is_current): &(&PublishedSnapshot, bool)| {
+        let PublishedSnapshot { named, publication, commit } = found;
         vec![
-            document.kind.to_string(),
-            printable(document.name),
-            printable(document.revision),
-            document.commit.get(..COMMIT_DIGITS_SHOWN).unwrap_or_default().to_string(),
-            named.map(|named| time_local(split_ns(named.snapshot.time_ns).0)).unwrap_or_default(),
-            document.files.to_string(),
-            size(document.bytes),
-            if document.is_current { "" } else { "older" }.to_string(),
+            publication.kind.name().to_string(),
+            printable(&publication.name),
+            printable(&publication.revision),
+            commit.get(..COMMIT_DIGITS_SHOWN).unwrap_or_default().to_string(),
+            time_local(split_ns(named.snapshot.time_ns).0),
+            statistic(named, "files").to_string(),
+            size(statistic(named, "bytes")),
+            if *is_current { "" } else { "older" }.to_string(),
         ]
     };
-    write_table(out, &columns, &documents.iter().map(row).collect::<Vec<_>>())
+    write_table(out, &columns, &rows.iter().map(row).collect::<Vec<_>>())
 }

@@ -85,7 +85,7 @@ pub fn publish(repository: &Repository, request: &PublishRequest) -> Result<Publ
     let publication = Publication { name: name.clone(), revision: revision.clone(), kind: *kind, directory };
     let mut extra = BTreeMap::new();
     publication.attach(&mut extra)?;
-    let before = names(repository)?;
+    let (before, unreadable) = names(repository)?;
     check_case(&before, &publication)?;
     let tally = PublishedTree::new(reader, Arc::default(), root.content, &publication).tally();
     let tally = tally.map_err(|error| snapshot::explain_loss(store, [&original.id], error))?;
@@ -96,7 +96,8 @@ pub fn publish(repository: &Repository, request: &PublishRequest) -> Result<Publ
     let commit = publication.commit(root.content)?;
     let mut older = before;
     older.retain(|older| older.publication.is_same_name(&publication) && older.publication.revision == *revision);
-    if older.last().is_some_and(|last| last.commit == commit) {
+    // What cannot be read may be a later one of this revision, which then must not be the last.
+    if unreadable == 0 && older.last().is_some_and(|last| last.commit == commit) {
         let published = older.pop().ok_or_else(|| Error::internal("the last of some snapshots is gone"))?;
         let replaced = replace(repository, request, &older)?;
         return Ok(PublishOutcome { published, is_unchanged: true, tally, replaced });
@@ -105,7 +106,7 @@ pub fn publish(repository: &Repository, request: &PublishRequest) -> Result<Publ
         extra.insert(FLAGS_RECORDED_KEY.into(), Vec::new().into());
     }
     let snapshot = Snapshot {
-        time_ns: repository.clock.now_ns(),
+        time_ns: time_after(&older, repository.clock.now_ns()),
         host: original.snapshot.host.clone(),
         user: original.snapshot.user.clone(),
         paths: vec![Path::new("/").join(&root.path).as_os_str().as_bytes().to_vec().into()],
@@ -128,17 +129,18 @@ pub fn publish(repository: &Repository, request: &PublishRequest) -> Result<Publ
     Ok(PublishOutcome { published, is_unchanged: false, tally, replaced })
 }
 
-/// Deletes the published snapshots of a name, of one revision or of all. Returns them.
+/// Deletes those of `snapshots` that are published under a name, with one revision or all. Returns them.
 ///
 /// # Errors
 /// [`Error::Usage`] if there are none. Errors of the store.
 pub fn unpublish(
     repository: &Repository,
+    snapshots: Vec<NamedSnapshot>,
     name: &str,
     kind: PublishedKind,
     revision: Option<&str>,
 ) -> Result<Vec<PublishedSnapshot>> {
-    let mut found = names(repository)?;
+    let mut found = published::published(snapshots, repository.clock.now_ns())?;
     found.retain(|found| {
         let Publication { name: own, kind: own_kind, revision: own_revision, .. } = &found.publication;
         own == name && *own_kind == kind && revision.is_none_or(|revision| own_revision == revision)
@@ -151,14 +153,22 @@ pub fn unpublish(
     Ok(found)
 }
 
-/// The published snapshots, the last one of each revision behind the others. Snapshots that cannot be read are logged.
+/// The published snapshots, the last one of each revision behind the others, and how many snapshots cannot be read.
+/// Those are logged.
 ///
 /// # Errors
 /// Errors of listing the store.
-fn names(repository: &Repository) -> Result<Vec<PublishedSnapshot>> {
+fn names(repository: &Repository) -> Result<(Vec<PublishedSnapshot>, usize)> {
     let SnapshotListing { snapshots, damaged, .. } = snapshot_cache::list(repository)?;
     damaged.iter().for_each(|(name, error)| tracing::warn!("skipping {name}: {error}"));
-    published::published(snapshots, repository.clock.now_ns())
+    Ok((published::published(snapshots, repository.clock.now_ns())?, damaged.len()))
+}
+
+/// The time of a publication that replaces the last one of `older`. The last one by time counts, and the clock of the
+/// machine that published that may be some minutes ahead.
+fn time_after(older: &[PublishedSnapshot], now_ns: i64) -> i64 {
+    let last = older.last().map(|last| &last.named.snapshot).filter(|last| !last.is_future(now_ns));
+    last.map_or(now_ns, |last| now_ns.max(last.time_ns.saturating_add(1)))
 }
 
 fn replace(repository: &Repository, request: &PublishRequest, older: &[PublishedSnapshot]) -> Result<Vec<SnapshotId>> {
@@ -220,4 +230,29 @@ fn root_of(reader: &Reader, original: &NamedSnapshot, path: Option<&Path>) -> Re
 fn shown(path: &Path) -> String {
     let path = if path.as_os_str().is_empty() { OsStr::new("/") } else { path.as_os_str() };
     path.to_string_lossy().escape_debug().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_publication_is_later_than_the_one_before_whatever_the_clock_says() {
+        let tolerance = crate::repo::clock::TOLERANCE_NS;
+        let at = |time_ns| PublishedSnapshot {
+            named: NamedSnapshot { id: SnapshotId([0; 32]), snapshot: Snapshot { time_ns, ..Snapshot::default() } },
+            publication: Publication {
+                name: "a/b".into(),
+                revision: "main".into(),
+                kind: PublishedKind::Model,
+                directory: Vec::new().into(),
+            },
+            commit: String::new(),
+        };
+        assert_eq!(time_after(&[], 1_000), 1_000);
+        assert_eq!(time_after(&[at(5)], 1_000), 1_000);
+        assert_eq!(time_after(&[at(5), at(1_000)], 1_000), 1_001);
+        assert_eq!(time_after(&[at(1_000 + tolerance)], 1_000), 1_001 + tolerance);
+        assert_eq!(time_after(&[at(1_001 + tolerance)], 1_000), 1_000, "one from the future counts for nothing");
+    }
 }

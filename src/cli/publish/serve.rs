@@ -61,7 +61,7 @@ pub fn run(session: &Session, arguments: &ServeArguments) -> Result<Exit> {
             return print_json(&json!({ "listening": address.to_string(), "url": url, "published": count }));
         }
         if !session.options.quiet {
-            let noun = if count == 1 { "revision" } else { "revisions" };
+            let noun = if count == 1 { "snapshot" } else { "snapshots" };
             note(&format!("{count} published {noun} at {url}; Ctrl-C ends this"));
         }
         Ok(())

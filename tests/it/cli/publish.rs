@@ -151,3 +151,34 @@ fn what_cannot_be_published_is_an_error() {
     assert!(code(&unknown) == 1 && stderr(&unknown).contains("no model `me/other` is published"));
     assert_eq!(published(&home).as_array().unwrap().len(), 1);
 }
+
+#[test]
+fn a_snapshot_that_cannot_be_read_may_be_of_the_name() {
+    let home = home();
+    let backup = json(&home.run(&["snapshots", "--json"]))[0]["id"].as_str().unwrap().to_string();
+    let first = publish(&home, &["latest:m", "me/m"]);
+    home.write("m/config.json", b"{\"a\":1}");
+    home.backup(&["m"]);
+    let second = publish(&home, &["latest:m", "me/m"]);
+    let blob = home.path("data/fhrd/repository/snapshots").join(second["published"]["snapshot"].as_str().unwrap());
+    let bytes = std::fs::read(&blob).unwrap();
+    let put = |bytes: &[u8]| {
+        // The cache may have a copy.
+        std::fs::remove_dir_all(home.path("data/fhrd/cache")).unwrap();
+        std::fs::remove_file(&blob).unwrap();
+        std::fs::write(&blob, bytes).unwrap();
+    };
+    put(b"damaged");
+    // Of what can be read, the last one is this. It is put nevertheless, behind the one that comes back.
+    let again = publish(&home, &[&format!("{backup}:m"), "me/m"]);
+    assert_eq!((&again["unchanged"], &again["published"]["commit"]), (&false.into(), &first["published"]["commit"]));
+    put(&bytes);
+    let rows = published(&home);
+    assert_eq!((rows.as_array().unwrap().len(), &rows[2]["is_current"]), (3, &true.into()));
+    assert_eq!(rows[2]["commit"], first["published"]["commit"]);
+    put(b"damaged");
+    let output = home.run(&["unpublish", "me/m", "--json"]);
+    assert_eq!(code(&output), 20, "the name may come back: {}", stderr(&output));
+    let deleted: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(deleted.as_array().unwrap().len(), 2);
+}
