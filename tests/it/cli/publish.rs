@@ -103,6 +103,15 @@ fn a_published_snapshot_is_no_backup() {
 }
 
 #[test]
+fn a_whole_snapshot_that_is_published_is_no_parent() {
+    let home = home();
+    let backup = json(&home.run(&["snapshots", "--json"]))[0]["id"].clone();
+    // Its path is above all others.
+    publish(&home, &["latest", "me/all"]);
+    assert_eq!(home.backup(&["m"])["parent"], backup);
+}
+
+#[test]
 fn a_step_of_a_run_that_is_published_is_no_step() {
     let home = home();
     home.backup(&["m", "--run", "tune", "--step", "400", "--metric", "loss=0.1"]);
