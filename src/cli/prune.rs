@@ -164,7 +164,7 @@ pub fn write_report(out: &mut dyn Write, report: &PruneReport) -> Result<()> {
     let others = [
         ("held", report.containers_held, "containers that a backup relies on"),
         ("refused", report.containers_refused, "containers that the store does not let go, to be tried again"),
-        ("dead writers", report.intents_broken, "intents deleted"),
+        ("dead writers", report.intents_broken, "intents broken"),
         ("dead prunes", report.prunes_finished, "finished"),
     ];
     pairs.extend(

@@ -1,11 +1,17 @@
 //! What dead prunes and writers have left: pending entries and intents.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
+use super::plan::PlanBounds;
 use super::prune::PruneRun;
+use super::view::View;
 use crate::error::Result;
 use crate::repo::claims::{ClaimKind, ContainerClaim, IntentNote};
 use crate::store::{BlobKind, BlobName, Durable};
+
+/// How long a broken intent without a snapshot stays: its writer may be stopped, or asleep.
+const BROKEN_STAYS: Duration = Duration::from_secs(7 * 24 * 3600);
 
 impl PruneRun<'_> {
     /// The entries of other prunes, which count as dead. One that cannot be read will be deleted if it is older than
@@ -27,32 +33,57 @@ impl PruneRun<'_> {
         Ok(dead)
     }
 
-    /// Deletes intents older than the grace period: before the lists, so that a writer that is alive either is seen
-    /// there or notices.
+    /// Breaks intents older than the grace period: before the lists, so that a writer that is alive either is seen
+    /// there or notices. Also deletes what is released.
     pub(super) fn break_intents(&mut self) -> Result<()> {
         let store = self.repository.store.as_ref();
         let listed = self.seen.list(store, BlobKind::Intent)?;
         let names: HashSet<BlobName> = listed.iter().map(|listed| listed.name.clone()).collect();
-        // A note comes after its intent.
+        // A note of a writer comes after its intent.
         for listed in listed {
-            if IntentNote::is_note(&listed.name) {
+            if let Some(intent) = IntentNote::Broken.intent_of(&listed.name) {
+                if !names.contains(&intent) {
+                    store.delete(&listed.name, Durable::OnReturn)?;
+                }
+            } else if IntentNote::is_note(&listed.name) {
                 if listed.name.ends_with(IntentNote::Released.suffix()) {
                     store.delete(&listed.name, Durable::OnReturn)?;
                 }
             } else if names.contains(&IntentNote::Released.name(&listed.name)) {
                 // Its writer could not delete it. If somebody else says so, the writer notices.
                 store.delete(&listed.name, Durable::OnReturn)?;
-            } else if self.is_old(&listed.name)? {
+            } else if !names.contains(&IntentNote::Broken.name(&listed.name)) && self.is_old(&listed.name)? {
                 tracing::debug!("{}: its writer counts as dead", listed.name);
-                store.delete(&listed.name, Durable::OnReturn)?;
+                IntentNote::Broken.put(store, &listed.name)?;
                 self.report.intents_broken += 1;
             }
         }
         Ok(())
     }
 
+    /// Whether there is something to do, for a prune that is alone, about snapshots that nobody has reported.
+    pub(super) fn has_unreported(&mut self, view: &View) -> Result<bool> {
+        let snapshots = view.snapshots.iter().chain(&view.lacking);
+        Ok(view.intents.need_prune(snapshots, |intent| self.is_old(intent))? || !self.expired(view)?.is_empty())
+    }
+
+    /// The broken intents whose writers will not put a snapshot any more.
+    pub(super) fn expired(&mut self, view: &View) -> Result<HashSet<BlobName>> {
+        let bounds = PlanBounds { grace: BROKEN_STAYS, ..self.bounds() };
+        let mut expired = HashSet::new();
+        for intent in view.intents.broken() {
+            let name = IntentNote::Broken.name(intent);
+            if let Some(head) = self.repository.store.head(&name)?
+                && bounds.is_old(self.ages.put_at(&name, head.modified, bounds.now))
+            {
+                expired.insert(intent.clone());
+            }
+        }
+        Ok(expired)
+    }
+
     /// Whether a blob is there and older than the grace period.
-    fn is_old(&mut self, name: &BlobName) -> Result<bool> {
+    pub(super) fn is_old(&mut self, name: &BlobName) -> Result<bool> {
         let (head, bounds) = (self.repository.store.head(name)?, self.bounds());
         Ok(head.is_some_and(|head| bounds.is_old(self.ages.put_at(name, head.modified, bounds.now))))
     }

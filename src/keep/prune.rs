@@ -154,12 +154,11 @@ impl PruneRun<'_> {
         if !dead.is_empty() && !self.options.dry_run && !self.finish(&dead)? {
             return Ok(());
         }
-        let (candidates, has_notes) = self.plan()?;
+        let (candidates, has_unreported) = self.plan()?;
         if self.options.dry_run {
             return Ok(());
         }
-        if candidates.is_empty() && !has_notes {
-            // A snapshot under the intent of a dead writer counts for nothing until that is gone.
+        if candidates.is_empty() && !has_unreported {
             self.break_intents()?;
             self.delete_damaged()?;
             return Ok(self.clean_segments()?);
@@ -275,7 +274,7 @@ impl PruneRun<'_> {
         Ok(marker)
     }
 
-    /// Chooses candidates. Also says whether there are notes that snapshots are withdrawn.
+    /// Chooses candidates. Also says whether there is something to do about snapshots that nobody has reported.
     fn plan(&mut self) -> Result<(HashSet<ContainerId>, bool)> {
         let store = self.repository.store.as_ref();
         let view = self.view(&HashSet::new())?;
@@ -341,13 +340,14 @@ impl PruneRun<'_> {
             report.bytes_deleted = chosen().map(|one| one.bytes).sum();
             report.bytes_written = chosen().map(|one| one.live_bytes).sum();
         }
-        Ok((candidates, !view.notes.is_empty()))
+        let has_unreported = self.has_unreported(&view)?;
+        Ok((candidates, has_unreported))
     }
 
     /// Moves what is needed out of the doomed containers, and deletes them. The pending entry is in the store, and the
     /// intents were listed after that. Returns how many the store does not let go: the entry must stay for these,
-    /// because what their entries copy from may be gone. If this prune `is_alone`, it does what notes of
-    /// writers say.
+    /// because what their entries copy from may be gone. If this prune `is_alone`, it decides
+    /// about snapshots that nobody has reported.
     fn move_and_delete(
         &mut self,
         doomed: &HashSet<ContainerId>,
@@ -356,7 +356,8 @@ impl PruneRun<'_> {
     ) -> Result<u64, Failure> {
         let view = self.view(doomed)?;
         if is_alone {
-            view.notes.clean(self.repository, &view.withdrawn)?;
+            let expired = self.expired(&view)?;
+            view.intents.clean(self.repository, &view.lacking, &view.snapshots, &expired)?;
         }
         let (existing, mut refused) = (self.move_needed(&view, doomed, own)?, 0);
         let store = self.repository.store.as_ref();

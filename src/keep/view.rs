@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::withdrawn::WithdrawnNotes;
+use super::withdrawn::UnreportedIntents;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::container::blob_name;
@@ -20,10 +20,10 @@ use crate::types::{ContainerId, SnapshotId};
 pub struct View {
     /// The snapshots that stay.
     pub snapshots: Vec<NamedSnapshot>,
-    /// Notes that snapshots are withdrawn.
-    pub notes: WithdrawnNotes,
-    /// Snapshots that a note withdraws and that are not whole.
-    pub withdrawn: Vec<NamedSnapshot>,
+    /// The intents whose snapshots nobody has reported.
+    pub intents: UnreportedIntents,
+    /// Their snapshots that are not whole.
+    pub lacking: Vec<NamedSnapshot>,
     /// All containers.
     pub all: Arc<ContainerListing>,
     /// The containers that stay.
@@ -31,7 +31,7 @@ pub struct View {
 }
 
 impl View {
-    /// Lists notes of writers, then snapshots, then containers. The snapshots `forgotten` do not count, and the
+    /// Lists intents and their notes, then snapshots, then containers. The snapshots `forgotten` do not count, and the
     /// containers `leaving` do not stay. Adds the names of notes and snapshots to `seen`.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl View {
         stop: &AtomicBool,
     ) -> Result<View> {
         let store = &repository.store;
-        let notes = WithdrawnNotes::list(repository, seen)?;
+        let intents = UnreportedIntents::list(repository, seen)?;
         let (mut snapshots, damaged) = snapshot::list(store.as_ref())?;
         let listed = snapshots.iter().map(|named| snapshot::blob_name(&named.id));
         let unread = damaged.iter().filter_map(|(name, _)| BlobName::parse(name).ok());
@@ -73,8 +73,8 @@ impl View {
         listing.prove_segments()?;
         let retained = Arc::new(listing.without(leaving));
         let all = Arc::new(listing);
-        let withdrawn = notes.take_broken(repository, &mut snapshots, &all, stop)?;
-        Ok(View { snapshots, notes, withdrawn, all, retained })
+        let lacking = intents.take_lacking(repository, &mut snapshots, &all, stop)?;
+        Ok(View { snapshots, intents, lacking, all, retained })
     }
 }
 

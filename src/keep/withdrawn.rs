@@ -1,9 +1,10 @@
-//! Snapshots that their writers have withdrawn and could not delete.
+//! Snapshots that nobody reports: their writers have withdrawn them and could not delete them, or count as dead.
 //!
 //! Anybody who may put can put such a note. So a snapshot is deleted only if it is not whole, and only by a prune that
 //! has announced itself and has seen no other one: another prune moves containers, so that a list of them may miss
 //! some.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -16,62 +17,110 @@ use crate::repo::seen::SeenNames;
 use crate::repo::snapshot::{self, NamedSnapshot};
 use crate::store::{BlobKind, BlobName, Durable};
 
-/// The notes that snapshots are withdrawn.
-pub struct WithdrawnNotes {
-    names: Vec<BlobName>,
+/// The intents whose snapshots nobody has reported, by what their notes say.
+pub struct UnreportedIntents {
+    /// The intents of withdrawn snapshots. They may be gone.
+    withdrawn: HashSet<BlobName>,
+    /// The intents that a prune has broken, and that are there.
+    broken: HashSet<BlobName>,
+    /// The intents without a note.
+    held: HashSet<BlobName>,
 }
 
-impl WithdrawnNotes {
-    /// Lists the notes. They must be listed before the snapshots: a note comes after the snapshot that it withdraws.
+impl UnreportedIntents {
+    /// Lists them. They must be listed before the snapshots: a note of a writer comes after the snapshot that it
+    /// withdraws.
     ///
     /// # Errors
     /// Errors of listing the store, and of a listing that lacks what was `seen` before and is there.
     pub fn list(repository: &Repository, seen: &mut SeenNames) -> Result<Self> {
-        let listed = seen.list(repository.store.as_ref(), BlobKind::Intent)?.into_iter().map(|listed| listed.name);
-        Ok(WithdrawnNotes { names: listed.filter(|name| name.ends_with(IntentNote::Withdrawn.suffix())).collect() })
+        let listed = seen.list(repository.store.as_ref(), BlobKind::Intent)?;
+        let names: HashSet<BlobName> = listed.into_iter().map(|listed| listed.name).collect();
+        let with = |note: IntentNote| names.iter().filter_map(move |name| note.intent_of(name));
+        let broken: HashSet<BlobName> = with(IntentNote::Broken).filter(|intent| names.contains(intent)).collect();
+        let is_held = |name: &&BlobName| {
+            !IntentNote::is_note(name) && !broken.contains(*name) && !names.contains(&IntentNote::Released.name(name))
+        };
+        let held = names.iter().filter(is_held).cloned().collect();
+        Ok(UnreportedIntents { withdrawn: with(IntentNote::Withdrawn).collect(), broken, held })
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.names.is_empty()
+    /// Whether a prune that is alone has to do something about the snapshots under them, of which these are all. The
+    /// intents that `is_old` says yes to count as broken.
+    ///
+    /// # Errors
+    /// Errors of `is_old`.
+    pub fn need_prune<'a>(
+        &self,
+        mut snapshots: impl Iterator<Item = &'a NamedSnapshot>,
+        mut is_old: impl FnMut(&BlobName) -> Result<bool>,
+    ) -> Result<bool> {
+        snapshots.try_fold(!self.withdrawn.is_empty(), |found, named| match named.intent_name() {
+            Some(intent) if !found => {
+                Ok(self.broken.contains(&intent) || (self.held.contains(&intent) && is_old(&intent)?))
+            }
+            _ => Ok(found),
+        })
     }
 
-    /// Removes and returns the snapshots that a note withdraws and that are not whole. The chunks of a whole one are
-    /// all in containers of `all`, or in those that are listed again: a list may miss what another prune moves
+    /// The intents that are broken and there.
+    pub fn broken(&self) -> impl Iterator<Item = &BlobName> {
+        self.broken.iter()
+    }
+
+    /// Removes and returns the snapshots under withdrawn and broken intents that are not whole. The chunks of a whole
+    /// one are all in containers of `all`, or in those that are listed again: a list may miss what another prune moves
     /// meanwhile.
     ///
     /// # Errors
     /// Errors of reading.
-    pub fn take_broken(
+    pub fn take_lacking(
         &self,
         repository: &Repository,
         snapshots: &mut Vec<NamedSnapshot>,
         all: &Arc<ContainerListing>,
         stop: &AtomicBool,
     ) -> Result<Vec<NamedSnapshot>> {
-        let is_withdrawn = |named: &NamedSnapshot| {
-            named.intent_name().is_some_and(|intent| self.names.contains(&IntentNote::Withdrawn.name(&intent)))
+        let is_unreported = |named: &NamedSnapshot| {
+            named.intent_name().is_some_and(|intent| self.withdrawn.contains(&intent) || self.broken.contains(&intent))
         };
-        let mut broken = Vec::new();
-        for named in snapshots.extract_if(.., |named| is_withdrawn(named)).collect::<Vec<_>>() {
+        let mut lacking = Vec::new();
+        for named in snapshots.extract_if(.., |named| is_unreported(named)).collect::<Vec<_>>() {
             let is_whole = is_whole(repository, &named, all, stop)?
                 || is_whole(repository, &named, &Arc::new(ContainerListing::take(&repository.store)?), stop)?;
-            if is_whole { snapshots.push(named) } else { broken.push(named) }
+            if is_whole { snapshots.push(named) } else { lacking.push(named) }
         }
-        Ok(broken)
+        Ok(lacking)
     }
 
-    /// Deletes the `broken` snapshots, and then all notes.
+    /// Deletes the snapshots that are `lacking`, then all notes that snapshots are withdrawn, and the broken intents
+    /// with a snapshot: it was one of these, or it is one of the `whole`, which count from now on. Broken intents
+    /// without one go if they are `expired`.
     ///
     /// # Errors
     /// Errors of the store.
-    pub fn clean(&self, repository: &Repository, broken: &[NamedSnapshot]) -> Result<()> {
+    pub fn clean(
+        &self,
+        repository: &Repository,
+        lacking: &[NamedSnapshot],
+        whole: &[NamedSnapshot],
+        expired: &HashSet<BlobName>,
+    ) -> Result<()> {
         let store = repository.store.as_ref();
-        for named in broken {
-            tracing::info!("snapshot {:.8}, which its backup has withdrawn, is deleted", named.id);
+        for named in lacking {
+            tracing::info!("snapshot {:.8}, which its backup has not reported, lacks data and is deleted", named.id);
             snapshot::delete(store, &named.id)?;
         }
-        self.names.iter().try_for_each(|name| store.delete(name, Durable::OnReturn))
+        let delete = |name: BlobName| store.delete(&name, Durable::OnReturn);
+        self.withdrawn.iter().try_for_each(|intent| delete(IntentNote::Withdrawn.name(intent)))?;
+        let with_snapshot: HashSet<BlobName> =
+            lacking.iter().chain(whole).filter_map(NamedSnapshot::intent_name).collect();
+        let is_over = |intent: &&BlobName| with_snapshot.contains(*intent) || expired.contains(*intent);
+        for intent in self.broken.iter().filter(is_over) {
+            delete(intent.clone())?;
+            delete(IntentNote::Broken.name(intent))?;
+        }
+        Ok(())
     }
 }
 

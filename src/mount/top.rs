@@ -117,3 +117,34 @@ impl TopEntry {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::repo::published::KEY;
+    use crate::repo::snapshot::Snapshot;
+    use crate::types::SnapshotId;
+
+    fn entry<'e>(top: &'e TopEntry, path: &str) -> Option<&'e TopEntry> {
+        path.split('/').try_fold(top, |at, name| match at {
+            TopEntry::Directory(entries) => entries.get(name.as_bytes()),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn what_is_published_is_there_and_never_the_latest() {
+        let named = |id, time_ns, extra| {
+            let snapshot = Snapshot { time_ns, host: "h".into(), extra, ..Snapshot::default() };
+            NamedSnapshot { id: SnapshotId([id; 32]), snapshot }
+        };
+        let published = BTreeMap::from([(KEY.into(), b"any value".to_vec().into())]);
+        let top = top(&[named(0x11, 1, BTreeMap::new()), named(0x22, 2, published)], 3);
+        assert_eq!(entry(&top, "ids/22222222"), Some(&TopEntry::Snapshot(1)));
+        assert_eq!(entry(&top, "latest"), Some(&TopEntry::Link(b"ids/11111111".to_vec())));
+        for latest in ["snapshots/latest", "hosts/h/latest"] {
+            let Some(TopEntry::Link(target)) = entry(&top, latest) else { panic!("{latest}") };
+            assert!(target.ends_with(b"ids/11111111"), "{latest}");
+        }
+    }
+}

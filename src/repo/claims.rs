@@ -10,8 +10,12 @@
 //!   what none of them needs.
 //!
 //! A writer that may not delete puts a note beside its intent instead: that the intent is *released*, or that the
-//! snapshot under it is *withdrawn*. The next prune deletes both. Anybody who may put can forge such a note, so it
-//! frees nothing by itself: a prune deletes a released intent as it deletes one of a dead writer, who then notices.
+//! snapshot under it is *withdrawn*. The next prune deletes both. A prune that takes a writer for dead puts the note
+//! that its intent is *broken*: it holds no container any more. The intent itself stays for a while, because its writer
+//! may only be stopped, just before its snapshot: nobody has reported that one, whatever it lacks.
+//!
+//! Anybody who may put can forge such a note, so it loses nothing by itself: a writer looks for the note before its
+//! commit, and at its containers behind it.
 
 use std::collections::HashSet;
 
@@ -82,13 +86,15 @@ pub fn claim_name(kind: ClaimKind, id: &Salt) -> BlobName {
     BlobName::random(kind.blob_kind(), id)
 }
 
-/// What a writer that may not delete says about its intent.
+/// What is said about an intent, by an empty blob beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IntentNote {
-    /// The snapshot is reported, or there is none.
+    /// A writer that may not delete: the snapshot is reported, or there is none.
     Released,
-    /// The snapshot is not reported and never will be.
+    /// A writer that may not delete: the snapshot is not reported and never will be.
     Withdrawn,
+    /// A prune that takes the writer for dead: the intent holds nothing.
+    Broken,
 }
 
 impl IntentNote {
@@ -102,6 +108,7 @@ impl IntentNote {
         match self {
             IntentNote::Released => ".released",
             IntentNote::Withdrawn => ".withdrawn",
+            IntentNote::Broken => ".broken",
         }
     }
 
@@ -116,6 +123,11 @@ impl IntentNote {
     /// Whether `name` is that of a note of any kind.
     pub fn is_note(name: &str) -> bool {
         name.contains('.')
+    }
+
+    /// The intent that a note of this kind with the store name `name` is about, or `None` if that is no such note.
+    pub fn intent_of(self, name: &BlobName) -> Option<BlobName> {
+        name.strip_suffix(self.suffix()).and_then(|intent| BlobName::parse(intent).ok())
     }
 }
 
@@ -180,8 +192,9 @@ impl ContainerClaim {
         Ok(is_listed()? || is_listed()?)
     }
 
-    /// Calls `found` with each claim of a kind. Returns those that cannot be read, with the reason. If one vanishes
-    /// before it is read, its owner may have put another one in its place before that, so they are listed again.
+    /// Calls `found` with each claim of a kind, without broken intents. Returns those that cannot be read, with the
+    /// reason. If one vanishes before it is read, its owner may have put another one in its place before that, so they
+    /// are listed again.
     ///
     /// # Errors
     /// Errors of the store.
@@ -194,9 +207,12 @@ impl ContainerClaim {
         let (mut damaged, mut asked) = (Vec::new(), HashSet::new());
         loop {
             let mut has_vanished = false;
-            let listed = seen.list(store, kind.blob_kind())?.into_iter();
-            for listed in listed.filter(|listed| !IntentNote::is_note(&listed.name)) {
-                if !asked.insert(listed.name.clone()) {
+            let listed = seen.list(store, kind.blob_kind())?;
+            let broken: HashSet<BlobName> =
+                listed.iter().filter_map(|listed| IntentNote::Broken.intent_of(&listed.name)).collect();
+            for listed in listed {
+                let is_claim = !IntentNote::is_note(&listed.name) && !broken.contains(&listed.name);
+                if !is_claim || !asked.insert(listed.name.clone()) {
                     continue;
                 }
                 match ContainerClaim::load(store, &listed.name) {

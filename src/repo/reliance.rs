@@ -118,15 +118,14 @@ impl Reliance {
         Ok(id)
     }
 
-    /// The intent, or a new one if a prune took this run for dead and deleted it.
+    /// The intent, or a new one if a prune took this run for dead and broke it.
     ///
     /// # Errors
     /// Errors of [`Self::hold`].
     pub fn renew(&self, intent: Salt, stored: &HashSet<ContainerId>) -> Result<Salt> {
-        match self.store.head(&claim_name(ClaimKind::Intent, &intent))? {
-            Some(_) => Ok(intent),
-            None => self.hold(stored),
-        }
+        let name = claim_name(ClaimKind::Intent, &intent);
+        let is_whole = self.store.head(&name)?.is_some() && self.store.head(&IntentNote::Broken.name(&name))?.is_none();
+        if is_whole { Ok(intent) } else { self.hold(stored) }
     }
 
     /// Fails if one of these containers is pending or gone, and stays so as long as the run is patient.

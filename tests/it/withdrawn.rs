@@ -1,9 +1,11 @@
 //! Snapshots that a writer has put and cannot prove, beside prunes; and what a prune or a backup holds in memory.
 
 use std::collections::HashSet;
+use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
 
 use bytesize::ByteSize;
 use fhrd::backup::{BackupReport, BackupRequest, SnapshotLabels, StreamInput, StreamSource, TreeSource, backup};
@@ -83,6 +85,69 @@ fn what_a_snapshot_lacks_that_is_not_reported_is_no_damage() {
     assert_eq!(look().defects, [""; 0]);
     store.delete(&IntentNote::Withdrawn.name(&intent.name), Durable::OnReturn).unwrap();
     assert_eq!(look().defect_count, 1);
+}
+
+#[test]
+fn what_a_backup_lacks_that_was_taken_for_dead_is_no_damage() {
+    // It is stopped just before its snapshot, and then goes on or is killed.
+    for is_killed in [false, true] {
+        let (place, source) = (Arc::new(TestRepository::new()), tempfile::tempdir().unwrap());
+        write(source.path().join("file"), &Random(1).bytes(2_000_000));
+        back_up(&place.open(), source.path(), &TestRepository::config()).unwrap();
+        write(source.path().join("file"), &Random(2).bytes(2_000_000));
+        let (other, puts, looked) = (place.clone(), AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
+        let (is_dead, looks) = (AtomicBool::new(false), looked.clone());
+        let look = move |place: &TestRepository| {
+            let report = check(&place.open(), &Config::default(), true, &Progress::default(), &Arc::default()).unwrap();
+            assert_eq!(report.defects, [""; 0]);
+            assert_eq!(report.notes.iter().filter(|note| note.contains("not reported yet")).count(), 1, "{report:?}");
+            assert_eq!(reported(place), 1);
+        };
+        let writer = hooked(&place, move |call, name| {
+            if call == "put" && name.starts_with("snapshots") && puts.fetch_add(1, Ordering::SeqCst) == 0 {
+                assert_eq!(prune(&other.open(), &no_grace(), &Arc::default())?.intents_broken, 1);
+            } else if call == "list" && name == "pending" && puts.load(Ordering::SeqCst) == 1 {
+                if looks.fetch_add(1, Ordering::SeqCst) == 0 {
+                    look(&other);
+                }
+                is_dead.store(is_killed, Ordering::SeqCst);
+            }
+            match is_dead.load(Ordering::SeqCst) {
+                true => Err(Error::io("ask", name, std::io::ErrorKind::TimedOut)),
+                false => Ok(()),
+            }
+        });
+        let done = back_up(&writer, source.path(), &TestRepository::config());
+        assert_eq!((done.is_err(), looked.load(Ordering::SeqCst) > 0), (is_killed, true), "{done:?}");
+        if is_killed {
+            look(&place);
+        }
+        prune(&place.open(), &no_grace(), &Arc::default()).unwrap();
+        let there = 1 + usize::from(!is_killed);
+        assert_eq!((names(&place, "snapshots").len(), reported(&place)), (there, there));
+        assert_eq!(names(&place, "intents"), [""; 0]);
+        let report = check(&place.open(), &Config::default(), true, &Progress::default(), &Arc::default()).unwrap();
+        assert_eq!(report.defects, [""; 0]);
+    }
+}
+
+#[test]
+fn a_broken_intent_without_a_snapshot_stays_for_a_week() {
+    let place = TestRepository::new();
+    let intent =
+        ContainerClaim::put(place.open().store.as_ref(), ClaimKind::Intent, &[7; 16], &HashSet::new()).unwrap();
+    let note = IntentNote::Broken.name(&intent.name);
+    for (days, is_there) in [(0, true), (6, true), (8, false)] {
+        prune(&place.open(), &no_grace(), &Arc::default()).unwrap();
+        let put_at = SystemTime::now() - Duration::from_secs(days * 24 * 3600);
+        File::options().write(true).open(place.path().join(note.as_str())).unwrap().set_modified(put_at).unwrap();
+        let report = prune(&place.open(), &no_grace(), &Arc::default()).unwrap();
+        assert_eq!((report.intents_broken, names(&place, "intents").len()), (0, 2 * usize::from(is_there)), "{days}");
+    }
+    // A note without its intent says nothing.
+    place.open().store.put_if_absent(&note, &[]).unwrap();
+    prune(&place.open(), &no_grace(), &Arc::default()).unwrap();
+    assert_eq!(names(&place, "intents"), [""; 0]);
 }
 
 #[test]

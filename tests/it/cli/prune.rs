@@ -123,7 +123,7 @@ fn what_a_clock_dated_ahead_is_freed_once_the_grace_period_has_passed_here() {
     home.write(seen, text.lines().map(earlier).collect::<String>().as_bytes());
     json(&home.run(&["prune", "--json"]));
     assert!(blobs(&home, "containers").len() < before.iter().filter(|name| name.starts_with("containers")).count());
-    assert_eq!(blobs(&home, "intents"), [""; 0]);
+    assert!(blobs(&home, "intents").iter().any(|name| name.ends_with(".broken")));
     assert_restores(&home, &ids[1], &texts[1]);
     json(&home.run(&["prune", "--json"]));
     assert_eq!(code(&home.run(&["check", "--read-data"])), 0);
@@ -242,7 +242,8 @@ fn a_damaged_claim_stops_nobody_for_ever() {
     let report = json(&home.run(&["prune", "--grace", "0s", "--json"]));
     assert_eq!(report["intents_broken"].as_u64(), Some(1), "{report}");
     assert!(report["containers_deleted"].as_u64() > Some(0), "{report}");
-    assert_eq!((blobs(&home, "intents"), blobs(&home, "pending")), (vec![], vec![]));
+    // It stays for a while, and holds nothing.
+    assert_eq!((blobs(&home, "intents").len(), blobs(&home, "pending").len()), (2, 0));
     assert_restores(&home, &id, &texts[0]);
 }
 

@@ -12,7 +12,7 @@ use fhrd::config::{Config, RepositoryConfig};
 use fhrd::keep::{PruneOptions, SkippedRule, prune};
 use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
-use fhrd::repo::claims::{ClaimKind, ContainerClaim};
+use fhrd::repo::claims::{ClaimKind, ContainerClaim, IntentNote};
 use fhrd::repo::container::blob_name;
 use fhrd::repo::index::ContainerListing;
 use fhrd::repo::paths::cache_directory;
@@ -259,7 +259,7 @@ pub enum Act {
     LazyPrune(SkippedRule),
     /// Deletes all snapshots of the start, then prunes.
     ForgetAndPrune,
-    /// Deletes the intents that are there when it begins, as a prune does that is killed afterwards.
+    /// Breaks the intents that are there when it begins, as a prune does that is killed afterwards.
     BreakIntents,
     /// Puts a pending entry for all containers, deletes those that no intent holds, and removes the entry, as a prune
     /// does if there are no snapshots. It is killed if there is no intent.
@@ -290,8 +290,10 @@ fn act(repository: &Repository, act: Act, scene: &Path, start: &[SnapshotId]) ->
             return id.map(Some);
         }
         Act::BreakIntents => {
-            for listed in store.list(BlobKind::Intent.into())? {
-                store.delete(&listed.name, Durable::OnReturn)?;
+            for intent in
+                store.list(BlobKind::Intent.into())?.iter().filter(|listed| !IntentNote::is_note(&listed.name))
+            {
+                IntentNote::Broken.put(store, &intent.name)?;
             }
             return Ok(None);
         }
