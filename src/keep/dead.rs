@@ -6,9 +6,10 @@ use std::time::Duration;
 use super::plan::PlanBounds;
 use super::prune::PruneRun;
 use super::view::View;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::repo::claims::{ClaimKind, ContainerClaim, IntentNote};
 use crate::store::{BlobKind, BlobName, Durable};
+use crate::types::ContainerId;
 
 /// How long a broken intent without a snapshot stays: its writer may be stopped, or asleep.
 const BROKEN_STAYS: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -41,12 +42,9 @@ impl PruneRun<'_> {
         let names: HashSet<BlobName> = listed.iter().map(|listed| listed.name.clone()).collect();
         // A note of a writer comes after its intent.
         for listed in listed {
-            if let Some(intent) = IntentNote::Broken.intent_of(&listed.name) {
-                if !names.contains(&intent) {
-                    store.delete(&listed.name, Durable::OnReturn)?;
-                }
-            } else if IntentNote::is_note(&listed.name) {
-                if listed.name.ends_with(IntentNote::Released.suffix()) {
+            if IntentNote::is_note(&listed.name) {
+                let is_released = listed.name.ends_with(IntentNote::Released.suffix());
+                if is_released || IntentNote::is_left_over(&listed.name, &names) {
                     store.delete(&listed.name, Durable::OnReturn)?;
                 }
             } else if names.contains(&IntentNote::Released.name(&listed.name)) {
@@ -80,6 +78,23 @@ impl PruneRun<'_> {
             }
         }
         Ok(expired)
+    }
+
+    /// Records which containers of `doomed` broken intents name: segments that their writers put later may name them.
+    pub(super) fn record_pruned(&self, view: &View, doomed: &HashSet<ContainerId>) -> Result<()> {
+        let store = self.repository.store.as_ref();
+        for intent in view.intents.broken() {
+            let claim = match ContainerClaim::load(store, intent) {
+                Ok(claim) => claim,
+                Err(error) if error.is_unreadable() || error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
+            let pruned: Vec<ContainerId> = claim.containers.into_iter().filter(|id| doomed.contains(id)).collect();
+            if !pruned.is_empty() {
+                ContainerClaim::put_pruned(store, intent, &self.repository.salts.draw()?, pruned)?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether a blob is there and older than the grace period.

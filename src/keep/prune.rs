@@ -360,6 +360,7 @@ impl PruneRun<'_> {
             view.intents.clean(self.repository, &view.lacking, &view.snapshots, &expired)?;
         }
         let (existing, mut refused) = (self.move_needed(&view, doomed, own)?, 0);
+        self.record_pruned(&view, doomed)?;
         let store = self.repository.store.as_ref();
         // A snapshot that comes back after a power cut would lack what is deleted now.
         store.sync_deletions(&[snapshot::blob_name(&SnapshotId([0; 32]))])?;

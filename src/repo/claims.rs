@@ -14,6 +14,9 @@
 //! that its intent is *broken*: it holds no container any more. The intent itself stays for a while, because its writer
 //! may only be stopped, just before its snapshot: nobody has reported that one, whatever it lacks.
 //!
+//! What a prune deletes of what a broken intent names, it records beside that: a segment that the writer puts later may
+//! name it, and it is not lost.
+//!
 //! Anybody who may put can forge such a note, so it loses nothing by itself: a writer looks for the note before its
 //! commit, and at its containers behind it.
 
@@ -25,7 +28,7 @@ use super::salts::Salt;
 use super::seen::SeenNames;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{BlobKind, BlobName, Store, StoreExt};
-use crate::types::ContainerId;
+use crate::types::{ContainerId, hex};
 use crate::wire::{Envelope, WireReader};
 
 const MAGIC: [u8; 8] = *b"FHRDCLAM";
@@ -66,6 +69,10 @@ struct ClaimRecord {
     #[cbor(n(2), with = "minicbor::bytes")]
     containers: Vec<u8>,
 }
+
+/// What the name of a record of deleted containers has behind that of the broken intent that names them, before digits
+/// of its own.
+const PRUNED_SUFFIX: &str = ".pruned-";
 
 /// A claim in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -120,9 +127,16 @@ impl IntentNote {
         store.put_if_absent(&self.name(intent), &[]).map(drop)
     }
 
-    /// Whether `name` is that of a note of any kind.
+    /// Whether `name` is that of a note of any kind, or of a record beside an intent.
     pub fn is_note(name: &str) -> bool {
         name.contains('.')
+    }
+
+    /// Whether `name` is that of what a prune has put beside an intent, and the intent is not among `names`. Then it
+    /// says nothing.
+    pub fn is_left_over(name: &BlobName, names: &HashSet<BlobName>) -> bool {
+        let is_of_prune = name.ends_with(IntentNote::Broken.suffix()) || name.contains(PRUNED_SUFFIX);
+        is_of_prune && name.split_once('.').is_some_and(|(intent, _)| !names.contains(intent))
     }
 
     /// The intent that a note of this kind with the store name `name` is about, or `None` if that is no such note.
@@ -142,7 +156,39 @@ impl ContainerClaim {
         id: &Salt,
         containers: &HashSet<ContainerId>,
     ) -> Result<ContainerClaim> {
-        let mut containers: Vec<ContainerId> = containers.iter().copied().collect();
+        Self::put_named(store, claim_name(kind, id), containers.iter().copied().collect())
+    }
+
+    /// Records that a prune deletes `containers`, which the broken intent called `intent` names. `id` must be new.
+    ///
+    /// # Errors
+    /// Errors of [`Self::put`].
+    pub fn put_pruned(store: &dyn Store, intent: &BlobName, id: &Salt, containers: Vec<ContainerId>) -> Result<()> {
+        let name = intent.with_suffix(&format!("{PRUNED_SUFFIX}{}", hex(id)));
+        Self::put_named(store, name, containers).map(drop)
+    }
+
+    /// The containers that prunes have deleted although a broken intent names them. A record that cannot be read says
+    /// nothing.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub fn pruned(store: &dyn Store) -> Result<HashSet<ContainerId>> {
+        let mut containers = HashSet::new();
+        for listed in store.list(BlobKind::Intent.into())? {
+            if !listed.name.contains(PRUNED_SUFFIX) {
+                continue;
+            }
+            match ContainerClaim::load(store, &listed.name) {
+                Ok(claim) => containers.extend(claim.containers),
+                Err(error) if error.stops_reading() => return Err(error),
+                Err(error) => tracing::debug!("skipping {}: {error}", listed.name),
+            }
+        }
+        Ok(containers)
+    }
+
+    fn put_named(store: &dyn Store, name: BlobName, mut containers: Vec<ContainerId>) -> Result<ContainerClaim> {
         containers.sort_unstable();
         let host = hostname::get().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let record = ClaimRecord {
@@ -156,7 +202,6 @@ impl ContainerClaim {
         if blob.len() as u64 > BYTES_LIMIT {
             return Err(Error::Usage(format!("{} containers are too many for one claim", containers.len())));
         }
-        let name = claim_name(kind, id);
         // A server may call a name taken that this very put has just taken.
         if !store.put_if_absent(&name, &[&blob])? && store.get(&name, BYTES_LIMIT)? != blob {
             return Err(Error::internal(format!("{name} exists already")));

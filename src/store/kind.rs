@@ -245,7 +245,7 @@ impl BlobName {
 
     /// The name with `suffix` behind it, which must be valid there.
     #[must_use]
-    pub fn with_suffix(&self, suffix: &'static str) -> Self {
+    pub fn with_suffix(&self, suffix: &str) -> Self {
         BlobName { text: format!("{}{suffix}", self.text).into(), kind: self.kind }
     }
 }

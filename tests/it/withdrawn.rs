@@ -17,7 +17,7 @@ use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
 use fhrd::repo::claims::{ClaimKind, ContainerClaim, IntentNote};
 use fhrd::repo::container::{ContainerKind, HEADER_BYTES, parse_header};
-use fhrd::repo::index::ContainerListing;
+use fhrd::repo::index::{ContainerListing, missing_containers};
 use fhrd::repo::recipe::ContentReference;
 use fhrd::repo::snapshot::{self, Snapshot};
 use fhrd::store::{BlobKind, Durable, ListedBlob, Reading, Store, StoreExt};
@@ -123,12 +123,52 @@ fn what_a_backup_lacks_that_was_taken_for_dead_is_no_damage() {
             look(&place);
         }
         prune(&place.open(), &no_grace(), &Arc::default()).unwrap();
+        prune(&place.open(), &no_grace(), &Arc::default()).unwrap();
         let there = 1 + usize::from(!is_killed);
         assert_eq!((names(&place, "snapshots").len(), reported(&place)), (there, there));
         assert_eq!(names(&place, "intents"), [""; 0]);
         let report = check(&place.open(), &Config::default(), true, &Progress::default(), &Arc::default()).unwrap();
         assert_eq!(report.defects, [""; 0]);
     }
+}
+
+#[test]
+fn what_a_late_segment_names_that_a_prune_has_deleted_is_not_lost() {
+    let (place, source) = (Arc::new(TestRepository::new()), tempfile::tempdir().unwrap());
+    write(source.path().join("file"), &Random(1).bytes(2_000_000));
+    back_up(&place.open(), source.path(), &TestRepository::config()).unwrap();
+    let sound = names(&place, "containers");
+    write(source.path().join("file"), &Random(2).bytes(2_000_000));
+    // The writer is stopped just before its segment, and killed behind it.
+    let (other, puts) = (place.clone(), AtomicUsize::new(0));
+    let writer = hooked(&place, move |call, name| {
+        if call == "put" && name.starts_with("index") && puts.fetch_add(1, Ordering::SeqCst) == 0 {
+            prune(&other.open(), &no_grace(), &Arc::default())?;
+        } else if puts.load(Ordering::SeqCst) > 0 {
+            return Err(Error::io("ask", name, std::io::ErrorKind::TimedOut));
+        }
+        Ok(())
+    });
+    assert!(back_up(&writer, source.path(), &TestRepository::config()).is_err());
+    assert_eq!((names(&place, "containers"), names(&place, "index").len()), (sound, 2));
+    let missing = || missing_containers(&ContainerListing::take(&place.open().store).unwrap()).unwrap().lost.len();
+    for _ in 0..3 {
+        assert_eq!(missing(), 0);
+        let report = check(&place.open(), &Config::default(), true, &Progress::default(), &Arc::default()).unwrap();
+        assert_eq!((report.defects, names(&place, "marks/optional")), (Vec::new(), Vec::new()));
+        let report = back_up(&place.open(), source.path(), &TestRepository::config()).unwrap();
+        assert!(report.is_complete(), "{report:?}");
+        prune(&place.open(), &no_grace(), &Arc::default()).unwrap();
+    }
+    // No segment names it any more, so the record may go.
+    for name in names(&place, "intents") {
+        place.open().store.delete(&named(&name), Durable::OnReturn).unwrap();
+    }
+    assert_eq!(missing(), 0);
+    // What is deleted by hand is lost.
+    let gone = names(&place, "containers").remove(0);
+    place.open().store.delete(&named(&gone), Durable::OnReturn).unwrap();
+    assert_eq!(missing(), 1);
 }
 
 #[test]

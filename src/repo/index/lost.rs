@@ -28,7 +28,8 @@ pub struct MissingContainers {
 }
 
 /// The missing containers that no mark lists. A running or killed prune names in its pending entry what it deletes, and
-/// removes that entry only once no segment names them. If a pending entry cannot be read, none counts as lost.
+/// removes that entry only once no segment names them. The writer of a broken intent may put such a segment later, so
+/// what was deleted of its containers is recorded. If a pending entry cannot be read, none counts as lost.
 ///
 /// # Errors
 /// Errors of the store.
@@ -74,7 +75,13 @@ pub(super) fn lost_of(
     let segments = listing.refresh()?;
     let named: HashSet<&ContainerId> = segments.iter().flat_map(|segment| segment.containers()).collect();
     let is_pending = |id: &ContainerId| pending.iter().any(|claim| claim.containers.binary_search(id).is_ok());
-    Ok(Some(gone.iter().filter(|id| named.contains(id) && !is_pending(id)).copied().collect()))
+    let mut lost: BTreeSet<ContainerId> =
+        gone.iter().filter(|id| named.contains(id) && !is_pending(id)).copied().collect();
+    if !lost.is_empty() {
+        let pruned = ContainerClaim::pruned(listing.store().as_ref())?;
+        lost.retain(|id| !pruned.contains(id));
+    }
+    Ok(Some(lost))
 }
 
 /// Whether anything is known to be bad, or is missing or cannot be listed. If not, a prune has deleted what nobody
