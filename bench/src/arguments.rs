@@ -32,7 +32,7 @@ pub struct BenchArguments {
     /// Measurements, or pages of measurements; the key `kind` selects what runs (docs/BENCH.md)
     #[arg(value_name = "CONFIG.TOML", required = true)]
     pub files: Vec<PathBuf>,
-    /// Directory for result.json, report.html and histograms; of several measurements, each has a subdirectory
+    /// Directory for result.json, tables, report.html and histograms; of several measurements, each has a subdirectory
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Skip measurements that have a result.json below DIR. Rows that another build, configuration or machine

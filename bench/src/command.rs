@@ -16,8 +16,8 @@ use super::agreement::Agreement;
 use super::arguments::{BenchArguments, BenchVerb, CommandLine, command};
 use super::claim::Verdict;
 use super::measurement::{Measurement, Outline};
-use super::page::{PlannedExperiment, planned};
-use super::report::{Report, ReportDocument, claims_page, write};
+use super::page::{Paper, PlannedExperiment, papers, planned};
+use super::report::{Report, ReportDocument, claims_page, claims_table, write};
 
 /// Bytes of a configuration or of an earlier result, at most.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -39,6 +39,7 @@ pub fn main() -> ExitCode {
 pub fn run(session: &Session, arguments: &BenchArguments) -> Result<Exit> {
     let experiments = arguments.files.iter().map(|path| planned(path)).collect::<Result<Vec<_>>>()?;
     let experiments: Vec<PlannedExperiment> = experiments.into_iter().flatten().collect();
+    let papers = arguments.files.iter().map(|path| papers(path)).collect::<Result<Vec<_>>>()?.concat();
     if arguments.dry_run {
         let outlines = experiments.iter().map(|planned| (planned.path.as_path(), planned.experiment.outline()));
         return outline(session, &outlines.collect::<Vec<_>>());
@@ -79,8 +80,7 @@ pub fn run(session: &Session, arguments: &BenchArguments) -> Result<Exit> {
     }
     let verdicts: Vec<Verdict> = documents.iter().flat_map(|document| document.claims.clone()).collect();
     if let Some(directory) = arguments.out.as_ref().filter(|_| !verdicts.is_empty()) {
-        let path = directory.join("claims.md");
-        std::fs::write(&path, claims_page(&documents)).map_err(|error| Error::io("write", &path, error))?;
+        write_claims(directory, &papers, &documents, &command_line(arguments))?;
     }
     match (session.options.json, documents.as_slice()) {
         (true, [document]) => print_json(document)?,
@@ -95,6 +95,23 @@ pub fn run(session: &Session, arguments: &BenchArguments) -> Result<Exit> {
         _ => true,
     };
     Ok(if failures == 0 && agrees { Exit::Fine } else { Exit::Failed })
+}
+
+/// Writes the verdicts in words, and the table of every claim.
+fn write_claims(directory: &Path, papers: &[Paper], documents: &[ReportDocument], command: &str) -> Result<()> {
+    let pages =
+        [("claims.md", claims_page(papers, documents, command)), ("claims-table.md", claims_table(documents, command))];
+    for (name, page) in pages {
+        let path = directory.join(name);
+        std::fs::write(&path, page).map_err(|error| Error::io("write", &path, error))?;
+    }
+    Ok(())
+}
+
+/// The command as a user repeats it.
+fn command_line(arguments: &BenchArguments) -> String {
+    let files: Vec<String> = arguments.files.iter().map(|path| path.display().to_string()).collect();
+    format!("fhrd bench {} --out DIR", files.join(" "))
 }
 
 /// Runs a measurement and writes its report. Returns the number of lines that failed, too.

@@ -17,6 +17,18 @@ use super::experiment::{Experiment, PAGE, parse};
 pub(super) struct PageFile {
     kind: String,
     measurement: Vec<PagePart>,
+    #[serde(default)]
+    paper: Vec<Paper>,
+}
+
+/// A paper, as the page of verdicts introduces it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Paper {
+    /// Its name in claims.
+    pub source: String,
+    /// Its title, and what it claims.
+    pub about: String,
 }
 
 /// A measurement of a page.
@@ -54,15 +66,33 @@ const LISTS: [(&str, &str); 5] =
 /// [`Error::Io`] if a file cannot be read; [`Error::Config`] for invalid ones.
 pub fn planned(path: &Path) -> Result<Vec<PlannedExperiment>> {
     let text = read(path)?;
-    let wrong = |message: String| Error::Config { origin: path.display().to_string(), message };
-    let table: toml::Table = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-    if table.get("kind").and_then(toml::Value::as_str) != Some(PAGE) {
+    let Some(page) = PageFile::parse(&text, path)? else {
         return Ok(vec![PlannedExperiment::new(path.into(), text)?]);
-    }
-    let page: PageFile = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-    debug_assert_eq!(page.kind, "page");
+    };
     let directory = path.parent().unwrap_or(Path::new(""));
     page.measurement.iter().map(|part| part.planned(directory)).collect()
+}
+
+/// The papers that the page at `path` introduces; none if the file is a measurement.
+///
+/// # Errors
+/// As [`planned`].
+pub fn papers(path: &Path) -> Result<Vec<Paper>> {
+    Ok(PageFile::parse(&read(path)?, path)?.map_or_else(Vec::new, |page| page.paper))
+}
+
+impl PageFile {
+    /// Parses the text of the file at `path`; `None` if it is a measurement.
+    fn parse(text: &str, path: &Path) -> Result<Option<Self>> {
+        let wrong = |message: String| Error::Config { origin: path.display().to_string(), message };
+        let table: toml::Table = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        if table.get("kind").and_then(toml::Value::as_str) != Some(PAGE) {
+            return Ok(None);
+        }
+        let page: PageFile = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        debug_assert_eq!(page.kind, PAGE);
+        Ok(Some(page))
+    }
 }
 
 impl PagePart {

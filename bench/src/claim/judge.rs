@@ -43,7 +43,7 @@ pub struct Verdict {
     pub sets: Vec<String>,
     /// What explains the value, and how the data differ.
     pub remark: String,
-    /// The claim in a few words, for the first paragraph of the page.
+    /// The claim in a few words, for the verdicts in words.
     pub headline: Option<String>,
     /// The build that measured it, if another one writes the page.
     pub age: Option<String>,

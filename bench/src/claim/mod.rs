@@ -14,7 +14,7 @@ mod select;
 mod untested;
 
 pub use judge::Verdict;
-pub use page::{lead, tables};
+pub use page::{tables, words};
 pub use rule::{Rule, VerdictKind};
 pub use select::field;
 pub use untested::{Untested, UntestedBench};
@@ -57,7 +57,7 @@ pub struct Claim {
     pub unit: String,
     /// What explains the value: tested, or called a guess.
     pub remark: String,
-    /// The claim in a few words, if the first paragraph of the page shall name it.
+    /// The claim in a few words, if the verdicts in words shall name it.
     pub headline: Option<String>,
 }
 

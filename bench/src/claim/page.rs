@@ -1,7 +1,8 @@
-//! Verdicts as a page in Markdown: a first paragraph that says which headline claims hold, and a table for each paper.
+//! Verdicts in Markdown: a page in words about the claims with a headline, and a table of all claims of each paper.
 
 use super::judge::{Verdict, short};
 use super::{Average, VerdictKind};
+use crate::page::Paper;
 
 /// What a reader must know before the tables.
 const HEAD: &str = "\
@@ -52,36 +53,93 @@ impl Verdict {
     }
 }
 
-/// The first paragraph: which of the claims with a headline hold, which do not, and why.
-pub fn lead(verdicts: &[Verdict]) -> String {
-    let of = |kind: VerdictKind| {
-        verdicts.iter().filter(move |verdict| verdict.verdict == kind && verdict.headline.is_some())
-    };
-    let name = |verdict: &Verdict| {
-        let headline = verdict.headline.as_deref().unwrap_or_default();
-        format!("{}: {headline} ({}; paper: {})", verdict.source, brief(verdict), verdict.expected)
-    };
-    let with_reason = |verdict: &Verdict| format!("{}: {}", name(verdict), verdict.remark);
-    let list = |texts: Vec<String>| texts.iter().map(|text| format!("- {text}\n")).collect::<String>();
-    let mut out = String::new();
-    let parts = [
-        (VerdictKind::Confirmed, "Of the headline claims, these hold on these data:", false),
-        (VerdictKind::Refuted, "These do not hold:", true),
-        (
-            VerdictKind::OtherData,
-            "These have another size, or were measured on other data or in another setting:",
-            true,
-        ),
-        (VerdictKind::NotTested, "These could not be tested:", true),
-    ];
-    for (kind, title, has_reason) in parts {
-        let texts: Vec<String> =
-            of(kind).map(|verdict| if has_reason { with_reason(verdict) } else { name(verdict) }).collect();
-        if !texts.is_empty() {
-            out += &format!("{title}\n\n{}\n", list(texts));
+/// What a reader must know before the verdicts in words.
+const WORDS_HEAD: &str = "\
+A claim is *confirmed* if the value measured here is within its rule, and *refuted* if it is not. It counts as *other
+data* if the effect has another size here, or if the data or the setting here are of another kind than the claim needs.
+";
+
+/// Clauses of a remark that the verdicts in words have at most. The table of every claim has them all.
+const REASON_CLAUSES: usize = 2;
+
+/// The kinds of verdicts, in the order in which pages name them.
+const KINDS: [VerdictKind; 4] =
+    [VerdictKind::Confirmed, VerdictKind::Refuted, VerdictKind::OtherData, VerdictKind::NotTested];
+
+/// The verdicts in words: counts of all claims, and of each paper what it claims and its claims with a headline.
+pub fn words(papers: &[Paper], verdicts: &[Verdict]) -> String {
+    let mut out = format!("{WORDS_HEAD}\n| paper | claims | confirmed | refuted | other data | not tested |\n");
+    out += "|---|---|---|---|---|---|\n";
+    let sources = sources(verdicts);
+    for source in &sources {
+        let counts = counts(&of_source(source, verdicts)).map(|(_, count)| count);
+        let cells: Vec<String> = counts.iter().map(usize::to_string).collect();
+        out += &format!("| {source} | {} | {} |\n", counts.iter().sum::<usize>(), cells.join(" | "));
+    }
+    for source in &sources {
+        let headlines: Vec<&Verdict> =
+            of_source(source, verdicts).into_iter().filter(|verdict| verdict.headline.is_some()).collect();
+        let about = papers.iter().find(|paper| paper.source == *source).map(|paper| paper.about.trim());
+        if headlines.is_empty() && about.is_none() {
+            continue;
+        }
+        out += &format!("\n## {source}\n");
+        if let Some(about) = about {
+            out += &format!("\n{about}\n");
+        }
+        for kind in KINDS {
+            let items = headlines.iter().filter(|verdict| verdict.verdict == kind);
+            let items: String = items.map(|verdict| format!("- {}\n", sentence(verdict))).collect();
+            if !items.is_empty() {
+                out += &format!("\n{}:\n\n{items}", capital(kind.name()));
+            }
         }
     }
     out
+}
+
+/// A claim with its value here and in the paper. One that is not confirmed has the reason.
+fn sentence(verdict: &Verdict) -> String {
+    let headline = capital(verdict.headline.as_deref().unwrap_or_default());
+    let values = format!("{headline}: {} (paper: {}).", brief(verdict), verdict.expected);
+    if verdict.verdict == VerdictKind::Confirmed {
+        return values;
+    }
+    format!("{values} {}.", capital(&reason(&verdict.remark)))
+}
+
+/// The part of a remark that says most: how the data differ, or else its first clauses.
+fn reason(remark: &str) -> String {
+    match remark.split_once("what differs: ") {
+        Some((_, difference)) => difference.into(),
+        None => remark.split("; ").take(REASON_CLAUSES).collect::<Vec<_>>().join("; "),
+    }
+}
+
+/// The text with a capital at its start.
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+/// The papers in order of first mention.
+fn sources(verdicts: &[Verdict]) -> Vec<&str> {
+    let mut sources: Vec<&str> = Vec::new();
+    for verdict in verdicts {
+        if !sources.contains(&verdict.source.as_str()) {
+            sources.push(&verdict.source);
+        }
+    }
+    sources
+}
+
+fn of_source<'a>(source: &str, verdicts: &'a [Verdict]) -> Vec<&'a Verdict> {
+    verdicts.iter().filter(|verdict| verdict.source == source).collect()
+}
+
+/// How many of the verdicts are of each kind.
+fn counts(verdicts: &[&Verdict]) -> [(VerdictKind, usize); 4] {
+    KINDS.map(|kind| (kind, verdicts.iter().filter(|verdict| verdict.verdict == kind).count()))
 }
 
 /// The value without its range.
@@ -96,21 +154,10 @@ fn brief(verdict: &Verdict) -> String {
 /// The tables, one for each paper in order of first mention, and a line with the number of each decision.
 pub fn tables(verdicts: &[Verdict]) -> String {
     let cell = |text: &str| text.replace('|', "\\|").replace('\n', " ");
-    let mut sources: Vec<&str> = Vec::new();
-    for verdict in verdicts {
-        if !sources.contains(&verdict.source.as_str()) {
-            sources.push(&verdict.source);
-        }
-    }
     let mut out = format!("{HEAD}\n");
-    for source in sources {
-        let of_source: Vec<&Verdict> = verdicts.iter().filter(|verdict| verdict.source == source).collect();
-        let count = |kind: VerdictKind| {
-            let number = of_source.iter().filter(|verdict| verdict.verdict == kind).count();
-            format!("{number} {}", kind.name())
-        };
-        let kinds =
-            [VerdictKind::Confirmed, VerdictKind::Refuted, VerdictKind::OtherData, VerdictKind::NotTested].map(count);
+    for source in sources(verdicts) {
+        let of_source = of_source(source, verdicts);
+        let kinds = counts(&of_source).map(|(kind, count)| format!("{count} {}", kind.name()));
         out += &format!("## {source}\n\n{} rows: {}.\n\n", of_source.len(), kinds.join(", "));
         out += "| where | claim | in the paper | here | confirmed if | verdict | measured on | what explains it |\n";
         out += "|---|---|---|---|---|---|---|---|\n";
@@ -177,16 +224,25 @@ mod tests {
     }
 
     #[test]
-    fn the_lead_names_headlines_by_their_decision() {
+    fn the_words_count_all_claims_and_explain_those_with_a_headline() {
+        let with_remark = |remark: &str, verdict: Verdict| Verdict { remark: remark.into(), ..verdict };
         let verdicts = [
             verdict("One", VerdictKind::Confirmed, Some("it is small")),
             verdict("One", VerdictKind::Confirmed, None),
-            verdict("Two", VerdictKind::Refuted, Some("it is fast")),
+            with_remark("a guess; more; much more", verdict("Two", VerdictKind::Refuted, Some("it is fast"))),
+            with_remark("a; what differs: disks", verdict("Two", VerdictKind::OtherData, Some("it is near"))),
+            verdict("Three", VerdictKind::NotTested, None),
         ];
-        let text = lead(&verdicts);
-        let (hold, fail) = text.split_once("These do not hold:").unwrap();
-        assert!(hold.contains("- One: it is small (here 3 %; paper: 2 %)\n"), "{text}");
-        assert!(fail.contains("- Two: it is fast (here 3 %; paper: 2 %): other data\n"), "{text}");
-        assert!(!text.contains("could not be tested"), "{text}");
+        let paper = Paper { source: "Two".into(), about: "*A title*. It claims speed.".into() };
+        let text = words(&[paper], &verdicts);
+        for row in ["| One | 2 | 2 | 0 | 0 | 0 |\n", "| Two | 2 | 0 | 1 | 1 | 0 |\n", "| Three | 1 | 0 | 0 | 0 | 1 |\n"]
+        {
+            assert!(text.contains(row), "{text}");
+        }
+        assert!(text.contains("## One\n\nConfirmed:\n\n- It is small: here 3 % (paper: 2 %).\n"), "{text}");
+        let two = "## Two\n\n*A title*. It claims speed.\n\nRefuted:\n\n- It is fast: here 3 % (paper: 2 %). A guess; more.\n\n\
+            Other data:\n\n- It is near: here 3 % (paper: 2 %). Disks.\n";
+        assert!(text.contains(two), "{text}");
+        assert!(!text.contains("## Three"), "nothing to say: {text}");
     }
 }

@@ -1,7 +1,8 @@
-//! Reports of measurements: a JSON document, histograms, and a page with plots.
+//! Reports of measurements: a JSON document, histograms, tables in Markdown, and a page with plots.
 
 mod html;
 mod machine;
+mod markdown;
 mod percentiles;
 mod pictures;
 mod plot;
@@ -18,7 +19,7 @@ pub use plot_density::{Bins, HistogramPlot, Violins, quantile};
 pub use plot_graph::GraphPlot;
 pub use plot_heat::HeatMap;
 pub use plot_strips::Strips;
-pub use write::{ReportDocument, claims_page, write};
+pub use write::{ReportDocument, claims_page, claims_table, write};
 
 use fhrd::error::{Error, Result};
 use fhrd::metrics::StageMetrics;

@@ -1,4 +1,4 @@
-//! Writes the files of a report: `result.json`, `report.html`, and `.hgrm` histograms of every stage of every run.
+//! Writes the files of a report: `result.json`, `tables.md`, `report.html`, and `.hgrm` histograms of every stage of every run.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,9 +9,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::html::page;
+use super::markdown::markdown;
 use super::percentiles::hgrm;
 use super::{Machine, Profile, Report};
-use crate::claim::{Verdict, lead, tables};
+use crate::claim::{Verdict, tables, words};
+use crate::page::Paper;
 
 /// The content of `result.json`: the origin of a report and its results.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -91,6 +93,15 @@ impl ReportDocument {
         serde_json::from_str(&text).map(Some).map_err(wrong)
     }
 
+    /// Command, commit, machine and date in one line.
+    pub fn origin(&self, command: &str) -> String {
+        let commit = self.commit.as_deref().and_then(|commit| commit.get(..10)).unwrap_or("unknown");
+        let state = if self.modified { " and changes" } else { "" };
+        let Machine { processor, processors, cpu_features, system, .. } = &self.machine;
+        let machine = format!("{processor}, {processors} threads, {}, {system}", cpu_features.join(" "));
+        format!("`{command}` · commit {commit}{state} · {machine} · {}", self.started)
+    }
+
     /// How a run with `config` would differ from this one, if it would: another build, configuration or machine.
     pub fn age(&self, config: &str) -> Option<String> {
         let commit = self.commit.as_deref().and_then(|commit| commit.get(..10)).unwrap_or("unknown");
@@ -141,27 +152,36 @@ fn profile(profile: &Profile) -> Value {
     json!({"run": profile.name, "stages": profile.stages.iter().map(stage).collect::<Vec<_>>()})
 }
 
-/// The claims of several reports as a page in Markdown, with its origin.
-pub fn claims_page(documents: &[ReportDocument]) -> String {
+/// The verdicts on the claims of several reports in words, with their origin. `command` wrote them.
+pub fn claims_page(papers: &[Paper], documents: &[ReportDocument], command: &str) -> String {
+    let title = "# Claims of papers and measured values\n\n";
+    let more =
+        "`claims-table.md` of the same report has every claim with its rule, its data and what explains its value.\n";
+    format!("{title}{}{more}\n{}", origin(documents, command), words(papers, &verdicts(documents)))
+}
+
+/// Every claim of several reports in tables, with their origin.
+pub fn claims_table(documents: &[ReportDocument], command: &str) -> String {
     let files: Vec<&str> = documents.iter().map(|document| document.config.path.as_str()).collect();
-    let verdicts: Vec<Verdict> = documents.iter().flat_map(|document| document.claims.clone()).collect();
-    let mut page = format!("# Claims of papers and measured values\n\n{}", lead(&verdicts));
+    format!(
+        "# Every claim\n\n{}Measured by {}. Each names its data, and datasets/README.md names the sources.\n\
+        A row that another build, configuration or machine measured says so in its verdict.\n\n{}",
+        origin(documents, command),
+        files.join(", "),
+        tables(&verdicts(documents)),
+    )
+}
+
+fn verdicts(documents: &[ReportDocument]) -> Vec<Verdict> {
+    documents.iter().flat_map(|document| document.claims.clone()).collect()
+}
+
+/// The line that says where the values of a page come from: command, commit, machine and date.
+fn origin(documents: &[ReportDocument], command: &str) -> String {
     // The newest run is that of the build that writes the page.
-    if let Some(document) = documents.iter().max_by(|a, b| a.started.cmp(&b.started)) {
-        let ReportDocument { started, machine, commit, modified, .. } = document;
-        let state = if *modified { " and changes" } else { "" };
-        let commit = commit.as_ref().map_or_else(String::new, |commit| format!(", commit {commit}{state}"));
-        let Machine { processor, processors, cpu_features, system, .. } = machine;
-        let minutes = documents.iter().map(|document| document.seconds).sum::<f64>() / 60.0;
-        page += &format!(
-            "Written by `fhrd bench --out` on {started}{commit}: {processor}, {processors} threads, {}, {system}.\n\
-            Measured in {minutes:.0} minutes by {}. Each names its data, and datasets/README.md names the sources.\n\
-            A row that another build, configuration or machine measured says so in its verdict.\n\n",
-            cpu_features.join(" "),
-            files.join(", "),
-        );
-    }
-    page + &tables(&verdicts)
+    let Some(document) = documents.iter().max_by(|a, b| a.started.cmp(&b.started)) else { return String::new() };
+    let minutes = documents.iter().map(|document| document.seconds).sum::<f64>() / 60.0;
+    format!("{}, {minutes:.0} minutes\n\n", document.origin(command))
 }
 
 /// Writes the files below `directory` and replaces those of a previous run.
@@ -178,6 +198,7 @@ pub fn write(directory: &Path, report: &Report, document: &ReportDocument) -> Re
     let result = serde_json::to_vec_pretty(document)
         .map_err(|error| Error::io("write", directory.join("result.json"), std::io::Error::from(error)))?;
     put(Path::new("result.json"), &result)?;
+    put(Path::new("tables.md"), markdown(report, document).as_bytes())?;
     put(Path::new("report.html"), page(report, document)?.as_bytes())?;
     for (number, profile) in report.profiles.iter().enumerate() {
         for stage in &profile.stages {
@@ -242,14 +263,19 @@ pub(super) mod tests {
 
     #[test]
     fn the_claims_of_all_reports_are_one_table_with_its_origin() {
-        let page = claims_page(&[document(), document()]);
-        assert!(page.starts_with("# Claims of papers") && page.contains("x/y.toml, x/y.toml"), "{page}");
+        let documents = [document(), document()];
+        let page = claims_table(&documents, "fhrd bench x");
+        assert!(page.starts_with("# Every claim") && page.contains("x/y.toml, x/y.toml"), "{page}");
         assert_eq!(
             page.matches("| 5 | it is small | 2 % | 3.00 % |  | not tested |  | other data |").count(),
             2,
             "{page}"
         );
-        assert!(page.contains("2026-01-01T00:00:00Z") && page.contains("threads"), "{page}");
+        let words = claims_page(&[], &documents, "fhrd bench x");
+        assert!(words.contains("| A paper | 2 | 0 | 0 | 0 | 2 |"), "{words}");
+        for page in [&page, &words] {
+            assert!(page.contains("`fhrd bench x` · commit ") && page.contains("2026-01-01T00:00:00Z"), "{page}");
+        }
     }
 
     #[test]

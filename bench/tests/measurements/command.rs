@@ -42,11 +42,14 @@ fn several_measurements_write_reports_to_directories_of_their_names() {
     assert_eq!(code(&output), 0, "{}", stderr(&output));
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(printed.contains("Somebody") && !printed.contains("not measured"), "{printed}");
-    for name in ["out/a/result.json", "out/b/report.html", "out/claims.md"] {
+    for name in ["out/a/result.json", "out/a/tables.md", "out/b/report.html", "out/claims.md", "out/claims-table.md"] {
         assert!(home.path(name).exists(), "{name}");
     }
-    let claims = std::fs::read_to_string(home.path("out/claims.md")).unwrap();
+    let claims = std::fs::read_to_string(home.path("out/claims-table.md")).unwrap();
     assert_eq!(claims.lines().filter(|line| line.starts_with("|  | 19 over 1 | more | ")).count(), 2);
+    let words = std::fs::read_to_string(home.path("out/claims.md")).unwrap();
+    assert!(words.contains("`fhrd bench a.toml b.toml --out DIR` · commit "), "{words}");
+    assert!(words.contains("| Somebody | 2 | 2 | 0 | 0 | 0 |") && !words.contains("19 over 1"), "{words}");
     home.write("elsewhere/a.toml", b"kind = \"magic\"");
     let output = home.run(&["bench", "a.toml", "elsewhere/a.toml", "--out", "out"]);
     assert!(code(&output) == 1 && stderr(&output).contains("magic"), "faults are reported before anything runs");

@@ -165,7 +165,10 @@ fn every_key_of_a_measurement_is_documented() {
         assert_eq!(documented.get(heading), Some(&known_keys(text)), "docs/BENCH.md, {heading}");
     }
     let directory = tempfile::tempdir().unwrap();
-    for (heading, text) in [("page", "zzz = 1\n"), ("[[measurement]]", "[[measurement]]\nzzz = 1\n")] {
+    let of_pages = ["page", "[[measurement]]", "[[paper]]"];
+    for (heading, text) in
+        of_pages.iter().map(|name| (*name, format!("{}\nzzz = 1\n", name.trim_start_matches("page"))))
+    {
         let path = directory.path().join("page.toml");
         std::fs::write(&path, format!("kind = \"page\"\n{text}")).unwrap();
         let error = planned(&path).err().unwrap().to_string();
