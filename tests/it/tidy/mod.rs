@@ -5,6 +5,7 @@ mod layers;
 mod rules;
 mod source;
 mod stages;
+mod tables;
 mod words;
 
 #[test]
@@ -26,5 +27,6 @@ fn the_sources_keep_the_rules() {
     faults.extend(rules::long_files(&source::other_files()));
     faults.extend(words::ambiguous_types(&sources));
     faults.extend(words::retired_terms());
+    faults.extend(tables::table_faults());
     assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
 }
