@@ -2,10 +2,10 @@
 //!
 //! The crate is layered; a lower layer never names a higher one. ARCHITECTURE.md is the map.
 
-pub mod cache;
 pub mod child;
 pub mod config;
 pub mod error;
+pub mod memory;
 pub mod metrics;
 pub mod read_at;
 pub mod types;

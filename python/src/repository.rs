@@ -25,7 +25,7 @@ use fhrd::repo::paths::create_private;
 use fhrd::repo::read::Reader;
 use fhrd::repo::snapshot::NamedSnapshot;
 use fhrd::repo::tree::NodeKind;
-use fhrd::repo::{BlobCache, Repository, bundle, snapshot_cache};
+use fhrd::repo::{BlobCache, Repository, bundle, snapshot_listing};
 use fhrd::restore::{Overwrite, RestoreRequest, Selection, restore};
 use fhrd::store::{self, StoreOptions};
 use fhrd::types::SnapshotId;
@@ -303,7 +303,7 @@ impl Engine {
 
     /// The snapshots, oldest first, and a line for each that cannot be read.
     fn snapshots(&self, py: Python<'_>) -> PyResult<(Vec<SnapshotRow>, Vec<String>)> {
-        let listing = self.run(py, None, |_, _| snapshot_cache::list(&self.repository))?;
+        let listing = self.run(py, None, |_, _| snapshot_listing::list(&self.repository))?;
         let damaged = listing.damaged.iter().map(|(name, error)| format!("{name}: {error}")).collect();
         let now_ns = self.repository.clock.now_ns();
         let row = |named| SnapshotRow::new(named, now_ns);
@@ -372,7 +372,7 @@ impl Engine {
         self.run(py, None, |_, _| {
             forget(&self.repository, &ids)?;
             // A later one does it.
-            let _ = snapshot_cache::maintain_bundles(&self.repository, bundle::LOOSE_MIN);
+            let _ = snapshot_listing::maintain_bundles(&self.repository, bundle::LOOSE_MIN);
             Ok(())
         })
     }

@@ -11,7 +11,7 @@ use crate::repo::bundle;
 use crate::repo::index::{
     ContainerListing, merge_segments, name_all_containers, replace_damaged_segments, verify_segments,
 };
-use crate::repo::snapshot_cache::maintain_bundles;
+use crate::repo::snapshot_listing::maintain_bundles;
 use crate::store::StoreExt;
 
 /// Pages of local segments that each backup verifies, 16 MiB.

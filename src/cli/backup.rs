@@ -31,7 +31,7 @@ use crate::error::Result;
 use crate::metrics::Progress;
 use crate::repo::index::Hits;
 use crate::repo::paths::{NO_CACHE, cache_directory, own_directories};
-use crate::repo::snapshot_cache;
+use crate::repo::snapshot_listing;
 use crate::repo::{BlobCache, Rehearsal, Repository};
 use crate::store::StoreExt;
 
@@ -100,7 +100,7 @@ fn store(session: &Session, arguments: &BackupArguments) -> Result<(Exit, String
     let scan = tree.map(|tree| Scan { paths: &tree.paths, skip, choice: &tree.choice });
     if tree.is_none() || arguments.force {
         // Others look at all snapshots anyway.
-        snapshot_cache::look_for_vanished(&repository)?;
+        snapshot_listing::look_for_vanished(&repository)?;
     }
     // A dry run is a whole backup into nothing, so what it says is true.
     let whole = BackupRequest { dry_run: false, ..request.clone() };

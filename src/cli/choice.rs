@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::naming::{self, SnapshotFilter};
 use crate::repo::snapshot::{NamedSnapshot, Snapshot};
-use crate::repo::snapshot_cache::{self, SnapshotListing};
+use crate::repo::snapshot_listing::{self, SnapshotListing};
 
 /// Start of the name of a snapshot before the latest one.
 const BEFORE_LATEST: &str = "latest~";
@@ -74,7 +74,7 @@ fn resolved<'a>(repository: &Repository, text: &'a OsStr, filter: &SnapshotFilte
         return Err(wrong(": expected a number such as latest~1".into()));
     };
     let now_ns = repository.clock.now_ns();
-    let mut snapshots = snapshot_cache::list(repository)?.snapshots;
+    let mut snapshots = snapshot_listing::list(repository)?.snapshots;
     let is_backup = |snapshot: &Snapshot| !snapshot.is_future(now_ns) && !snapshot.is_published();
     snapshots.retain(|named| filter.passes(&named.snapshot) && is_backup(&named.snapshot));
     let count = snapshots.len();
@@ -117,7 +117,7 @@ pub fn snapshots(repository: &Repository, arguments: &FilterArguments) -> Result
 /// # Errors
 /// Errors of listing the snapshots.
 pub fn reported(repository: &Repository) -> Result<(Vec<NamedSnapshot>, Exit)> {
-    let SnapshotListing { snapshots, unreported, damaged, .. } = snapshot_cache::list(repository)?;
+    let SnapshotListing { snapshots, unreported, damaged, .. } = snapshot_listing::list(repository)?;
     for (name, error) in &damaged {
         tracing::error!("cannot read {name}: {error}");
     }

@@ -21,7 +21,7 @@ use crate::repo::naming::LATEST;
 use crate::repo::paths::profile_file;
 use crate::repo::published::Publication;
 use crate::repo::snapshot::NamedSnapshot;
-use crate::repo::snapshot_cache;
+use crate::repo::snapshot_listing;
 
 /// Snapshots that are offered, the latest first.
 const SNAPSHOTS_MAX: usize = 50;
@@ -75,7 +75,7 @@ fn stored() -> Vec<NamedSnapshot> {
     let repository = at.and_then(|at| given.get(at + 1)).map(|location| [OsString::from("--repo"), location.clone()]);
     let line = ["fhrd".into(), "snapshots".into()].into_iter().chain(repository.into_iter().flatten());
     let Ok(arguments) = Arguments::try_parse_from(line) else { return Vec::new() };
-    let listed = location::open_unasked(&arguments.options).and_then(|repository| snapshot_cache::list(&repository));
+    let listed = location::open_unasked(&arguments.options).and_then(|repository| snapshot_listing::list(&repository));
     listed.map(|listed| listed.snapshots).unwrap_or_default()
 }
 

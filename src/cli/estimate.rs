@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::inspect::estimate::{BackupEstimate, EstimateLimits, EstimateSource, EstimatedBytes, FileSample, estimate};
 use crate::metrics::Progress;
 use crate::repo::paths::{cache_directory, create_private, estimate_directory, own_directories};
-use crate::repo::{Repository, snapshot_cache};
+use crate::repo::{Repository, snapshot_listing};
 
 /// Snapshots whose sizes tell what a further backup adds: the last ones.
 const HISTORY: usize = 30;
@@ -86,7 +86,7 @@ fn history(repository: &Repository, paths: &[PathBuf]) -> Result<Vec<u64>> {
     let absolute = |path: &PathBuf| std::path::absolute(path).map_err(|error| Error::io("find", path, error));
     let paths: Vec<PathBuf> = paths.iter().map(absolute).collect::<Result<_>>()?;
     let stored = |path: &[u8]| paths.iter().any(|given| given == Path::new(std::ffi::OsStr::from_bytes(path)));
-    let snapshots = snapshot_cache::list(repository)?.snapshots;
+    let snapshots = snapshot_listing::list(repository)?.snapshots;
     let with_parent = snapshots
         .iter()
         .rev()

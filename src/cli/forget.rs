@@ -27,8 +27,8 @@ use crate::repo::bundle;
 use crate::repo::checkpoint::Checkpoint;
 use crate::repo::clock::{check_clock, describe_future};
 use crate::repo::snapshot::NamedSnapshot;
-use crate::repo::snapshot_cache::{self, SnapshotListing};
 use crate::repo::snapshot_groups::{GroupBy, GroupField, GroupValues};
+use crate::repo::snapshot_listing::{self, SnapshotListing};
 use crate::repo::tags::{checked_tag_list, has_tags};
 use crate::types::SnapshotId;
 
@@ -131,7 +131,7 @@ pub fn run(session: &Session, arguments: &ForgetArguments) -> Result<Exit> {
     };
     if !arguments.dry_run {
         forget(&repository, &deleted)?;
-        if let Err(error) = snapshot_cache::maintain_bundles(&repository, bundle::LOOSE_MIN) {
+        if let Err(error) = snapshot_listing::maintain_bundles(&repository, bundle::LOOSE_MIN) {
             tracing::warn!("snapshots are not bundled: {error}; a later backup does it");
         }
     }
@@ -162,7 +162,7 @@ fn plan(session: &Session, repository: &Repository, arguments: &ForgetArguments)
         let group = ForgetGroup { values: GroupValues::default(), run: None, snapshots };
         return Ok(ForgetPlan { groups: vec![group], ..ForgetPlan::default() });
     }
-    let SnapshotListing { snapshots, damaged, .. } = snapshot_cache::list(repository)?;
+    let SnapshotListing { snapshots, damaged, .. } = snapshot_listing::list(repository)?;
     for (name, error) in damaged {
         tracing::warn!("leaving {name} alone: {error}");
     }

@@ -16,7 +16,7 @@ use super::output::{note, print_json};
 use super::outputs::is_inside;
 use crate::error::{Error, Result};
 use crate::mount::{MountOptions, SnapshotFiles, mount};
-use crate::repo::{Repository, snapshot_cache};
+use crate::repo::{Repository, snapshot_listing};
 use crate::store::StoreExt;
 
 /// How old the listing of snapshots may be when somebody reads a directory of them.
@@ -37,7 +37,7 @@ pub fn run(session: &Session, arguments: &MountArguments) -> Result<Exit> {
     let count = snapshots.len();
     let (asked, filter) = (repository.clone(), choice::filter(&arguments.filter)?);
     let list = move || {
-        let mut snapshots = snapshot_cache::list(&asked)?.snapshots;
+        let mut snapshots = snapshot_listing::list(&asked)?.snapshots;
         snapshots.retain(|named| filter.passes(&named.snapshot));
         Ok(snapshots)
     };

@@ -20,7 +20,7 @@ use crate::keep::{forget, lacking_snapshots};
 use crate::metrics::Progress;
 use crate::repo::paths::{cache_directory, create_private, estimate_directory, lock_cache_file};
 use crate::repo::snapshot::{self, NamedSnapshot};
-use crate::repo::{Repository, ScratchDirectory, snapshot_cache};
+use crate::repo::{Repository, ScratchDirectory, snapshot_listing};
 use crate::restore::compare_with;
 use crate::types::SnapshotId;
 
@@ -57,7 +57,7 @@ impl<'a> Importer<'a> {
             let directory = directory.display();
             tracing::warn!("extended attributes are not imported, because {directory} cannot have them");
         }
-        let listed = snapshot_cache::list(repository)?;
+        let listed = snapshot_listing::list(repository)?;
         let origin = |named: NamedSnapshot| Some((named.snapshot.imported_from()?, named));
         let existing = listed.snapshots.into_iter().filter_map(origin).collect();
         Ok(Importer { restic, repository, config, scratch, existing, damaged: HashMap::new(), _lock: lock })

@@ -14,7 +14,7 @@ use crate::repo::Repository;
 use crate::repo::container::{ContainerIndex, FOOTER_BYTES, HEADER_BYTES, parse_name};
 use crate::repo::index::{DATABASE_FILE, FILTER_FILE, SimilarityFiles, read_container_index};
 use crate::repo::paths::cache_directory;
-use crate::repo::snapshot_cache::{self, SnapshotListing};
+use crate::repo::snapshot_listing::{self, SnapshotListing};
 use crate::store::{BlobKind, BlobPrefix};
 
 /// Stored bytes of the repository by kind of blob.
@@ -110,7 +110,7 @@ pub fn repository_stats(repository: &Repository) -> Result<RepositoryStats> {
             _ => stats.stored_bytes.other += blob.len,
         }
     }
-    let SnapshotListing { snapshots, damaged, .. } = snapshot_cache::list(repository)?;
+    let SnapshotListing { snapshots, damaged, .. } = snapshot_listing::list(repository)?;
     damaged.iter().for_each(|(name, error)| tracing::warn!("skipping {name}: {error}"));
     stats.snapshots = snapshots.len() as u64;
     let recorded = snapshots.iter().filter_map(|named| named.snapshot.statistics.get("bytes"));

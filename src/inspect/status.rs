@@ -18,8 +18,8 @@ use crate::repo::marks::{BadParts, Marks, Quarantine};
 use crate::repo::naming::SnapshotFilter;
 use crate::repo::reads::{ReadLedger, ReadRun};
 use crate::repo::snapshot::NamedSnapshot;
-use crate::repo::snapshot_cache::{self, SnapshotListing};
 use crate::repo::snapshot_groups::{GroupBy, GroupField, grouped};
+use crate::repo::snapshot_listing::{self, SnapshotListing};
 use crate::repo::vanished;
 use crate::store::{BlobKind, BlobPrefix};
 use crate::types::ContainerId;
@@ -142,7 +142,7 @@ pub struct PendingStatus {
 /// Errors of listing the store. What cannot be read is in the status.
 pub fn status(repository: &Repository, filter: &SnapshotFilter) -> Result<RepositoryStatus> {
     let (store, now_ns) = (repository.store.as_ref(), repository.clock.now_ns());
-    let SnapshotListing { mut snapshots, unreported, damaged, resized } = snapshot_cache::list(repository)?;
+    let SnapshotListing { mut snapshots, unreported, damaged, resized } = snapshot_listing::list(repository)?;
     let has_content = snapshots.iter().any(|named| named.snapshot.root.is_some());
     // What is published is no backup.
     snapshots.retain(|named| filter.passes(&named.snapshot) && !named.snapshot.is_published());

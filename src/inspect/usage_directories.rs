@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::cache::ByteLru;
+use crate::memory::ByteLru;
 use crate::repo::read::ChunkReader;
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::Snapshot;

@@ -24,8 +24,8 @@ use crate::repo::Repository;
 use crate::repo::checkpoint::{self, Checkpoint};
 use crate::repo::marks::check_writable;
 use crate::repo::snapshot::{self, NamedSnapshot};
-use crate::repo::snapshot_cache;
 use crate::repo::snapshot_groups::{GroupBy, GroupValues, grouped};
+use crate::repo::snapshot_listing;
 use crate::repo::tags::has_tags;
 use crate::repo::vanished;
 use crate::store::Durable;
@@ -303,7 +303,7 @@ pub fn forget(repository: &Repository, ids: &[SnapshotId]) -> Result<()> {
     let (store, names) = (repository.store.as_ref(), ids.iter().map(snapshot::blob_name).collect::<Vec<_>>());
     names.iter().try_for_each(|name| store.delete(name, Durable::AfterSync))?;
     store.sync_deletions(&names)?;
-    snapshot_cache::forget_all(repository);
+    snapshot_listing::forget_all(repository);
     Ok(())
 }
 

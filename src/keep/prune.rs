@@ -44,7 +44,7 @@ use crate::repo::pause::{jittered, pause};
 use crate::repo::reads;
 use crate::repo::seen::SeenNames;
 use crate::repo::snapshot;
-use crate::repo::snapshot_cache::known_names;
+use crate::repo::snapshot_listing::all_names;
 use crate::store::{BlobKind, BlobName, Durable, Reading, Store, StoreExt, try_map_parallel};
 use crate::types::{ContainerId, SnapshotId};
 
@@ -90,7 +90,7 @@ fn prune_without(
     let (damaged, report) = (Vec::new(), PruneReport::default());
     let (ages, locked) = (BlobAges::load(repository), HashSet::new());
     let mut seen = SeenNames::default();
-    seen.add(known_names(repository)?);
+    seen.add(all_names(repository)?);
     let mut run =
         PruneRun { repository, options, forgotten, stop, ages, locks, stuck: None, damaged, locked, seen, report };
     loop {

@@ -20,7 +20,7 @@ use crate::repo::published::{self, Publication, PublishedKind, PublishedSnapshot
 use crate::repo::read::Reader;
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::{self, FLAGS_RECORDED_KEY, NamedSnapshot, Snapshot};
-use crate::repo::snapshot_cache::{self, SnapshotListing};
+use crate::repo::snapshot_listing::{self, SnapshotListing};
 use crate::repo::tree::NodeKind;
 use crate::types::SnapshotId;
 
@@ -159,7 +159,7 @@ pub fn unpublish(
 /// # Errors
 /// Errors of listing the store.
 fn names(repository: &Repository) -> Result<(Vec<PublishedSnapshot>, usize)> {
-    let SnapshotListing { snapshots, damaged, .. } = snapshot_cache::list(repository)?;
+    let SnapshotListing { snapshots, damaged, .. } = snapshot_listing::list(repository)?;
     damaged.iter().for_each(|(name, error)| tracing::warn!("skipping {name}: {error}"));
     Ok((published::published(snapshots, repository.clock.now_ns())?, damaged.len()))
 }

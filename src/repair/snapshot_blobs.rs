@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use crate::error::Result;
 use crate::repo::Repository;
 use crate::repo::snapshot::{self, NamedSnapshot, Snapshot, Unreadable, parse_name};
-use crate::repo::snapshot_cache::known_blobs;
+use crate::repo::snapshot_listing::copied_blobs;
 use crate::store::StoreExt;
 use crate::types::SnapshotId;
 
@@ -45,7 +45,7 @@ pub(super) fn read_again(repository: &Repository, unreadable: Vec<Unreadable>, d
         return Ok(done);
     }
     let wanted: HashSet<SnapshotId> = damaged.iter().map(|(id, _)| *id).collect();
-    let copies = known_blobs(repository, &wanted)?;
+    let copies = copied_blobs(repository, &wanted)?;
     for (id, (name, error)) in damaged {
         // Its hash is the id, but nobody may be able to read what was stored.
         let copy = copies.get(&id).and_then(|blob| Some((blob, Snapshot::parse(store, &id, blob).ok()?)));

@@ -118,7 +118,7 @@ pub fn repair_snapshots(
         stop: stop.clone(),
         found: DamagedSnapshot::default(),
         tally: EntryTally::default(),
-        known: known_directories(),
+        examined: examined_directories(),
     };
     let (mut report, mut may_come_back) = (SnapshotsReport::default(), false);
     report.healed.extend(healed.iter().map(ToString::to_string));
@@ -199,15 +199,15 @@ struct TreeRepair {
     /// The entries that this walk met and that are not lost.
     tally: EntryTally,
     /// Directories that were looked at.
-    known: KnownDirectories,
+    examined: ExaminedDirectories,
 }
 
 /// What was found in directories, by their listings.
-type KnownDirectories = LruCache<ContentReference, KnownDirectory>;
+type ExaminedDirectories = LruCache<ContentReference, ExaminedDirectory>;
 
 /// What was found in a directory and below it.
 #[derive(Clone, Copy)]
-struct KnownDirectory {
+struct ExaminedDirectory {
     /// Entries that are lost.
     lost: u64,
     /// Whether one of its own entries is.
@@ -314,8 +314,8 @@ impl TreeRepair {
         let mut levels = vec![self.begin(root, None)];
         // A loss may pass: the next snapshot is read again there. What was only looked at is not written.
         let mut lossy = Vec::new();
-        let own = if output.is_none() { &mut self.known } else { &mut known_directories() };
-        let mut known = std::mem::replace(own, known_directories());
+        let own = if output.is_none() { &mut self.examined } else { &mut examined_directories() };
+        let mut examined = std::mem::replace(own, examined_directories());
         let mut written = None;
         while let Some(WalkedListing { cursor, directory, .. }) = levels.last_mut() {
             if self.stop.load(Ordering::Relaxed) {
@@ -334,7 +334,7 @@ impl TreeRepair {
                 Some(node) if node.kind == NodeKind::Directory => {
                     path.push(node.name.clone());
                     self.tally.add(EntryTally { directories: 1, ..EntryTally::default() });
-                    let Some(equal) = node.content.and_then(|content| known.get(&content)).copied() else {
+                    let Some(equal) = node.content.and_then(|content| examined.get(&content)).copied() else {
                         levels.push(self.begin(node.content, Some(node)));
                         continue;
                     };
@@ -358,15 +358,15 @@ impl TreeRepair {
                     let done = self.end(ended, levels.last_mut(), &mut output)?;
                     written = done.written;
                     if let Some(content) = content {
-                        known.put(content, done);
+                        examined.put(content, done);
                         lossy.extend((done.lost > 0).then_some(content));
                     }
                 }
             }
         }
         if output.is_none() {
-            lossy.iter().for_each(|content| _ = known.pop(content));
-            self.known = known;
+            lossy.iter().for_each(|content| _ = examined.pop(content));
+            self.examined = examined;
         }
         Ok(written)
     }
@@ -394,10 +394,10 @@ impl TreeRepair {
         ended: WalkedListing,
         parent: Option<&mut WalkedListing>,
         output: &mut Option<(&mut MetadataWriter, &Arc<Mutex<ChunkIndex>>)>,
-    ) -> Result<KnownDirectory> {
+    ) -> Result<ExaminedDirectory> {
         let lost = self.found.dropped_count.saturating_sub(ended.lost_before);
         let tally = self.tally.since(ended.tally_before);
-        let mut done = KnownDirectory { lost, is_partial: ended.directory.is_partial(), written: None, tally };
+        let mut done = ExaminedDirectory { lost, is_partial: ended.directory.is_partial(), written: None, tally };
         if let Some((metadata, index)) = output {
             match parent {
                 None => done.written = ended.directory.finish_root(metadata)?,
@@ -466,7 +466,7 @@ fn readers(repository: &Repository, first: &ContainerListing) -> Result<Arc<Cont
     Ok(Arc::new(listing))
 }
 
-fn known_directories() -> KnownDirectories {
+fn examined_directories() -> ExaminedDirectories {
     LruCache::new(at_least_one(KNOWN_MAX))
 }
 

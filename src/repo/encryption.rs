@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::KnownRepository;
+use super::RememberedRepository;
 use super::keys::{self, OpenedSlots};
 use crate::crypto::{CipherSuite, Keyring};
 use crate::error::{Error, ErrorKind, Result};
@@ -77,7 +77,7 @@ fn hold_back(
     let later = opened().filter(|(_, other)| *other > generation);
     let claim = later.clone().find_map(|(id, _)| unconfirmed.claim_on(id));
     let (Some(claim), true) = (claim, *generation < keyring.generation_max()) else { return Ok(None) };
-    let remembered = KnownRepository::generation(store.as_ref(), &keyring.commitment()?);
+    let remembered = RememberedRepository::generation(store.as_ref(), &keyring.commitment()?);
     if remembered > *generation {
         tracing::warn!(
             "the key slot {PREFIX}/{old_slot} is older than what this machine has used, and a claim holds back the \

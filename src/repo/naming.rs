@@ -21,7 +21,7 @@ use crate::repo::checkpoint::{BestMode, best, runs};
 use crate::repo::clock;
 pub use crate::repo::snapshot::LATEST;
 use crate::repo::snapshot::{NamedSnapshot, Snapshot};
-use crate::repo::snapshot_cache::{self, SnapshotListing};
+use crate::repo::snapshot_listing::{self, SnapshotListing};
 use crate::repo::tags::has_tags;
 
 /// Start of names of steps of a run.
@@ -113,7 +113,7 @@ pub fn find_snapshot(repository: &Repository, name: &str, filter: &SnapshotFilte
             .map_err(|hint| no_such(name, hint));
     }
     if name != LATEST || filter.is_empty() {
-        return snapshot_cache::find(repository, name);
+        return snapshot_listing::find(repository, name);
     }
     let last = clock::latest(passing(repository, filter)?, repository.clock.now_ns());
     last.ok_or_else(|| no_such(name, "no readable snapshot has this host, these paths and these tags".into()))
@@ -121,7 +121,7 @@ pub fn find_snapshot(repository: &Repository, name: &str, filter: &SnapshotFilte
 
 /// The readable snapshots that pass, oldest first.
 fn passing(repository: &Repository, filter: &SnapshotFilter) -> Result<Vec<NamedSnapshot>> {
-    let SnapshotListing { mut snapshots, damaged, .. } = snapshot_cache::list(repository)?;
+    let SnapshotListing { mut snapshots, damaged, .. } = snapshot_listing::list(repository)?;
     damaged.iter().for_each(|(name, error)| tracing::warn!("skipping {name}: {error}"));
     snapshots.retain(|named| filter.passes(&named.snapshot));
     Ok(snapshots)

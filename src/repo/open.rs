@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use super::blob_cache::BlobCache;
-use super::known::KnownRepository;
+use super::remembered::RememberedRepository;
 use super::repository::{AskUnlock, Repository};
 use crate::config::RepositoryConfig;
 use crate::crypto::Unlock;
@@ -35,7 +35,7 @@ impl Access<'_> {
     /// [`Error::Locked`] if a rule forbids it; errors of [`Repository::open_cached`].
     pub fn open(&self, store: Arc<dyn Store>, cache: BlobCache) -> Result<Repository> {
         let repository = Repository::open_cached(store, self.ask, cache)?;
-        KnownRepository::check(&repository)?;
+        RememberedRepository::check(&repository)?;
         if repository.encryption.is_none() && self.has_secret && !self.allows_unencrypted {
             let reason = format!(
                 "a password or key file is given, but the repository is not encrypted. If it shall not be, give none, \
@@ -44,7 +44,7 @@ impl Access<'_> {
             );
             return Err(Error::Locked { location: repository.store.location(), reason });
         }
-        KnownRepository::remember(&repository);
+        RememberedRepository::remember(&repository);
         Ok(repository)
     }
 }
@@ -73,7 +73,7 @@ pub fn create(
     first: Option<&FirstSlot<'_>>,
 ) -> Result<Repository> {
     if first.is_none_or(|first| !first.is_explicit) {
-        KnownRepository::check_unused(store.as_ref())?;
+        RememberedRepository::check_unused(store.as_ref())?;
     }
     let config = like.map_or(config, |like| &like.config);
     let repository = match (first, like) {
@@ -84,6 +84,6 @@ pub fn create(
         (None, Some(like)) => Repository::init_like(store, like)?,
         (None, None) => Repository::init(store, config)?,
     };
-    KnownRepository::remember(&repository);
+    RememberedRepository::remember(&repository);
     Ok(repository)
 }

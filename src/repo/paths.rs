@@ -31,7 +31,7 @@ pub fn default_repository() -> Result<PathBuf> {
 ///
 /// # Errors
 /// [`Error::Usage`] if the user has no home directory.
-pub fn known_repository_file(location: &[u8]) -> Result<PathBuf> {
+pub fn remembered_repository_file(location: &[u8]) -> Result<PathBuf> {
     let directories = directories()?;
     let state = directories.state_dir().unwrap_or_else(|| directories.data_dir());
     let name = format!("{}.toml", blake3::hash(location).to_hex().get(..16).unwrap_or_default());

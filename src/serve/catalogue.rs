@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::repo::Repository;
 use crate::repo::published::{DirectoryCache, PublishedKind, PublishedSnapshot, PublishedTree, published};
 use crate::repo::read::Reader;
-use crate::repo::snapshot_cache::{self, SnapshotListing};
+use crate::repo::snapshot_listing::{self, SnapshotListing};
 
 /// What was found at one time.
 pub struct PublishedNames {
@@ -115,7 +115,7 @@ impl Catalogue {
     }
 
     fn look(&self, known: Option<&Arc<PublishedNames>>) -> Result<Arc<PublishedNames>> {
-        let SnapshotListing { snapshots, damaged, .. } = snapshot_cache::list(&self.repository)?;
+        let SnapshotListing { snapshots, damaged, .. } = snapshot_listing::list(&self.repository)?;
         damaged.iter().for_each(|(name, error)| tracing::error!("cannot read {name}: {error}"));
         let snapshots = published(snapshots, self.repository.clock.now_ns())?;
         let ids = |snapshots: &[PublishedSnapshot]| snapshots.iter().map(|found| found.named.id).collect::<Vec<_>>();

@@ -33,38 +33,38 @@ const CONTEXT: &str = "fhrd 2026-11 content that is served";
 
 /// A hash that a client knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KnownHash {
+pub enum ContentHash {
     /// Of a small file, as a blob of git.
     GitBlob([u8; 20]),
     /// Of a large one.
     Sha256([u8; 32]),
 }
 
-impl KnownHash {
+impl ContentHash {
     /// Hex digits.
     pub fn digits(&self) -> String {
         match self {
-            KnownHash::GitBlob(hash) => hex(hash),
-            KnownHash::Sha256(hash) => hex(hash),
+            ContentHash::GitBlob(hash) => hex(hash),
+            ContentHash::Sha256(hash) => hex(hash),
         }
     }
 
     fn bytes(&self) -> Vec<u8> {
         match self {
-            KnownHash::GitBlob(hash) => hash.to_vec(),
-            KnownHash::Sha256(hash) => hash.to_vec(),
+            ContentHash::GitBlob(hash) => hash.to_vec(),
+            ContentHash::Sha256(hash) => hash.to_vec(),
         }
     }
 
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let of_git = <[u8; 20]>::try_from(bytes).map(KnownHash::GitBlob);
-        of_git.or_else(|_| <[u8; 32]>::try_from(bytes).map(KnownHash::Sha256)).ok()
+        let of_git = <[u8; 20]>::try_from(bytes).map(ContentHash::GitBlob);
+        of_git.or_else(|_| <[u8; 32]>::try_from(bytes).map(ContentHash::Sha256)).ok()
     }
 }
 
 /// The hashes of a server.
 pub struct Hashes {
-    memory: Mutex<LruCache<[u8; 32], KnownHash>>,
+    memory: Mutex<LruCache<[u8; 32], ContentHash>>,
     /// Not yet in the database.
     pending: Mutex<Vec<([u8; 32], Vec<u8>)>>,
     database: Mutex<Option<HashDatabase>>,
@@ -103,7 +103,7 @@ fn git_blob(len: u64) -> Context {
 }
 
 /// The hash of a file of `len` bytes. Reads it.
-async fn computed(stored: &StoredFile, len: u64) -> Result<KnownHash> {
+async fn computed(stored: &StoredFile, len: u64) -> Result<ContentHash> {
     let mut digest = if len < LARGE_FROM { git_blob(len) } else { Context::new(&SHA256) };
     let mut from = 0;
     while from < len {
@@ -115,7 +115,7 @@ async fn computed(stored: &StoredFile, len: u64) -> Result<KnownHash> {
         .await?;
         from = to;
     }
-    let hash = KnownHash::from_bytes(digest.finish().as_ref());
+    let hash = ContentHash::from_bytes(digest.finish().as_ref());
     hash.ok_or_else(|| Error::internal("a hash has another length"))
 }
 
@@ -135,7 +135,7 @@ impl Hashes {
     ///
     /// # Errors
     /// [`Error::Internal`].
-    pub async fn known(self: &Arc<Self>, file: &PublishedFile) -> Result<Option<KnownHash>> {
+    pub async fn known(self: &Arc<Self>, file: &PublishedFile) -> Result<Option<ContentHash>> {
         let name = content_name(file)?;
         if let Some(hash) = self.memory.lock().get(&name) {
             return Ok(Some(*hash));
@@ -144,8 +144,8 @@ impl Hashes {
         let stored = blocking(move || Ok(hashes.database.lock().as_ref().and_then(|database| database.get(&name))));
         let stored = stored.await?;
         let is_large = file.len >= LARGE_FROM;
-        let fits = |hash: &KnownHash| matches!(hash, KnownHash::Sha256(_)) == is_large;
-        let hash = stored.and_then(|bytes| KnownHash::from_bytes(&bytes)).filter(fits);
+        let fits = |hash: &ContentHash| matches!(hash, ContentHash::Sha256(_)) == is_large;
+        let hash = stored.and_then(|bytes| ContentHash::from_bytes(&bytes)).filter(fits);
         if let Some(hash) = hash {
             self.memory.lock().put(name, hash);
         }
@@ -156,7 +156,7 @@ impl Hashes {
     ///
     /// # Errors
     /// Errors of reading.
-    pub async fn of(self: &Arc<Self>, tree: &PublishedTree, file: &PublishedFile) -> Result<KnownHash> {
+    pub async fn of(self: &Arc<Self>, tree: &PublishedTree, file: &PublishedFile) -> Result<ContentHash> {
         if let Some(hash) = self.known(file).await? {
             return Ok(hash);
         }
@@ -194,13 +194,13 @@ impl Hashes {
         }
     }
 
-    fn remember(&self, name: [u8; 32], hash: KnownHash) {
+    fn remember(&self, name: [u8; 32], hash: ContentHash) {
         self.memory.lock().put(name, hash);
         let mut pending = self.pending.lock();
         pending.push((name, hash.bytes()));
         let is_full = pending.len() >= PENDING_MAX;
         drop(pending);
-        if is_full || matches!(hash, KnownHash::Sha256(_)) {
+        if is_full || matches!(hash, ContentHash::Sha256(_)) {
             self.write();
         }
     }
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(hex(git_blob(0).finish().as_ref()), "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391");
         let (oid, len) = pointer(&[0; 32], 5);
         assert_eq!((oid.len(), len), (40, 126));
-        assert_eq!(KnownHash::from_bytes(&[1; 20]).unwrap().digits(), "01".repeat(20));
-        assert_eq!(KnownHash::from_bytes(&[1; 19]), None);
+        assert_eq!(ContentHash::from_bytes(&[1; 20]).unwrap().digits(), "01".repeat(20));
+        assert_eq!(ContentHash::from_bytes(&[1; 19]), None);
     }
 }

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use super::answer::{self, HttpAnswer};
 use super::catalogue::FoundCommit;
 use super::fault::Fault;
-use super::hashes::{KnownHash, pointer};
+use super::hashes::{ContentHash, pointer};
 use super::parts::blocking;
 use super::state::ServeState;
 use super::target::{RequestTarget, encoded};
@@ -184,10 +184,10 @@ fn directory(path: &str, content: Option<crate::repo::recipe::ContentReference>)
     Ok(json!({ "type": "directory", "oid": oid, "size": 0, "path": path }))
 }
 
-fn described_file(path: &str, file: &PublishedFile, hash: KnownHash) -> Value {
+fn described_file(path: &str, file: &PublishedFile, hash: ContentHash) -> Value {
     match hash {
-        KnownHash::GitBlob(_) => json!({ "type": "file", "oid": hash.digits(), "size": file.len, "path": path }),
-        KnownHash::Sha256(sha256) => {
+        ContentHash::GitBlob(_) => json!({ "type": "file", "oid": hash.digits(), "size": file.len, "path": path }),
+        ContentHash::Sha256(sha256) => {
             let (oid, pointer_size) = pointer(&sha256, file.len);
             let lfs = json!({ "oid": hash.digits(), "size": file.len, "pointerSize": pointer_size });
             json!({ "type": "file", "oid": oid, "size": file.len, "lfs": lfs, "path": path })

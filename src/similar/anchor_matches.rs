@@ -13,7 +13,7 @@ const UNCOVERED_SHARE: usize = 32;
 const UNCOVERED_BYTES_MAX: usize = 1 << 10;
 
 /// A base in memory.
-pub struct CachedBase<'a> {
+pub struct LoadedBase<'a> {
     pub entry: EntryNumber,
     pub bytes: &'a [u8],
     pub anchors: &'a AnchorTable,
@@ -40,7 +40,7 @@ pub fn is_nearly_covered(len: usize, matches: &[Match]) -> bool {
 }
 
 /// Finds the matches through the anchors of `chunk`, of at least `bytes_min` bytes, and fills the gaps between them.
-pub fn anchor_matches(chunk: &[u8], anchors: &[Anchor], bases: &[CachedBase<'_>], bytes_min: usize) -> Vec<Match> {
+pub fn anchor_matches(chunk: &[u8], anchors: &[Anchor], bases: &[LoadedBase<'_>], bytes_min: usize) -> Vec<Match> {
     let mut matches: Vec<Match> = Vec::new();
     let mut covered = 0;
     for anchor in anchors {
@@ -60,7 +60,7 @@ pub fn anchor_matches(chunk: &[u8], anchors: &[Anchor], bases: &[CachedBase<'_>]
 }
 
 /// The longest match through an anchor, not before `covered`, and the bytes of its base.
-fn longest<'a>(chunk: &[u8], covered: usize, anchor: &Anchor, bases: &[CachedBase<'a>]) -> Option<(Match, &'a [u8])> {
+fn longest<'a>(chunk: &[u8], covered: usize, anchor: &Anchor, bases: &[LoadedBase<'a>]) -> Option<(Match, &'a [u8])> {
     let position = anchor.position as usize;
     let (before, after) = (chunk.get(covered..position)?, chunk.get(position..)?);
     let mut best: Option<(Match, &[u8])> = None;
@@ -79,7 +79,7 @@ fn longest<'a>(chunk: &[u8], covered: usize, anchor: &Anchor, bases: &[CachedBas
 
 /// Compares the gaps between `matches`, in ascending order, at the distance of the match after each gap, from its end
 /// back. Returns the given and the added matches.
-fn fill_gaps(chunk: &[u8], matches: &[Match], bases: &[CachedBase<'_>], bytes_min: usize) -> Vec<Match> {
+fn fill_gaps(chunk: &[u8], matches: &[Match], bases: &[LoadedBase<'_>], bytes_min: usize) -> Vec<Match> {
     let mut out = Vec::with_capacity(matches.len());
     let mut end = 0;
     for next in matches {

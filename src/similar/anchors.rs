@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use super::anchor_matches::{CachedBase, anchor_matches, edge_matches, is_nearly_covered};
+use super::anchor_matches::{LoadedBase, anchor_matches, edge_matches, is_nearly_covered};
 use super::bases::{BaseChunk, WorkerBases};
 use super::price::{LiteralRate, RateSampler};
 use super::{HASH_MASK, Match, StrategyOutput};
@@ -70,9 +70,9 @@ impl AnchorMatcher {
         for entry in entries {
             read.extend(self.bases.chunk(*entry)?.map(|base| (*entry, base)));
         }
-        let bases: Vec<CachedBase<'_>> = read
+        let bases: Vec<LoadedBase<'_>> = read
             .iter()
-            .map(|(entry, base)| CachedBase { entry: *entry, bytes: base.bytes(), anchors: base.table(&self.sieve) })
+            .map(|(entry, base)| LoadedBase { entry: *entry, bytes: base.bytes(), anchors: base.table(&self.sieve) })
             .collect();
         let anchors = chunk.anchors().unwrap_or_default();
         let text_min =

@@ -6,12 +6,12 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::cache::{BLOCK_BYTES, MemoryBlock};
 use crate::error::Result;
+use crate::memory::{BLOCK_BYTES, MemoryBlock};
 use crate::repo::container::EntryNumber;
 
 /// Approximate memory of a cached chunk besides its bytes. It matters for many short chunks.
-const ENTRY_BYTES: usize = 2 * (size_of::<CachedChunk>() + 2 * size_of::<u64>());
+const ENTRY_BYTES: usize = 2 * (size_of::<LoggedChunk>() + 2 * size_of::<u64>());
 
 /// See the module.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub struct BaseCache {
     blocks: VecDeque<LogBlock>,
     /// Number of the oldest block.
     first: u64,
-    chunks: HashMap<EntryNumber, CachedChunk>,
+    chunks: HashMap<EntryNumber, LoggedChunk>,
     /// Memory of the blocks and entries.
     bytes: usize,
     bytes_max: usize,
@@ -35,7 +35,7 @@ struct LogBlock {
 
 /// Location of a chunk in the log.
 #[derive(Debug)]
-struct CachedChunk {
+struct LoggedChunk {
     block: u64,
     start: usize,
     len: usize,
@@ -92,13 +92,13 @@ impl BaseCache {
         fill(block.memory.get_mut(start..start + len).unwrap_or_default())?;
         block.filled += len;
         block.entries.push(entry);
-        self.chunks.insert(entry, CachedChunk { block: number, start, len });
+        self.chunks.insert(entry, LoggedChunk { block: number, start, len });
         self.bytes += ENTRY_BYTES;
         self.evict_for(0);
         Ok(self.contains(entry))
     }
 
-    fn bytes_of(&self, chunk: &CachedChunk) -> Option<&[u8]> {
+    fn bytes_of(&self, chunk: &LoggedChunk) -> Option<&[u8]> {
         let block = self.blocks.get((chunk.block - self.first) as usize)?;
         block.memory.get(chunk.start..chunk.start + chunk.len)
     }

@@ -57,7 +57,7 @@ fn short_chunks_count_with_their_overhead() {
     for entry in 0..200_000 {
         cache.insert(number(entry), &[entry as u8]).expect("inserts");
     }
-    assert!(cache.bytes <= 8 << 20 && cache.chunks.len() * size_of::<CachedChunk>() < 8 << 20, "{}", cache.bytes);
+    assert!(cache.bytes <= 8 << 20 && cache.chunks.len() * size_of::<LoggedChunk>() < 8 << 20, "{}", cache.bytes);
     assert!(cache.contains(number(199_999)));
 }
 

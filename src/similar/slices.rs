@@ -26,15 +26,15 @@ use bytes::Bytes;
 use self::peaks::{Peak, elements_of};
 use super::BaseRange;
 use super::Match;
-use super::anchor_matches::{CachedBase, anchor_matches};
+use super::anchor_matches::{LoadedBase, anchor_matches};
 use super::anchor_table::AnchorTable;
 use super::bases::Bases;
 use super::read_budget::ReadBudget;
-use crate::cache::ByteLru;
 use crate::codec::Scratch;
 use crate::error::Result;
 use crate::kernel::compare::{common_prefix_len, common_suffix_len};
 use crate::kernel::sieve::Anchor;
+use crate::memory::ByteLru;
 use crate::repo::container::EntryNumber;
 
 /// Memory for bases that may be needed again, and as much for those that are read for one block, bytes.
@@ -189,10 +189,10 @@ impl SliceSearch {
         found: &mut FoundSlices,
         bases: &mut Bases,
     ) -> Result<()> {
-        let cached: Vec<CachedBase<'_>> = found
+        let cached: Vec<LoadedBase<'_>> = found
             .bases
             .iter()
-            .map(|base| CachedBase { entry: base.entry, bytes: &base.bytes, anchors: &base.table })
+            .map(|base| LoadedBase { entry: base.entry, bytes: &base.bytes, anchors: &base.table })
             .collect();
         let exact = anchor_matches(block.bytes, anchors, &cached, MATCH_BYTES_MIN);
         found.exact = self.edges(block, exact, &mut found.bases, bases)?;

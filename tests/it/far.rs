@@ -314,7 +314,7 @@ fn requests_of_a_source() {
         let requests = step("unchanged backup", &|repository| store(repository, vec![source.clone()]));
         assert!(!is_far || requests <= 20, "an unchanged backup made {requests} requests");
         step("backup with 2 MB more", &|repository| store(repository, with_extra()));
-        step("snapshots", &|repository| drop(fhrd::repo::snapshot_cache::list(repository).unwrap()));
+        step("snapshots", &|repository| drop(fhrd::repo::snapshot_listing::list(repository).unwrap()));
         let restored = |repository: &Repository, only: Option<PathBuf>| {
             let named = snapshot::find(repository.store.as_ref(), "latest").unwrap();
             let target = tempfile::tempdir().unwrap();

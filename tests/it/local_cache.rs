@@ -9,7 +9,7 @@ use fhrd::inspect::check::check;
 use fhrd::metrics::Progress;
 use fhrd::repo::index::FILTER_FILE;
 use fhrd::repo::paths::cache_directory;
-use fhrd::repo::{snapshot, snapshot_cache};
+use fhrd::repo::{snapshot, snapshot_listing};
 use fhrd::restore::restore;
 
 use crate::input::{TestRepository, copy_directory, files, write};
@@ -51,7 +51,7 @@ fn every_damage_to_a_cache_file_is_no_loss() {
     back_up(&stored, source.path());
     let cache = cache_directory(&stored.open()).unwrap();
     let mut names = files(&cache);
-    assert!(names.iter().any(|name| name == snapshot_cache::SNAPSHOTS_FILE), "{names:?}");
+    assert!(names.iter().any(|name| name == snapshot_listing::SNAPSHOTS_FILE), "{names:?}");
     assert!(names.iter().any(|name| name.starts_with("similarity")), "{names:?}");
     // A repository this small needs no filter file.
     names.push(FILTER_FILE.into());

@@ -25,7 +25,7 @@ use fhrd::repo::index::ContainerListing;
 use fhrd::repo::marks::Marks;
 use fhrd::repo::paths::cache_directory;
 use fhrd::repo::snapshot;
-use fhrd::repo::snapshot_cache;
+use fhrd::repo::snapshot_listing;
 use fhrd::store::ListedBlob;
 
 use crate::copied::assert_restores;
@@ -144,7 +144,7 @@ fn a_prune_does_not_take_a_snapshot_that_one_listing_lacks_for_forgotten() {
     // Listings that stay short give an error, also if only the local cache knows the snapshot.
     for has_bundle in [true, false] {
         if !has_bundle {
-            assert_eq!(snapshot_cache::list(&scene.place.open()).unwrap().snapshots.len(), 1);
+            assert_eq!(snapshot_listing::list(&scene.place.open()).unwrap().snapshots.len(), 1);
             scene.forget_bundles();
         }
         let pruning = HookedStore::new(&scene.place).listing(|prefix, listed| match prefix {
@@ -384,7 +384,7 @@ fn a_damaged_snapshot_of_which_there_is_a_copy_is_written_again() {
             scene.bundle();
             scene.forget_cache();
         } else {
-            assert_eq!(snapshot_cache::list(&scene.place.open()).unwrap().snapshots.len(), 2);
+            assert_eq!(snapshot_listing::list(&scene.place.open()).unwrap().snapshots.len(), 2);
         }
         let name = scene.names("snapshots").remove(0);
         let (sound, id) = (scene.place.read(&name), name.rsplit('/').next().unwrap().to_string());

@@ -11,7 +11,7 @@
 //! A run asks the source through [`SourceKind`] (`open.rs`) and does not know which kind it is. The stages behind the
 //! first ones receive [`ReadBatch`](super::message::ReadBatch)es from each of them.
 
-mod known;
+mod in_target;
 mod labels;
 mod memory;
 mod memory_file;

@@ -18,7 +18,7 @@ use crate::repo::clock::describe_future;
 use crate::repo::naming::{SnapshotFilter, find_snapshot};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::{self, NamedSnapshot, Snapshot};
-use crate::repo::snapshot_cache::{self, SnapshotListing};
+use crate::repo::snapshot_listing::{self, SnapshotListing};
 use crate::repo::tree::{Node, NodeKind};
 use crate::store::BlobKind;
 
@@ -147,7 +147,7 @@ impl ParentChoice {
 }
 
 fn find_by_paths(repository: &Repository, host: &str, paths: &[Vec<u8>]) -> Result<FoundParents> {
-    let SnapshotListing { snapshots, damaged, .. } = match snapshot_cache::list(repository) {
+    let SnapshotListing { snapshots, damaged, .. } = match snapshot_listing::list(repository) {
         Err(error @ Error::Unreadable { .. }) => {
             SnapshotListing { damaged: vec![(BlobKind::Snapshot.to_string(), error)], ..SnapshotListing::default() }
         }

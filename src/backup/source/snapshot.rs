@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::known::KnownFiles;
+use super::in_target::FilesInTarget;
 use super::labels::{SnapshotLabels, encoded};
 use super::open::{OpenSource, SourceKind, SourcePlan, SourceRun, cursor};
 use super::parents::FoundParents;
@@ -73,7 +73,7 @@ impl SnapshotSource {
         let same_chunks = source.key == repository.key && source.config == repository.config;
         let (target, listing) = (repository.clone(), run.listing.clone());
         let (shared, recheck_seconds) = (run.container_indexes.clone(), config.read.recheck_seconds);
-        let new_known = move || KnownFiles {
+        let new_in_target = move || FilesInTarget {
             same_chunks,
             before: cursor(&source, &source_listing, &Arc::default(), &before, recheck_seconds),
             copy: cursor(&target, &listing, &shared, &copy, recheck_seconds),
@@ -82,7 +82,7 @@ impl SnapshotSource {
             root: self.original.snapshot.root,
             exclude: self.exclude.clone(),
             reader,
-            new_known: Box::new(new_known),
+            new_in_target: Box::new(new_in_target),
         };
         let stage = StoredStage::new(stored, config, progress, counts.clone());
         let root_node = self.original.snapshot.root_node.clone();

@@ -1,7 +1,7 @@
 //! Stored: the first stage of a copy, instead of Read. It reads a snapshot of another repository, or of this one, to
 //! write it again without what patterns name.
 //!
-//! - The content of a file that the target has is not read (`known`), nor is a chunk that it has.
+//! - The content of a file that the target has is not read (`in_target`), nor is a chunk that it has.
 //! - If both repositories cut alike, chunks travel as they are. Otherwise Chunk cuts the content again.
 //! - A directory that is equal to one before is not read (`equal`).
 //! - Models are recognised and hoisted as Read does it.
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use lru::LruCache;
 
-use super::known::KnownFiles;
+use super::in_target::FilesInTarget;
 use super::reading::announced;
 use super::stored_walk::{StoredStep, StoredWalk};
 use crate::backup::counts::ReadCounts;
@@ -61,7 +61,7 @@ pub struct StoredTree {
     /// Reads the repository that has the tree.
     pub reader: Reader,
     /// What the target has, at the root of the tree.
-    pub new_known: Box<dyn Fn() -> KnownFiles + Send>,
+    pub new_in_target: Box<dyn Fn() -> FilesInTarget + Send>,
 }
 
 impl StoredTree {
@@ -129,7 +129,7 @@ impl<'a> StoredStage<'a> {
     }
 
     fn walk(&mut self, emit: &mut Emit<ReadBatch>) -> Result<()> {
-        let (mut walk, mut known) = (StoredWalk::new(self.stored.root), (self.stored.new_known)());
+        let (mut walk, mut in_target) = (StoredWalk::new(self.stored.root), (self.stored.new_in_target)());
         let mut steps = 0u64;
         while let Some(step) = walk.next(&mut self.reader)? {
             emit.check()?;
@@ -151,16 +151,18 @@ impl<'a> StoredStage<'a> {
                         self.tree(TreeItem::Equal(node, sent), emit)?;
                     }
                     None => {
-                        known.enter(&node);
+                        in_target.enter(&node);
                         self.tree(TreeItem::Enter(node), emit)?;
                     }
                 },
                 StoredStep::Leave => {
-                    known.leave();
+                    in_target.leave();
                     let sent = self.equal.leave(self.tally());
                     self.tree(TreeItem::Leave(Some(sent)), emit)?;
                 }
-                StoredStep::Entry(node) if node.kind == NodeKind::File => self.file(*node, &walk, &mut known, emit)?,
+                StoredStep::Entry(node) if node.kind == NodeKind::File => {
+                    self.file(*node, &walk, &mut in_target, emit)?
+                }
                 StoredStep::Entry(node) => self.tree(TreeItem::Entry(node), emit)?,
                 // Without its root, nothing is known of the snapshot.
                 StoredStep::Unreadable(error) if !has_begun => return Err(error),
@@ -209,10 +211,10 @@ impl<'a> StoredStage<'a> {
         &mut self,
         node: Node,
         walk: &StoredWalk,
-        known: &mut KnownFiles,
+        in_target: &mut FilesInTarget,
         emit: &mut Emit<ReadBatch>,
     ) -> Result<()> {
-        let (content, previous_version) = known.find(&node);
+        let (content, previous_version) = in_target.find(&node);
         let linked = node.hard_link.and_then(|identity| self.links.get(&identity));
         let sent = [linked, self.hoisted.get(&node.identity())];
         let sent = sent.into_iter().flatten().find(|(content, _)| *content == node.content);
@@ -231,7 +233,7 @@ impl<'a> StoredStage<'a> {
         let model = self.model_of(&node, &path, walk.listing(), previous_version, DefectReporting::Warn);
         let begin = TreeItem::Begin(Box::new(Node { content: None, ..node.clone() }));
         let announcement = announced(model.as_ref(), previous_version, node.size);
-        let (outcome, sent) = self.send(&node, &path, begin, announcement, known, emit)?;
+        let (outcome, sent) = self.send(&node, &path, begin, announcement, in_target, emit)?;
         if let Some(identity) = node.hard_link.filter(|_| outcome != Outcome::Failed) {
             self.links.put(identity, (node.content, sent));
         }
@@ -245,13 +247,13 @@ impl<'a> StoredStage<'a> {
         path: &Path,
         begin: TreeItem,
         announcement: Option<ReadItem>,
-        known: &mut KnownFiles,
+        in_target: &mut FilesInTarget,
         emit: &mut Emit<ReadBatch>,
     ) -> Result<(Outcome, SentFile)> {
         let sent = SentFile::default();
         self.tree(begin, emit)?;
         announcement.map_or(Ok(()), |item| self.push(item, emit))?;
-        let outcome = match self.content(node, known, emit) {
+        let outcome = match self.content(node, in_target, emit) {
             Ok(()) if node.changed => Outcome::Changed,
             Ok(()) => Outcome::Complete,
             // What vanishes meanwhile may have moved: the run starts again.
@@ -266,7 +268,7 @@ impl<'a> StoredStage<'a> {
     }
 
     /// Sends the content of a file.
-    fn content(&mut self, node: &Node, known: &mut KnownFiles, emit: &mut Emit<ReadBatch>) -> Result<()> {
+    fn content(&mut self, node: &Node, in_target: &mut FilesInTarget, emit: &mut Emit<ReadBatch>) -> Result<()> {
         let wrong = |len: u64| Error::corrupt("content of a file", 0, format!("{} bytes", node.size), len.to_string());
         let (mut walk, mut sent) = (node.content.map(RecipeWalk::new), 0u64);
         while let Some(walk) = &mut walk {
@@ -275,7 +277,7 @@ impl<'a> StoredStage<'a> {
             let len = reference.content_len();
             sent = sent.checked_add(len).filter(|sent| *sent <= node.size).ok_or_else(|| wrong(u64::MAX))?;
             match reference {
-                ContentReference::Chunk { fingerprint, len } => self.chunk(&fingerprint, len, known, emit)?,
+                ContentReference::Chunk { fingerprint, len } => self.chunk(&fingerprint, len, in_target, emit)?,
                 _ => self.push(ReadItem::Hole(len), emit)?,
             }
             self.progress.bytes_read.add(len);
@@ -287,18 +289,18 @@ impl<'a> StoredStage<'a> {
         &mut self,
         fingerprint: &Fingerprint,
         len: u64,
-        known: &mut KnownFiles,
+        in_target: &mut FilesInTarget,
         emit: &mut Emit<ReadBatch>,
     ) -> Result<()> {
         // What the source says about the length is checked where it has the chunk.
-        let is_stored = known.has(fingerprint)
+        let is_stored = in_target.has(fingerprint)
             && self.reader.extent_map_of(fingerprint).map_or(true, |extent_map| u64::from(extent_map.len()) == len);
         if let Some(len) = u32::try_from(len).ok().filter(|_| is_stored) {
             return self.push(ReadItem::Stored { fingerprint: *fingerprint, len }, emit);
         }
         let bytes = Bytes::from(self.reader.read_exact(fingerprint, len)?);
         self.counts.bytes_read.fetch_add(len, Ordering::Relaxed);
-        match known.same_chunks {
+        match in_target.same_chunks {
             true => self.push(ReadItem::Chunk(bytes), emit),
             false => self.push(ReadItem::Data(bytes), emit),
         }
@@ -325,12 +327,12 @@ impl<'a> StoredStage<'a> {
                 break;
             }
         }
-        let mut known = (self.stored.new_known)();
+        let mut in_target = (self.stored.new_in_target)();
         for HoistCandidate { path, node, record } in if models.len() > 1 { storing_order(models) } else { Vec::new() } {
             let previous_version = details.get(&path).copied().flatten().and_then(ContentReference::fingerprint);
             let model = ReadItem::Model(Arc::new(ModelFile { record, previous_version }));
             let begin = TreeItem::Hoisted(Box::new(Node { content: None, ..node.clone() }));
-            let (outcome, sent) = self.send(&node, &path, begin, Some(model), &mut known, emit)?;
+            let (outcome, sent) = self.send(&node, &path, begin, Some(model), &mut in_target, emit)?;
             if outcome != Outcome::Failed {
                 self.hoisted.insert(node.identity(), (node.content, sent));
             }
@@ -340,8 +342,8 @@ impl<'a> StoredStage<'a> {
 
     /// Files whose names suggest models and which the target does not have.
     fn candidates(&mut self, emit: &mut Emit<ReadBatch>) -> Result<Vec<StoredCandidate>> {
-        let (mut walk, mut known, mut found) =
-            (StoredWalk::new(self.stored.root), (self.stored.new_known)(), Vec::new());
+        let (mut walk, mut in_target, mut found) =
+            (StoredWalk::new(self.stored.root), (self.stored.new_in_target)(), Vec::new());
         let mut seen = LruCache::new(at_least_one(DIRECTORIES_SEEN_MAX));
         while let Some(step) = walk.next(&mut self.reader)?
             && found.len() < CANDIDATES_MAX
@@ -356,12 +358,12 @@ impl<'a> StoredStage<'a> {
                 StoredStep::Enter(node) if node.content.is_some_and(|content| seen.put(content, ()).is_some()) => {
                     walk.skip_directory();
                 }
-                StoredStep::Enter(node) => known.enter(&node),
-                StoredStep::Leave => known.leave(),
+                StoredStep::Enter(node) => in_target.enter(&node),
+                StoredStep::Leave => in_target.leave(),
                 StoredStep::Entry(node) if node.kind == NodeKind::File && node.content.is_some() => {
                     let path = walk.path().join(OsStr::from_bytes(&node.name));
                     if suggests_model(&path)
-                        && let (None, previous_version) = known.find(&node)
+                        && let (None, previous_version) = in_target.find(&node)
                     {
                         let listing = walk.listing();
                         found.push(StoredCandidate { path, node: *node, listing, previous_version });

@@ -17,8 +17,8 @@ use super::extent_map::{DeltaSource, EXTENTS_LIMIT, ExtentMap, LiteralRange, Lit
 use super::numbers::{EntryNumber, FrameNumber};
 use super::operation_source::{DEPTH_LIMIT, OperationSource, OperationView};
 use super::operations::Operation;
-use crate::cache::ByteLru;
 use crate::error::{Error, Result};
+use crate::memory::ByteLru;
 
 /// Steps of one resolution, at most. A step is an operation, an extent or a frame. Without this limit, entries whose
 /// extent maps exceed the cache could take time that doubles with every base below them.
@@ -31,11 +31,11 @@ const FRAMES_LIMIT: usize = 1 << 16;
 const RECENT_BASES_MAX: usize = 16;
 
 /// Extent maps by entry.
-type CachedMaps = ByteLru<EntryNumber, Arc<ExtentMap>>;
+type ExtentMaps = ByteLru<EntryNumber, Arc<ExtentMap>>;
 
 /// The extent maps of recently used entries.
 pub struct ExtentCache {
-    cached: Arc<Mutex<CachedMaps>>,
+    cached: Arc<Mutex<ExtentMaps>>,
     /// Extent maps with extents in open frames.
     open: HashMap<EntryNumber, Arc<ExtentMap>>,
     /// Spare memory for building extent maps.
@@ -57,7 +57,7 @@ impl ExtentCache {
         ExtentCache { cached: self.cached.clone(), open: HashMap::new(), builders: Vec::new(), steps: 0 }
     }
 
-    fn cached(&self) -> MutexGuard<'_, CachedMaps> {
+    fn cached(&self) -> MutexGuard<'_, ExtentMaps> {
         self.cached.lock()
     }
 

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use super::numbers::{EntryNumber, FrameNumber};
 use super::operation_source::Extent;
-use crate::cache::ByteLru;
 use crate::codec::{Scratch, delta};
 use crate::config::CHUNK_BYTES_LIMIT;
 use crate::error::{Error, Result};
+use crate::memory::ByteLru;
 
 /// Extents of an entry, at most. A chunk of up to this many bytes cannot exceed it.
 pub const EXTENTS_LIMIT: usize = 1 << 20;

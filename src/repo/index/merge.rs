@@ -61,11 +61,11 @@ pub fn merge_segments(listing: &ContainerListing, scratch: &Path, stop: &AtomicB
             return Err(Error::Interrupted);
         }
         let sources: Vec<Arc<IndexSegment>> = chosen.into_iter().filter_map(|at| segments.get(at).cloned()).collect();
-        let known = KnownContainers::list(listing, &sources)?;
-        match merge(listing, &sources, &|id| !known.deleted.contains(id), scratch, stop) {
+        let named = SegmentContainers::list(listing, &sources)?;
+        match merge(listing, &sources, &|id| !named.deleted.contains(id), scratch, stop) {
             Ok(()) => {
                 merges += 1;
-                drop_deleted_containers(listing, &known.there, stop)?;
+                drop_deleted_containers(listing, &named.there, stop)?;
             }
             // Another process has merged it.
             Err(SourceError { error, .. }) if error.kind() == ErrorKind::NotFound => return Ok(merges),
@@ -116,20 +116,20 @@ fn choose(sizes: &[u64]) -> Vec<usize> {
 }
 
 /// The containers that segments name, before a merge.
-struct KnownContainers {
+struct SegmentContainers {
     /// They were seen.
     there: HashSet<ContainerId>,
     /// A prune has deleted them. What is lost, or cannot be looked at, stays named.
     deleted: HashSet<ContainerId>,
 }
 
-impl KnownContainers {
+impl SegmentContainers {
     /// Looks for the containers of `segments`.
     fn list(listing: &ContainerListing, segments: &[Arc<IndexSegment>]) -> Result<Self> {
         let SoughtContainers { there, gone } = seek(listing, &named_by(segments))?;
         let lost = lost_of(listing, &gone)?;
         let deleted = lost.map_or_else(HashSet::new, |lost| gone.into_iter().filter(|id| !lost.contains(id)).collect());
-        Ok(KnownContainers { there, deleted })
+        Ok(SegmentContainers { there, deleted })
     }
 }
 
@@ -170,10 +170,10 @@ pub fn drop_deleted_containers(
         }
         tracing::debug!("{} containers were deleted while a segment was written", gone.len());
         let segments = listing.refresh()?;
-        let known = KnownContainers::list(listing, &segments)?;
-        write_without(listing, &|id| !gone.contains(id) && !known.deleted.contains(id), stop)?;
+        let named = SegmentContainers::list(listing, &segments)?;
+        write_without(listing, &|id| !gone.contains(id) && !named.deleted.contains(id), stop)?;
         // The new segments name others, too, that may be deleted meanwhile.
-        left.extend(known.there);
+        left.extend(named.there);
         left.retain(|id| !gone.contains(id));
     }
     Ok(())

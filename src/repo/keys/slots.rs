@@ -3,7 +3,7 @@
 use super::copies::read_slot;
 use crate::crypto::{KeySlot, Keyring, Unlock};
 use crate::error::{Error, Result};
-use crate::repo::KnownRepository;
+use crate::repo::RememberedRepository;
 use crate::store::{BlobKind, BlobName, Durable, Store, StoreExt, is_slot_id};
 use crate::types::hex;
 
@@ -85,7 +85,7 @@ pub fn list(store: &dyn Store) -> Result<Vec<NamedSlot>> {
     let mut slots = Vec::new();
     let mut listed = ids(store)?;
     if listed.len() > SLOTS_MAX {
-        let used: Vec<String> = KnownRepository::slots(store).into_iter().map(|(id, _)| id).collect();
+        let used: Vec<String> = RememberedRepository::slots(store).into_iter().map(|(id, _)| id).collect();
         listed.sort_by_key(|id| !used.contains(id));
         tracing::warn!(
             "{} blobs below keys/: at most {SLOTS_MAX} of them are looked at. Delete those that are no key slots",
@@ -132,7 +132,7 @@ pub fn open(store: &dyn Store, unlock: &Unlock, is_right: impl Fn(&Keyring) -> R
     if slots.is_empty() {
         return Err(locked("it has no key slot that can be read; `fhrd key import` adds one from an exported key"));
     }
-    let known = KnownRepository::slots(store);
+    let known = RememberedRepository::slots(store);
     let is_known = |id: &String| known.iter().any(|(slot, _)| slot == id);
     slots.reverse();
     // Somebody may have put costly slots.

@@ -8,7 +8,7 @@ use super::slots::{self, check_slot_count};
 use crate::crypto::{CipherSuite, KeySlot, Keyring, Unlock};
 use crate::error::{Error, Result};
 use crate::repo::marks::Marks;
-use crate::repo::{Encryption, KnownRepository, Repository};
+use crate::repo::{Encryption, RememberedRepository, Repository};
 use crate::store::{BlobKind, Reading, SealedStore, Store, StoreExt};
 
 /// Blobs that show whether the repository is younger than a keyring: what every backup writes.
@@ -170,7 +170,7 @@ pub(in crate::repo) fn check_is_current(store: &dyn Store) -> Result<()> {
 /// has used; errors of [`KeyChange`].
 pub fn import(store: &Arc<dyn Store>, keyring: Keyring, unlock: &Unlock, label: &str) -> Result<String> {
     Repository::check_keyring(store.as_ref(), &keyring)?;
-    if keyring.latest()?.generation < KnownRepository::generation(store.as_ref(), &keyring.commitment()?) {
+    if keyring.latest()?.generation < RememberedRepository::generation(store.as_ref(), &keyring.commitment()?) {
         let text = "these keys are older than those that this machine has used: use a later export";
         return Err(Error::Usage(text.into()));
     }
@@ -201,5 +201,5 @@ fn remember(repository: &Repository, keyring: &Keyring, id: &str) {
         closed: Vec::new(),
         held_back: None,
     };
-    KnownRepository::remember_again(&Repository { encryption: Some(encryption), ..repository.clone() });
+    RememberedRepository::remember_again(&Repository { encryption: Some(encryption), ..repository.clone() });
 }

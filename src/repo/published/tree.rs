@@ -11,8 +11,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::Publication;
-use crate::cache::ByteLru;
 use crate::error::{Error, Result};
+use crate::memory::ByteLru;
 use crate::repo::read::{Reader, StoredFile};
 use crate::repo::recipe::ContentReference;
 use crate::repo::tree::{Node, NodeKind, TreeCursor};

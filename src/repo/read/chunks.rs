@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::cache::{CacheLimits, CacheShare, Decoded, DecodedKey, ReadCache, process_cache};
+use super::read_cache::{Decoded, DecodedKey, ReadCache, ReadCacheLimits, ReadCacheShare, process_cache};
 use crate::codec::Scratch;
 use crate::config::{CHUNK_BYTES_LIMIT, FRAME_BYTES_LIMIT};
 use crate::error::{Error, Result};
@@ -53,7 +53,7 @@ pub struct ChunkReader {
     pub resolver: Resolver,
     extent_cache: ExtentCache,
     /// What was decoded.
-    pub(super) decoded: Arc<CacheShare>,
+    pub(super) decoded: Arc<ReadCacheShare>,
     scratch: Scratch,
     /// Frames that proved bad.
     bad_frames: usize,
@@ -67,7 +67,7 @@ impl ChunkReader {
 
     /// A reader with a cache of `bytes_max` decoded bytes of its own, for a run with a budget of its own.
     pub fn with_cache(repository: &Repository, listing: Arc<ContainerListing>, bytes_max: usize) -> Self {
-        let limits = CacheLimits { metadata: None, recipes: 0, content: bytes_max };
+        let limits = ReadCacheLimits { metadata: None, recipes: 0, content: bytes_max };
         Self::caching_in(&ReadCache::new(limits), repository, listing)
     }
 

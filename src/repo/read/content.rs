@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::cache::{Decoded, DecodedKey, OffsetRecipe};
 use super::chunks::ChunkReader;
+use super::read_cache::{Decoded, DecodedKey, OffsetRecipe};
 use crate::error::{Error, Result};
 use crate::repo::container::ContainerKind;
 use crate::repo::recipe::{ContentReference, decode_recipe};

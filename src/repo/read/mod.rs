@@ -6,11 +6,11 @@
 //! 3. A [`StoredFile`] is the content of a file in a [`Reader`]: a [`crate::read_at::ReadAt`].
 //! 4. What is decoded is kept in one cache of the process, whose limits bound the memory of all readers.
 
-mod cache;
-#[cfg(test)]
-mod cache_tests;
 mod chunks;
 mod content;
+mod read_cache;
+#[cfg(test)]
+mod read_cache_tests;
 mod reader;
 mod stored_file;
 

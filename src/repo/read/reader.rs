@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::cache::{ReadCache, process_cache};
 use super::chunks::{CONTAINER_INDEX_BYTES_MAX, ChunkReader};
+use super::read_cache::{ReadCache, process_cache};
 use super::stored_file::{StoredFile, wrong_length};
 use crate::error::Result;
 use crate::repo::Repository;

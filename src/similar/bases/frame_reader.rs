@@ -8,9 +8,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::cache::ByteLru;
 use crate::codec::Scratch;
 use crate::error::{Error, Result};
+use crate::memory::ByteLru;
 use crate::repo::container::{
     FrameAddress, FrameInfo, FrameLocation, FrameNumber, FramesInFlight, blob_name, decode_frame,
 };

@@ -9,7 +9,7 @@
 //! The state of [`Bases`] advances with the stream of chunks. That of [`shared`] changes what a worker must read or
 //! decode again, never what it gets. So the bases that are found do not depend on timing.
 
-mod cached;
+mod chunk_bytes;
 mod entries;
 mod frame_reader;
 mod search;
@@ -28,9 +28,9 @@ use super::Match;
 use super::base_cache::BaseCache;
 use super::candidates::Candidates;
 use super::capping::{ContainerCapping, MatchOrigin};
-use crate::cache::{BLOCK_BYTES, ByteLru};
 use crate::config::SubdedupConfig;
 use crate::error::Result;
+use crate::memory::{BLOCK_BYTES, ByteLru};
 use crate::repo::container::{Extent, FrameAddress, FrameNumber, FramesInFlight};
 use crate::repo::index::{ChunkIndex, Resolver};
 use crate::store::Store;

@@ -13,14 +13,14 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 
-use super::cached::BASE_BYTES_MAX;
+use super::chunk_bytes::BASE_BYTES_MAX;
 use super::entries::Entries;
 use super::frame_reader::FrameReader;
 use super::{Bases, frame_bytes_max};
-use crate::cache::ByteLru;
 use crate::codec::Scratch;
 use crate::error::{Error, Result};
 use crate::kernel::sieve::{Anchor, Sieve};
+use crate::memory::ByteLru;
 use crate::repo::container::{EntryNumber, ExtentCache, ExtentMap, FrameNumber, OperationSource, SessionEntryNumber};
 use crate::repo::index::Locator;
 use crate::similar::anchor_table::AnchorTable;
@@ -73,7 +73,7 @@ impl BaseChunk {
 /// A frame that several workers may want at the same time: the first one decodes it.
 type FrameCell = Arc<Mutex<Option<Bytes>>>;
 
-struct Cached {
+struct SharedCaches {
     frames: ByteLru<FrameNumber, FrameCell>,
     /// Chunks, in the memory that `frames` leaves free.
     chunks: ByteLru<EntryNumber, Arc<BaseChunk>>,
@@ -86,14 +86,14 @@ pub struct SharedBases {
     /// on when the map was made.
     extent_cache: ExtentCache,
     pinned: Mutex<HashMap<SessionEntryNumber, Arc<BaseChunk>>>,
-    cached: Mutex<Cached>,
+    cached: Mutex<SharedCaches>,
 }
 
 impl SharedBases {
     /// Empty caches of at most about `bytes_max` bytes of memory. Pinned chunks come on top.
     pub fn new(bytes_max: usize) -> Self {
         let frames = ByteLru::new(frame_bytes_max(bytes_max));
-        let cached = Cached { frames, chunks: ByteLru::new(bytes_max), bytes_max };
+        let cached = SharedCaches { frames, chunks: ByteLru::new(bytes_max), bytes_max };
         SharedBases {
             extent_cache: ExtentCache::new(EXTENT_CACHE_BYTES_MAX),
             pinned: Mutex::default(),
@@ -106,7 +106,7 @@ impl SharedBases {
         self.extent_cache.sharing()
     }
 
-    fn cached(&self) -> MutexGuard<'_, Cached> {
+    fn cached(&self) -> MutexGuard<'_, SharedCaches> {
         self.cached.lock()
     }
 
@@ -164,7 +164,7 @@ impl SharedBases {
 
     /// Counts the bytes of a frame that was decoded.
     fn decoded(&self, number: FrameNumber, cell: FrameCell, bytes: usize) {
-        let Cached { frames, chunks, bytes_max } = &mut *self.cached();
+        let SharedCaches { frames, chunks, bytes_max } = &mut *self.cached();
         frames.put(number, cell, bytes + VALUE_BYTES);
         chunks.limit(bytes_max.saturating_sub(frames.bytes()));
     }

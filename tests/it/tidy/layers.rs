@@ -14,7 +14,7 @@ const LAYERS: &[&[&str]] = &[
     &["read_at"],
     &["config"],
     &["metrics"],
-    &["cache"],
+    &["memory"],
     &["child"],
     // Loops
     &["kernel"],

@@ -1,6 +1,6 @@
 //! Finds the contents of a snapshot that is being copied which the target has already.
 //!
-//! 1. If both repositories have one key and cut alike, a content has the same name in both. It is known if the target
+//! 1. If both repositories have one key and cut alike, a content has the same name in both. The target has it if it
 //!    has all its chunks and recipes.
 //! 2. Otherwise an earlier snapshot of the source helps, together with its copy in the target: a file that has the same
 //!    content in that snapshot and in this one has the content of the copy.
@@ -11,7 +11,7 @@ use crate::repo::tree::{Node, NodeKind};
 use crate::types::Fingerprint;
 
 /// Follows a walk of the snapshot.
-pub struct KnownFiles {
+pub struct FilesInTarget {
     /// Whether both repositories have the same key and chunker.
     pub same_chunks: bool,
     /// A cursor into the earlier snapshot.
@@ -20,7 +20,7 @@ pub struct KnownFiles {
     pub copy: ParentCursor,
 }
 
-impl KnownFiles {
+impl FilesInTarget {
     /// Follows the walk into directory `node`.
     pub fn enter(&mut self, node: &Node) {
         self.before.enter(node);

@@ -6,7 +6,7 @@ use std::thread;
 
 use bytes::Bytes;
 
-use super::cache::{CacheLimits, CacheShare, Decoded, DecodedKey, ReadCache};
+use super::read_cache::{Decoded, DecodedKey, ReadCache, ReadCacheLimits, ReadCacheShare};
 use crate::repo::container::ContainerKind;
 use crate::repo::recipe::ContentReference;
 use crate::types::Fingerprint;
@@ -20,7 +20,7 @@ fn key(number: u32) -> DecodedKey {
 }
 
 /// Decodes what is missing.
-fn decode(share: &Arc<CacheShare>, number: u32, kind: ContainerKind, decode: impl FnOnce() -> Bytes) -> Bytes {
+fn decode(share: &Arc<ReadCacheShare>, number: u32, kind: ContainerKind, decode: impl FnOnce() -> Bytes) -> Bytes {
     match share.find(key(number)) {
         Decoded::Found(bytes) => bytes,
         Decoded::Missing(task) => {
@@ -35,12 +35,12 @@ fn bytes(len: usize) -> Bytes {
     Bytes::from(vec![7; len])
 }
 
-fn is_cached(share: &Arc<CacheShare>, number: u32) -> bool {
+fn is_cached(share: &Arc<ReadCacheShare>, number: u32) -> bool {
     matches!(share.find(key(number)), Decoded::Found(_))
 }
 
 fn limits(metadata: usize, recipes: usize, content: usize) -> Arc<ReadCache> {
-    ReadCache::new(CacheLimits { metadata: Some(metadata), recipes, content })
+    ReadCache::new(ReadCacheLimits { metadata: Some(metadata), recipes, content })
 }
 
 #[test]

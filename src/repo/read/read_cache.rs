@@ -2,7 +2,7 @@
 //!
 //! 1. The process has one cache ([`process_cache`]). Its limits bound the memory of all readers, however many there
 //!    are. A reader whose memory belongs to the budget of a run has a cache of its own.
-//! 2. Keys begin with the number of a [`CacheShare`], because numbers of frames mean something only to the readers that
+//! 2. Keys begin with the number of a [`ReadCacheShare`], because numbers of frames mean something only to the readers that
 //!    share it. When the last of these goes, so do its entries.
 //! 3. Bytes that one thread is decoding are not decoded by another one: it waits for them.
 //! 4. Metadata and content have a limit each, so a large file does not drive out the listings.
@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::cache::ByteLru;
+use crate::memory::ByteLru;
 use crate::repo::container::{ContainerKind, FrameNumber};
 use crate::repo::recipe::ContentReference;
 use crate::types::Fingerprint;
@@ -42,7 +42,7 @@ pub(super) type OffsetRecipe = Arc<Vec<(u64, ContentReference)>>;
 
 /// Limits of a cache, bytes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct CacheLimits {
+pub(super) struct ReadCacheLimits {
     /// Frames of metadata. `None`: they share the limit of content.
     pub metadata: Option<usize>,
     pub recipes: usize,
@@ -51,13 +51,13 @@ pub(super) struct CacheLimits {
 
 /// Decoded frames, chunks and recipes of any number of readers.
 pub(super) struct ReadCache {
-    entries: Mutex<CachedEntries>,
+    entries: Mutex<DecodedEntries>,
     /// Tells waiting threads that something was decoded, or could not be.
     decoded: Condvar,
     has_metadata: bool,
 }
 
-struct CachedEntries {
+struct DecodedEntries {
     metadata: ByteLru<(u64, DecodedKey), Bytes>,
     recipes: ByteLru<(u64, RecipeKey), OffsetRecipe>,
     content: ByteLru<(u64, DecodedKey), Bytes>,
@@ -67,8 +67,8 @@ struct CachedEntries {
 
 impl ReadCache {
     /// An empty cache.
-    pub(super) fn new(limits: CacheLimits) -> Arc<Self> {
-        let entries = CachedEntries {
+    pub(super) fn new(limits: ReadCacheLimits) -> Arc<Self> {
+        let entries = DecodedEntries {
             metadata: ByteLru::new(limits.metadata.unwrap_or(0)),
             recipes: ByteLru::new(limits.recipes),
             content: ByteLru::new(limits.content),
@@ -79,10 +79,10 @@ impl ReadCache {
     }
 
     /// A share for the readers that number frames alike.
-    pub(super) fn share(self: &Arc<Self>) -> Arc<CacheShare> {
+    pub(super) fn share(self: &Arc<Self>) -> Arc<ReadCacheShare> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Arc::new(CacheShare { cache: self.clone(), number, is_used: AtomicBool::new(false) })
+        Arc::new(ReadCacheShare { cache: self.clone(), number, is_used: AtomicBool::new(false) })
     }
 
     /// Bytes of metadata, of recipes and of content.
@@ -92,7 +92,7 @@ impl ReadCache {
         [entries.metadata.bytes(), entries.recipes.bytes(), entries.content.bytes()]
     }
 
-    fn entries(&self) -> MutexGuard<'_, CachedEntries> {
+    fn entries(&self) -> MutexGuard<'_, DecodedEntries> {
         self.entries.lock()
     }
 }
@@ -109,7 +109,7 @@ pub(super) fn process_cache() -> Arc<ReadCache> {
     let process = std::process::id();
     let (metadata, recipes, content) = (Some(METADATA_BYTES_MAX), RECIPE_BYTES_MAX, CONTENT_BYTES_MAX);
     let new = || {
-        let cache = ReadCache::new(CacheLimits { metadata, recipes, content });
+        let cache = ReadCache::new(ReadCacheLimits { metadata, recipes, content });
         Box::new(OfProcess { process, cache, child: OnceLock::new() })
     };
     let mut found = FIRST.get_or_init(new);
@@ -120,7 +120,7 @@ pub(super) fn process_cache() -> Arc<ReadCache> {
 }
 
 /// The entries of readers that number frames alike. Dropping it removes them.
-pub(super) struct CacheShare {
+pub(super) struct ReadCacheShare {
     cache: Arc<ReadCache>,
     number: u64,
     /// Whether it may have entries.
@@ -134,7 +134,7 @@ pub(super) enum Decoded {
     Missing(Option<DecodingTask>),
 }
 
-impl CacheShare {
+impl ReadCacheShare {
     /// Returns what was decoded. If another thread is decoding it, waits for that.
     pub(super) fn find(self: &Arc<Self>, key: DecodedKey) -> Decoded {
         let own = (self.number, key);
@@ -169,7 +169,7 @@ impl CacheShare {
     }
 }
 
-impl Drop for CacheShare {
+impl Drop for ReadCacheShare {
     fn drop(&mut self) {
         if self.is_used.load(Ordering::Relaxed) {
             let mut entries = self.cache.entries();
@@ -182,7 +182,7 @@ impl Drop for CacheShare {
 
 /// Something that the thread that has it decodes. If it is dropped unfinished, another thread may try.
 pub(super) struct DecodingTask {
-    share: Arc<CacheShare>,
+    share: Arc<ReadCacheShare>,
     key: DecodedKey,
 }
 

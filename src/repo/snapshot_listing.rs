@@ -1,11 +1,11 @@
-//! Known snapshots in a local file, so that finding some of them by name, host or time does not read all of them.
+//! Lists snapshots, with copies of them in a local file: to find some by name, host or time does not read all of them.
 //!
 //! 1. A snapshot never changes, and its name is the hash of its bytes. So the file is just their bytes, one after
 //!    another, and what it says is true: a flipped bit gives a snapshot that the store does not list.
 //! 2. Only the snapshots that the store lists count. Those that the file lacks are read, many of them from bundles, and
 //!    appended.
 //! 3. A backup reads the chosen parents from the store, too.
-//! 4. The file is a cache. It is written again if its end is damaged or if most of its snapshots are gone.
+//! 4. The file is in the local cache. It is written again if its end is damaged or if most of its snapshots are gone.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::OpenOptions;
@@ -68,7 +68,7 @@ pub fn list(repository: &Repository) -> Result<SnapshotListing> {
 /// # Errors
 /// Errors of listing the store.
 pub fn look_for_vanished(repository: &Repository) -> Result<()> {
-    if !known_bytes(repository).is_empty() && repository.store.list(BlobKind::Snapshot.into())?.is_empty() {
+    if !local_bytes(repository).is_empty() && repository.store.list(BlobKind::Snapshot.into())?.is_empty() {
         note_vanished(repository);
     }
     Ok(())
@@ -76,7 +76,7 @@ pub fn look_for_vanished(repository: &Repository) -> Result<()> {
 
 fn note_vanished(repository: &Repository) {
     let mut ids = Vec::new();
-    visit(&known_bytes(repository), |id, _| ids.push(id));
+    visit(&local_bytes(repository), |id, _| ids.push(id));
     vanished::note(repository, ids.into_iter());
 }
 
@@ -124,12 +124,12 @@ pub fn maintain_bundles(repository: &Repository, loose_min: usize) -> Result<usi
 ///
 /// # Errors
 /// Errors of the store.
-pub fn known_names(repository: &Repository) -> Result<Vec<BlobName>> {
+pub fn all_names(repository: &Repository) -> Result<Vec<BlobName>> {
     let store = repository.store.as_ref();
     let listed = store.list(BlobKind::Snapshot.into())?;
     let listed: HashSet<SnapshotId> = listed.iter().filter_map(|blob| snapshot::parse_name(&blob.name)).collect();
     let (count_max, mut ids) = (listed.len() + UNLISTED_MIN, HashSet::new());
-    visit(&known_bytes(repository), |id, _| {
+    visit(&local_bytes(repository), |id, _| {
         if ids.len() < count_max && !listed.contains(&id) {
             ids.insert(id);
         }
@@ -142,9 +142,9 @@ pub fn known_names(repository: &Repository) -> Result<Vec<BlobName>> {
 ///
 /// # Errors
 /// Errors of the store.
-pub fn known_blobs(repository: &Repository, wanted: &HashSet<SnapshotId>) -> Result<HashMap<SnapshotId, Vec<u8>>> {
+pub fn copied_blobs(repository: &Repository, wanted: &HashSet<SnapshotId>) -> Result<HashMap<SnapshotId, Vec<u8>>> {
     let mut blobs = bundle::blobs(repository.store.as_ref(), wanted)?;
-    visit(&known_bytes(repository), |id, blob| {
+    visit(&local_bytes(repository), |id, blob| {
         if wanted.contains(&id) {
             blobs.insert(id, blob.to_vec());
         }
@@ -153,7 +153,7 @@ pub fn known_blobs(repository: &Repository, wanted: &HashSet<SnapshotId>) -> Res
 }
 
 /// The bytes of the local file; none if it cannot be read.
-fn known_bytes(repository: &Repository) -> Vec<u8> {
+fn local_bytes(repository: &Repository) -> Vec<u8> {
     let path = cache_directory(repository).ok().map(|directory| directory.join(SNAPSHOTS_FILE));
     path.and_then(|path| read_file(&path).ok()).unwrap_or_default()
 }
@@ -179,13 +179,13 @@ fn visit(bytes: &[u8], mut each: impl FnMut(SnapshotId, &[u8])) -> bool {
 
 /// The snapshots, without a look at which are reported.
 fn list_with(store: &dyn Store, path: Option<PathBuf>) -> Result<SnapshotListing> {
-    let mut known = path.as_deref().map(|path| KnownSnapshots::load(path, store)).unwrap_or_default();
+    let mut local = path.as_deref().map(|path| LocalSnapshots::load(path, store)).unwrap_or_default();
     let (mut snapshots, mut damaged, mut new) = (Vec::new(), Vec::new(), Vec::new());
     let (mut unknown, mut resized) = (HashSet::new(), Resized::default());
     for listed in store.list(BlobKind::Snapshot.into())? {
         let Some(id) = snapshot::parse_name(&listed.name) else { continue };
         resized.lens.insert(id, listed.len);
-        match known.snapshots.remove(&id) {
+        match local.snapshots.remove(&id) {
             Some((snapshot, len)) => {
                 resized.compare(&id, len);
                 snapshots.push(NamedSnapshot { id, snapshot });
@@ -216,7 +216,7 @@ fn list_with(store: &dyn Store, path: Option<PathBuf>) -> Result<SnapshotListing
     damaged.sort_by(|(one, _), (other, _)| one.cmp(other));
     // If all are gone at once, the file says which ones were there.
     if let Some(path) = path.filter(|_| !snapshots.is_empty())
-        && let Err(error) = known.save(&path, &snapshots, &new, store)
+        && let Err(error) = local.save(&path, &snapshots, &new, store)
     {
         tracing::debug!("{} is not written: {error}", path.display());
     }
@@ -243,7 +243,7 @@ impl Resized {
 
 /// What the file has.
 #[derive(Default)]
-struct KnownSnapshots {
+struct LocalSnapshots {
     /// Snapshots that no listing has asked for yet, and the lengths of their blobs.
     snapshots: HashMap<SnapshotId, (Snapshot, u64)>,
     /// Number of snapshots in the file.
@@ -252,23 +252,23 @@ struct KnownSnapshots {
     is_damaged: bool,
 }
 
-impl KnownSnapshots {
+impl LocalSnapshots {
     fn load(path: &Path, store: &dyn Store) -> Self {
-        let mut known = KnownSnapshots::default();
+        let mut local = LocalSnapshots::default();
         let bytes = read_file(path).unwrap_or_else(|error| {
-            known.is_damaged = error.kind() != std::io::ErrorKind::NotFound;
+            local.is_damaged = error.kind() != std::io::ErrorKind::NotFound;
             Vec::new()
         });
-        known.bytes = bytes.len() as u64;
+        local.bytes = bytes.len() as u64;
         let is_whole = visit(&bytes, |id, blob| {
             match Snapshot::parse_with_len(store, &id, blob) {
-                Ok(known_one) => drop(known.snapshots.insert(id, known_one)),
-                Err(_) => known.is_damaged = true,
+                Ok(snapshot) => drop(local.snapshots.insert(id, snapshot)),
+                Err(_) => local.is_damaged = true,
             }
-            known.count += 1;
+            local.count += 1;
         });
-        known.is_damaged |= !is_whole || known.bytes > FILE_BYTES_MAX;
-        known
+        local.is_damaged |= !is_whole || local.bytes > FILE_BYTES_MAX;
+        local
     }
 
     /// Appends `new` blobs, or writes the file again if it needs that.
@@ -305,5 +305,5 @@ impl KnownSnapshots {
 }
 
 #[cfg(test)]
-#[path = "snapshot_cache_tests.rs"]
+#[path = "snapshot_listing_tests.rs"]
 mod tests;

@@ -1,7 +1,7 @@
 //! Bounded memory: a least-recently-used cache with a limit in bytes, and large blocks of huge pages.
 
+mod block;
 mod byte_lru;
-mod memory;
 
+pub use block::{BLOCK_BYTES, MemoryBlock};
 pub use byte_lru::ByteLru;
-pub use memory::{BLOCK_BYTES, MemoryBlock};

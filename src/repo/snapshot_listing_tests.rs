@@ -1,4 +1,4 @@
-//! The file of known snapshots: what it saves, and what damage to it costs.
+//! The file of local snapshots: what it saves, and what damage to it costs.
 
 use std::fs;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl Fixture {
 }
 
 #[test]
-fn a_known_snapshot_is_not_read_again() {
+fn a_local_snapshot_is_not_read_again() {
     let fixture = Fixture::new(40);
     assert_eq!(fixture.listed(), ((0..40).collect(), 0, 40));
     assert_eq!(fixture.listed(), ((0..40).collect(), 0, 0));

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::Repository;
-use super::paths::{create_private, known_repository_file};
+use super::paths::{create_private, remembered_repository_file};
 use crate::error::{Error, Result};
 use crate::store::{LocalFile, Store, StoreExt};
 use crate::types::hex;
@@ -22,7 +22,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The file of one location.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KnownRepository {
+pub struct RememberedRepository {
     /// The location, for people who look at the file.
     location: String,
     /// Id of the repository.
@@ -52,10 +52,10 @@ fn locations(store: &dyn Store) -> Vec<String> {
 }
 
 fn file(location: &str) -> Result<PathBuf> {
-    known_repository_file(location.as_bytes())
+    remembered_repository_file(location.as_bytes())
 }
 
-fn read(path: &Path) -> Result<Option<KnownRepository>> {
+fn read(path: &Path) -> Result<Option<RememberedRepository>> {
     let text = match read_regular(path, FILE_BYTES_MAX) {
         Ok(text) => text,
         // A directory that nobody can enter has nothing to remember.
@@ -69,53 +69,53 @@ fn read(path: &Path) -> Result<Option<KnownRepository>> {
 }
 
 /// What is remembered of the locations of a store, with the files. Nothing if the user has no home directory.
-fn of(store: &dyn Store) -> Result<Vec<(PathBuf, KnownRepository)>> {
+fn of(store: &dyn Store) -> Result<Vec<(PathBuf, RememberedRepository)>> {
     let paths = locations(store).into_iter().filter_map(|location| file(&location).ok());
-    paths.filter_map(|path| read(&path).transpose().map(|known| Ok((path, known?)))).collect()
+    paths.filter_map(|path| read(&path).transpose().map(|remembered| Ok((path, remembered?)))).collect()
 }
 
-fn write(path: &Path, known: &KnownRepository) -> Result<()> {
+fn write(path: &Path, remembered: &RememberedRepository) -> Result<()> {
     path.parent().map_or(Ok(()), create_private)?;
-    let text = toml::to_string(known).map_err(|error| Error::internal(error.to_string()))?;
+    let text = toml::to_string(remembered).map_err(|error| Error::internal(error.to_string()))?;
     // It must be durable: otherwise an older slot could pass for the latest after a power cut.
     LocalFile::replace(path, text.as_bytes()).map_err(|error| Error::io("write", path, error))
 }
 
-impl KnownRepository {
+impl RememberedRepository {
     fn new(repository: &Repository, location: String) -> Result<Option<Self>> {
         let Some(encryption) = &repository.encryption else { return Ok(None) };
         let (id, keys) = (repository.id.clone(), hex(&encryption.keyring.commitment()?));
         let (generation, slot) = (encryption.keyring.latest()?.generation, encryption.slot.clone());
         let closed = encryption.closed.clone();
-        Ok(Some(KnownRepository { location, id, keys, generation, slot, closed }))
+        Ok(Some(RememberedRepository { location, id, keys, generation, slot, closed }))
     }
 
     /// Ids of the key slots that opened the repository of a store last, with those that the same secret did not open.
     /// None if what is remembered cannot be read.
     pub(super) fn slots(store: &dyn Store) -> Vec<(String, Vec<String>)> {
-        of(store).into_iter().flatten().map(|(_, known)| (known.slot, known.closed)).collect()
+        of(store).into_iter().flatten().map(|(_, remembered)| (remembered.slot, remembered.closed)).collect()
     }
 
     /// The latest generation of the master key that has sealed on this machine what is in a store, in the repository
     /// with this commitment to its keys; 0 if none.
     pub fn generation(store: &dyn Store, commitment: &[u8; 32]) -> u32 {
         let keys = hex(commitment);
-        let known = of(store).into_iter().flatten().filter(|(_, known)| known.keys == keys);
-        known.map(|(_, known)| known.generation).max().unwrap_or(0)
+        let remembered = of(store).into_iter().flatten().filter(|(_, remembered)| remembered.keys == keys);
+        remembered.map(|(_, remembered)| remembered.generation).max().unwrap_or(0)
     }
 
     /// Remembers the repository as it is after a change of its keys, if this machine remembers it. Whoever has opened
     /// it without [`super::open::Access`] has not used that memory, and leaves it alone.
     pub(super) fn remember_again(repository: &Repository) {
         let Ok(Some(now)) = Self::new(repository, String::new()) else { return };
-        let mut known = of(repository.store.as_ref()).into_iter().flatten();
-        if known.any(|(_, known)| known.keys == now.keys) {
+        let mut remembered = of(repository.store.as_ref()).into_iter().flatten();
+        if remembered.any(|(_, remembered)| remembered.keys == now.keys) {
             Self::remember(repository);
         }
     }
 
     /// Fails unless the repository has the keys that are remembered of its location, if any are. What is remembered of
-    /// the real path counts before that of a symbolic link, which may change from one known repository to another.
+    /// the real path counts before that of a symbolic link, which may change from one remembered repository to another.
     ///
     /// # Errors
     /// [`Error::Locked`] if it is not encrypted, or has other keys, or only older ones, or if what is remembered does
@@ -126,18 +126,18 @@ impl KnownRepository {
         let generation = repository.encryption.as_ref().map_or(0, |encryption| encryption.keyring.generation_max());
         let store = repository.store.as_ref();
         let real = locations(store).pop().and_then(|real| file(&real).ok());
-        let mut known = of(store)?;
-        if known.iter().any(|(path, _)| Some(path) == real.as_ref()) {
-            known.retain(|(path, _)| Some(path) == real.as_ref());
+        let mut remembered = of(store)?;
+        if remembered.iter().any(|(path, _)| Some(path) == real.as_ref()) {
+            remembered.retain(|(path, _)| Some(path) == real.as_ref());
         }
-        for (path, known) in known {
+        for (path, remembered) in remembered {
             let found = match &now {
-                Some(now) if now.keys == known.keys && generation >= known.generation => continue,
-                Some(now) if now.keys == known.keys => "it has only older keys now",
+                Some(now) if now.keys == remembered.keys && generation >= remembered.generation => continue,
+                Some(now) if now.keys == remembered.keys => "it has only older keys now",
                 Some(_) => "it has other keys now",
                 None => "it is not encrypted now",
             };
-            return Err(known.changed(repository.store.as_ref(), found, &path));
+            return Err(remembered.changed(repository.store.as_ref(), found, &path));
         }
         Ok(())
     }
@@ -148,7 +148,7 @@ impl KnownRepository {
     /// Errors of [`Self::check`].
     pub fn check_unused(store: &dyn Store) -> Result<()> {
         match of(store)?.into_iter().next() {
-            Some((path, known)) => Err(known.changed(store, "it is gone", &path)),
+            Some((path, remembered)) => Err(remembered.changed(store, "it is gone", &path)),
             None => Ok(()),
         }
     }
@@ -166,15 +166,15 @@ impl KnownRepository {
     /// Remembers the repository, if it is encrypted. Failures are only warned of.
     pub fn remember(repository: &Repository) {
         let remember = |location: String| {
-            let Some(known) = Self::new(repository, location)? else { return Ok(()) };
-            let path = file(&known.location)?;
+            let Some(remembered) = Self::new(repository, location)? else { return Ok(()) };
+            let path = file(&remembered.location)?;
             let before = read(&path).ok().flatten();
-            if before.as_ref() == Some(&known) {
+            if before.as_ref() == Some(&remembered) {
                 return Ok(());
             }
-            match write(&path, &known) {
+            match write(&path, &remembered) {
                 // It will still be noticed if the keys are exchanged.
-                Err(error) if before.is_some_and(|before| before.keys == known.keys) => {
+                Err(error) if before.is_some_and(|before| before.keys == remembered.keys) => {
                     tracing::debug!("{error}");
                     Ok(())
                 }
