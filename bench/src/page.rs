@@ -76,7 +76,7 @@ pub fn planned(path: &Path) -> Result<Vec<PlannedExperiment>> {
 /// The papers that the page at `path` introduces; none if the file is a measurement.
 ///
 /// # Errors
-/// As [`planned`].
+/// Fails as [`planned`] does.
 pub fn papers(path: &Path) -> Result<Vec<Paper>> {
     Ok(PageFile::parse(&read(path)?, path)?.map_or_else(Vec::new, |page| page.paper))
 }

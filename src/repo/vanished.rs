@@ -3,8 +3,8 @@
 //! A directory `snapshots` that was emptied, or a mount point without its disk, lists nothing, and so does a repository
 //! whose snapshots were all forgotten. The next backup stores a snapshot, after which nothing shows the loss, and a
 //! prune would delete the data of all others. So whoever meets a listing without any snapshot notes which ones the
-//! local [`snapshot_listing`](super::snapshot_listing) has. The note goes when one of them is listed again, or by a prune
-//! that is told so. Who forgets all snapshots on this machine leaves none to be noted.
+//! local [`snapshot_listing`](super::snapshot_listing) has. The note goes when one of them is listed again, or by a
+//! prune that is told so. Who forgets all snapshots on this machine leaves none to be noted.
 
 use std::collections::HashSet;
 use std::fs;

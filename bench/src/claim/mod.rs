@@ -14,7 +14,7 @@ mod select;
 mod untested;
 
 pub use judge::Verdict;
-pub use page::{tables, words};
+pub use page::{prose, tables};
 pub use rule::{Rule, VerdictKind};
 pub use select::field;
 pub use untested::{Untested, UntestedBench};

@@ -54,7 +54,7 @@ impl Verdict {
 }
 
 /// What a reader must know before the verdicts in words.
-const WORDS_HEAD: &str = "\
+const PROSE_HEAD: &str = "\
 A claim is *confirmed* if the value measured here is within its rule, and *refuted* if it is not. It counts as *other
 data* if the effect has another size here, or if the data or the setting here are of another kind than the claim needs.
 ";
@@ -67,8 +67,8 @@ const KINDS: [VerdictKind; 4] =
     [VerdictKind::Confirmed, VerdictKind::Refuted, VerdictKind::OtherData, VerdictKind::NotTested];
 
 /// The verdicts in words: counts of all claims, and of each paper what it claims and its claims with a headline.
-pub fn words(papers: &[Paper], verdicts: &[Verdict]) -> String {
-    let mut out = format!("{WORDS_HEAD}\n| paper | claims | confirmed | refuted | other data | not tested |\n");
+pub fn prose(papers: &[Paper], verdicts: &[Verdict]) -> String {
+    let mut out = format!("{PROSE_HEAD}\n| paper | claims | confirmed | refuted | other data | not tested |\n");
     out += "|---|---|---|---|---|---|\n";
     let sources = sources(verdicts);
     for source in &sources {
@@ -234,7 +234,7 @@ mod tests {
             verdict("Three", VerdictKind::NotTested, None),
         ];
         let paper = Paper { source: "Two".into(), about: "*A title*. It claims speed.".into() };
-        let text = words(&[paper], &verdicts);
+        let text = prose(&[paper], &verdicts);
         for row in ["| One | 2 | 2 | 0 | 0 | 0 |\n", "| Two | 2 | 0 | 1 | 1 | 0 |\n", "| Three | 1 | 0 | 0 | 0 | 1 |\n"]
         {
             assert!(text.contains(row), "{text}");

@@ -1,4 +1,5 @@
-//! Writes the files of a report: `result.json`, `tables.md`, `report.html`, and `.hgrm` histograms of every stage of every run.
+//! Writes the files of a report: `result.json`, `tables.md`, `report.html`, and `.hgrm` histograms of every stage of
+//! every run.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +13,7 @@ use super::html::page;
 use super::markdown::markdown;
 use super::percentiles::hgrm;
 use super::{Machine, Profile, Report};
-use crate::claim::{Verdict, tables, words};
+use crate::claim::{Verdict, prose, tables};
 use crate::page::Paper;
 
 /// The content of `result.json`: the origin of a report and its results.
@@ -157,7 +158,7 @@ pub fn claims_page(papers: &[Paper], documents: &[ReportDocument], command: &str
     let title = "# Claims of papers and measured values\n\n";
     let more =
         "`claims-table.md` of the same report has every claim with its rule, its data and what explains its value.\n";
-    format!("{title}{}{more}\n{}", origin(documents, command), words(papers, &verdicts(documents)))
+    format!("{title}{}{more}\n{}", origin(documents, command), prose(papers, &verdicts(documents)))
 }
 
 /// Every claim of several reports in tables, with their origin.
@@ -271,9 +272,9 @@ pub(super) mod tests {
             2,
             "{page}"
         );
-        let words = claims_page(&[], &documents, "fhrd bench x");
-        assert!(words.contains("| A paper | 2 | 0 | 0 | 0 | 2 |"), "{words}");
-        for page in [&page, &words] {
+        let prose = claims_page(&[], &documents, "fhrd bench x");
+        assert!(prose.contains("| A paper | 2 | 0 | 0 | 0 | 2 |"), "{prose}");
+        for page in [&page, &prose] {
             assert!(page.contains("`fhrd bench x` · commit ") && page.contains("2026-01-01T00:00:00Z"), "{page}");
         }
     }

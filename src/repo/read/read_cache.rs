@@ -2,8 +2,8 @@
 //!
 //! 1. The process has one cache ([`process_cache`]). Its limits bound the memory of all readers, however many there
 //!    are. A reader whose memory belongs to the budget of a run has a cache of its own.
-//! 2. Keys begin with the number of a [`ReadCacheShare`], because numbers of frames mean something only to the readers that
-//!    share it. When the last of these goes, so do its entries.
+//! 2. Keys begin with the number of a [`ReadCacheShare`], because numbers of frames mean something only to the readers
+//!    that share it. When the last of these goes, so do its entries.
 //! 3. Bytes that one thread is decoding are not decoded by another one: it waits for them.
 //! 4. Metadata and content have a limit each, so a large file does not drive out the listings.
 
