@@ -24,7 +24,7 @@ use fhrd::repo::open::{self, Access, FirstSlot};
 use fhrd::repo::paths::create_private;
 use fhrd::repo::read::Reader;
 use fhrd::repo::snapshot::NamedSnapshot;
-use fhrd::repo::tree::NodeKind;
+use fhrd::repo::tree::{NodeKind, find_entry};
 use fhrd::repo::{BlobCache, Repository, bundle, snapshot_listing};
 use fhrd::restore::{Overwrite, RestoreRequest, Selection, restore};
 use fhrd::store::{self, StoreOptions};
@@ -334,7 +334,7 @@ impl Engine {
         let opened = self.run(py, None, |_, _| {
             let named = self.find(snapshot)?;
             let reader = Reader::open(&self.repository)?;
-            let (_, node) = reader.lend(|reader| list::find(reader, &named, &path))?;
+            let (_, node) = reader.lend(|reader| find_entry(reader, &named, &path))?;
             match node.filter(|node| node.kind == NodeKind::File) {
                 Some(node) => StoredBytes::new(&self.repository, node.content, node.size).map(Some),
                 None => Ok(None),

@@ -17,7 +17,6 @@ use super::exit::Exit;
 use super::location;
 use super::output::{Align, count, failed, hex_unless_utf8, note_empty, print, print_json, ratio, size, write_fitting};
 use crate::error::Result;
-use crate::inspect::list::find;
 use crate::inspect::models::{ModelReport, models};
 use crate::model::BaseModel;
 use crate::repo::Repository;
@@ -25,6 +24,7 @@ use crate::repo::index::ContainerListing;
 use crate::repo::naming::{LATEST, SnapshotFilter};
 use crate::repo::read::ChunkReader;
 use crate::repo::snapshot::NamedSnapshot;
+use crate::repo::tree::find_entry;
 
 /// A model as JSON. Path bytes that are not UTF-8 are replaced, and the original bytes follow in hex.
 #[derive(Debug, Serialize)]
@@ -119,7 +119,7 @@ pub fn chosen(repository: &Repository, choice: &SnapshotChoice) -> Result<Chosen
 fn existing(repository: &Repository, named: &NamedSnapshot, path: &Path) -> Result<PathBuf> {
     let listing = Arc::new(ContainerListing::take(&repository.store)?);
     let mut reader = ChunkReader::new(repository, listing);
-    find(&mut reader, named, path).map(|(path, _)| path)
+    find_entry(&mut reader, named, path).map(|(path, _)| path)
 }
 
 /// Lists the models.

@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 
-use super::list::find;
 use super::tree_pair::{PairVisitor, PairedNodes, walk_pair};
 use crate::error::{Error, Result};
 use crate::repo::Repository;
@@ -20,7 +19,7 @@ use crate::repo::naming::shown_path;
 use crate::repo::read::ChunkReader;
 use crate::repo::recipe::{ContentReference, decode_recipe};
 use crate::repo::snapshot::{NamedSnapshot, explain_loss};
-use crate::repo::tree::{Node, NodeKind};
+use crate::repo::tree::{Node, NodeKind, find_entry};
 use crate::types::Fingerprint;
 
 /// References of a changed file that are compared. The bytes of the others count as changed.
@@ -140,7 +139,7 @@ struct DiffRoot {
 fn side(reader: &mut ChunkReader, side: &DiffSide) -> Result<DiffRoot> {
     let entry = match &side.path {
         None => None,
-        Some(path) => find(reader, &side.snapshot, path)?.1,
+        Some(path) => find_entry(reader, &side.snapshot, path)?.1,
     };
     let listing = match &entry {
         None => side.snapshot.snapshot.root,

@@ -18,7 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::list::{find, walk};
+use super::list::walk;
 use super::tar_header::{BLOCK_BYTES, TarEntry, TarKind, write_header, write_padding};
 use crate::error::{Error, Result};
 use crate::filesystem::damaged_name;
@@ -26,7 +26,7 @@ use crate::repo::Repository;
 use crate::repo::read::{Reader, write_zeros};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::NamedSnapshot;
-use crate::repo::tree::{Node, NodeKind, TreeCursor};
+use crate::repo::tree::{Node, NodeKind, TreeCursor, find_entry};
 
 /// Bytes of paths of files with several names that are remembered.
 const LINK_BYTES_MAX: usize = 32 << 20;
@@ -90,7 +90,7 @@ impl<'a> Dump<'a> {
     /// # Errors
     /// [`Error::NoSuchPath`], or if a listing cannot be read.
     pub fn entry(&self, snapshot: &NamedSnapshot, path: Option<&Path>) -> Result<Option<Node>> {
-        path.map_or(Ok(None), |path| self.reader.lend(|reader| Ok(find(reader, snapshot, path)?.1)))
+        path.map_or(Ok(None), |path| self.reader.lend(|reader| Ok(find_entry(reader, snapshot, path)?.1)))
     }
 
     /// Passes the bytes `from` to `to` (exclusive) of a file to `write`.
@@ -123,7 +123,7 @@ impl<'a> Dump<'a> {
         let prefix = match path {
             None => PathBuf::new(),
             Some(path) => {
-                let full = self.reader.lend(|reader| Ok(find(reader, snapshot, path)?.0))?;
+                let full = self.reader.lend(|reader| Ok(find_entry(reader, snapshot, path)?.0))?;
                 full.parent().map(Path::to_path_buf).unwrap_or_default()
             }
         };
@@ -230,7 +230,7 @@ impl Archive<'_> {
         let (directory, name) = (full.parent().unwrap_or(Path::new("")), full.file_name().unwrap_or_default());
         if self.damaged.directory.as_deref() != Some(directory) {
             let reader = &mut self.reader.chunks();
-            let node = find(reader, self.snapshot, directory)?.1;
+            let node = find_entry(reader, self.snapshot, directory)?.1;
             let mut cursor = TreeCursor::open(node.map_or(self.snapshot.snapshot.root, |node| node.content));
             self.damaged = DamagedNames { directory: Some(directory.into()), taken: HashSet::new() };
             loop {

@@ -16,7 +16,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::Serialize;
 
 use super::chunk_sample::ChunkSample;
-use super::list::find;
 use super::shards::chunk_stored_bytes;
 use super::usage_directories::{DirectoryCount, DirectoryUsage, Stem};
 use crate::error::{Error, Result};
@@ -27,7 +26,7 @@ use crate::repo::naming::shown_path;
 use crate::repo::read::{ChunkReader, RecipeWalk};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::{NamedSnapshot, forgotten, is_forgotten};
-use crate::repo::tree::{Node, NodeKind, TreeCursor};
+use crate::repo::tree::{Node, NodeKind, TreeCursor, find_entry};
 
 /// Cache of what directories add, bytes.
 const KNOWN_BYTES: usize = 32 << 20;
@@ -131,7 +130,7 @@ pub fn usage(
     let mut walk = UsageWalk::new(repository, stop)?;
     let (path, base) = match path {
         None => (PathBuf::new(), None),
-        Some(path) => find(&mut walk.listings, snapshot, path)?,
+        Some(path) => find_entry(&mut walk.listings, snapshot, path)?,
     };
     let (mut total, mut root) = (UsageTally::default(), snapshot.snapshot.root);
     if let Some(base) = &base {

@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::inspect::list;
 use crate::keep::forget;
 use crate::repo::Repository;
 use crate::repo::features::{self, Feature};
@@ -21,7 +20,7 @@ use crate::repo::read::Reader;
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::{self, FLAGS_RECORDED_KEY, NamedSnapshot, Snapshot};
 use crate::repo::snapshot_listing::{self, SnapshotListing};
-use crate::repo::tree::NodeKind;
+use crate::repo::tree::{NodeKind, find_entry};
 use crate::types::SnapshotId;
 
 /// What is published, and as what.
@@ -200,7 +199,7 @@ fn root_of(reader: &Reader, original: &NamedSnapshot, path: Option<&Path>) -> Re
     };
     let mut chunks = reader.chunks();
     let mut directory_at = |path: &Path| {
-        let (found, node) = list::find(&mut chunks, original, path)?;
+        let (found, node) = find_entry(&mut chunks, original, path)?;
         let node = node.map(|node| (node.kind == NodeKind::Directory, node.content, node.partial));
         Ok((found, node.unwrap_or((true, original.snapshot.root, false))))
     };

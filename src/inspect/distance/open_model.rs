@@ -7,12 +7,11 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::format::{FORMATS, HEAD_BYTES, Recognised, Recognition, Tensor, recognise, unsupported};
 use crate::inspect::dtype_names::DtypeNames;
-use crate::inspect::list::find;
 use crate::read_at::{ReadAt, fill, unwrapped};
 use crate::repo::Repository;
 use crate::repo::read::Reader;
 use crate::repo::snapshot::{NamedSnapshot, explain_loss};
-use crate::repo::tree::NodeKind;
+use crate::repo::tree::{NodeKind, find_entry};
 
 /// A model open for reading.
 pub struct OpenModel {
@@ -44,7 +43,7 @@ impl SnapshotModels {
     /// Fails with [`Error::NoSuchPath`], with [`Error::Usage`] if the path is not a model file, or if it cannot be
     /// read.
     pub fn open(&self, snapshot: &NamedSnapshot, path: &Path, label: &str) -> Result<OpenModel> {
-        let (_, node) = self.reader.lend(|reader| find(reader, snapshot, path))?;
+        let (_, node) = self.reader.lend(|reader| find_entry(reader, snapshot, path))?;
         let file = node.filter(|node| node.kind == NodeKind::File);
         let Some(node) = file else { return Err(no_model(label, "something that is not a regular file".into())) };
         let opened = self.reader.file(node.content, node.size).and_then(|file| {

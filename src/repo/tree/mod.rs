@@ -1,6 +1,7 @@
 //! Trees: the metadata of every directory entry, and directories as sorted listings of them.
 
 mod cursor;
+mod find;
 mod flags;
 mod holes;
 mod listing;
@@ -10,6 +11,7 @@ mod open_directory;
 mod tally;
 
 pub use cursor::TreeCursor;
+pub use find::find_entry;
 pub use flags::FileFlags;
 pub use holes::{HoleMap, KEY as HOLES_KEY, small_holes};
 pub use listing::{NODE_BYTES_MAX, NodeReader};
