@@ -1,5 +1,6 @@
 //! `fhrd estimate`.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::inspect::estimate::{BackupEstimate, EstimateLimits, EstimateSource, EstimatedBytes, FileSample, estimate};
 use crate::metrics::Progress;
 use crate::repo::paths::{cache_directory, create_private, estimate_directory, own_directories};
+use crate::repo::tree::FileIdentity;
 use crate::repo::{Repository, snapshot_listing};
 
 /// Snapshots whose sizes tell what a further backup adds: the last ones.
@@ -73,7 +75,10 @@ fn scanned(session: &Session, scan: &Scan<'_>) -> Result<FileSample> {
     getrandom::fill(&mut seed).map_err(|error| Error::Usage(format!("no random numbers: {error}")))?;
     let mut sample = FileSample::new(u64::from_le_bytes(seed));
     scan.visit(&session.stop, &mut |path, scanned| match scanned {
-        Ok(metadata) if metadata.is_file() => sample.add(path, bytes_of(metadata)),
+        Ok(metadata) if metadata.is_file() => {
+            let identity = FileIdentity { device: metadata.dev(), inode: metadata.ino() };
+            sample.add(path, bytes_of(metadata), metadata.len(), (metadata.nlink() > 1).then_some(identity));
+        }
         Ok(_) => {}
         Err(error) => sample.add_unread(Error::io("read", path, error)),
     });

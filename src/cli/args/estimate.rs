@@ -8,8 +8,9 @@ use super::backup::ChoiceArguments;
 use super::values::parse_grace;
 
 const ESTIMATE_NOTES: &str = "\
-It backs up a part of the files into a temporary repository in the cache directory, and extrapolates; a small source is
-read whole, and what is said of it is true. No repository is needed. If there is one with snapshots of these paths, it
+It backs up a part of the files into a temporary repository in the cache directory, and extrapolates. Of a source above
+1 GiB it reads at most 1 GiB, or 5 % above 20 GiB. A smaller one is read whole if half of the time suffices, and what is
+said of it is true. No repository is needed. If there is one with snapshots of these paths, it
 also says what a further backup has added. `backup --dry-run` says exactly what the next backup would add.";
 
 /// Arguments of `estimate`.

@@ -1,21 +1,24 @@
 //! Estimates what a first backup would store, by real backups of a sample into nothing.
 //!
-//! 1. The sample is drawn in clusters: files whose paths end alike, but for digits, are drawn together, in random order
-//!    of the clusters. So versions and copies of a file, which share its name, meet in the sample (`sample`).
-//! 2. The sample is split into groups. Each is backed up into one temporary repository, and into a second one that
-//!    knows exact chunks and zstd only, until the time is over or everything was read. A group that is not whole by
-//!    then does not count: a file may have no end.
-//! 3. The more is stored, the less a group adds. What the rest would take lies between the rate of the later groups and
-//!    that rate falling on as it did. The error is half of that range, and twice the standard error of these groups. If
-//!    everything was read, there is nothing to estimate.
+//! 1. A source that is small enough is read whole, if half of the time suffices. There is nothing to estimate.
+//! 2. Otherwise a sample is drawn in clusters: small files with their directory, large ones by their names, and
+//!    directories and names that differ in digits only together. So versions and copies meet in the sample, and small
+//!    files are compressed with their neighbours, as in a backup (`sample`). Parts of large files are files.
+//! 3. The clusters are cut into groups that are like each other (`units`). Each is backed up into one temporary
+//!    repository, and into a second one that knows exact chunks and zstd only, until the time is over or as much was
+//!    read as a sample may have. A group that is not whole by then does not count: a file may have no end.
+//! 4. The more is stored, the less a group adds. What the rest would take follows from how much less (`extrapolate`).
 //!
 //! Duplicates among files with different names, one of which is outside the sample, are not seen: a large source with
-//! many of them takes less than estimated.
+//! many of them takes less than estimated. So does one with models that are too large to be read whole: a part of a
+//! model has no base.
 
+mod extrapolate;
 mod run;
 mod sample;
 #[cfg(test)]
 mod tests;
+mod units;
 
 use serde::Serialize;
 

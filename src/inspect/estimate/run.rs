@@ -1,30 +1,40 @@
 //! Backs up the sample into temporary repositories, and extrapolates.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use bytesize::ByteSize;
 
+use super::extrapolate::{GroupSizes, extrapolated};
 use super::sample::FileSample;
+use super::units::{GroupLimits, SampleGroup, SampleMember};
 use super::{BackupEstimate, EstimatedBytes};
-use crate::backup::{BackupReport, BackupRequest, ParentChoice, TreeSource, backup};
+use crate::backup::{
+    BackupReport, BackupRequest, BackupSource, MemoryContent, MemoryFile, MemorySource, ParentChoice, SnapshotLabels,
+    TreeSource, backup,
+};
 use crate::config::{ChunkerKind, CompressCodec, Config, ModelDelta, StrategyKind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::filesystem::{EntryChoice, suggests_model};
+use crate::filesystem::EntryChoice;
 use crate::inspect::stats::{RepositoryStats, repository_stats};
 use crate::metrics::Progress;
+use crate::read_at::fill;
 use crate::repo::{Repository, ScratchDirectory};
 use crate::store;
 
-/// Sources up to this size are read whole, in one backup, if the time allows.
-const WHOLE_BYTES_MAX: u64 = 256 << 20;
-/// Groups of a larger source, at least.
+/// Of a source up to this size, all may be read; of a larger one, so many bytes or the share below.
+const READ_BYTES_MAX: u64 = 1 << 30;
+/// One byte in so many of a large source is read, at most.
+const READ_SHARE: u64 = 20;
+/// Groups of a source that is not read whole, at least.
 const GROUPS_MIN: u64 = 64;
-/// Bytes of a group, at most.
-const GROUP_BYTES_MAX: u64 = 128 << 20;
+/// Bytes of a group, about, at most.
+const GROUP_BYTES_MAX: u64 = 32 << 20;
 /// Files of a group, at most.
 const GROUP_FILES_MAX: usize = 4000;
 /// Time between two looks at whether the user asks to stop.
@@ -50,14 +60,6 @@ pub struct EstimateLimits {
     pub time: Duration,
     /// Directory for the temporary repositories.
     pub directory: PathBuf,
-}
-
-/// What a group has read and stored, bytes.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct GroupSizes {
-    pub(super) bytes: u64,
-    pub(super) stored: u64,
-    pub(super) exact: u64,
 }
 
 /// A repository that is deleted at the end.
@@ -98,24 +100,6 @@ fn exact_chunks(config: &Config) -> Config {
     exact
 }
 
-/// A part of the sample that is read at once.
-struct SampleGroup {
-    paths: Vec<PathBuf>,
-    bytes: u64,
-    model_bytes: u64,
-}
-
-impl SampleGroup {
-    fn of(files: Vec<(PathBuf, u64)>) -> Self {
-        let models = |(path, len): &(PathBuf, u64)| if suggests_model(path) { *len } else { 0 };
-        SampleGroup {
-            bytes: files.iter().map(|(_, len)| len).sum(),
-            model_bytes: files.iter().map(models).sum(),
-            paths: files.into_iter().map(|(path, _)| path).collect(),
-        }
-    }
-}
-
 /// What the groups have given that were read whole.
 #[derive(Default)]
 struct GroupTally {
@@ -127,7 +111,16 @@ struct GroupTally {
     new_bytes: u64,
     model_bytes: u64,
     problems: u64,
-    stats: RepositoryStats,
+    /// Bytes of groups that are too large to be read.
+    too_large: u64,
+}
+
+impl GroupTally {
+    fn add(&mut self, ours: &BackupReport) {
+        self.bytes_read += ours.bytes_read;
+        self.new_bytes += ours.bytes_new;
+        self.problems += ours.problems;
+    }
 }
 
 /// Both repositories.
@@ -140,16 +133,30 @@ struct Trials<'a> {
 }
 
 impl Trials<'_> {
-    /// Reads the groups until `over` is set. One that is cut off does not count.
-    fn read(&self, groups: &[SampleGroup], over: &Arc<AtomicBool>) -> Result<GroupTally> {
+    /// Reads groups of about `limits.bytes` until `over` is set, or `budget` bytes were read. A group that is cut off
+    /// does not count.
+    fn read(
+        &self,
+        groups: Vec<SampleGroup>,
+        limits: &GroupLimits,
+        budget: u64,
+        over: &Arc<AtomicBool>,
+    ) -> Result<GroupTally> {
         let mut tally = GroupTally::default();
-        for (number, group) in groups.iter().enumerate() {
-            if groups.len() > 1 && group.paths.iter().all(|path| path.symlink_metadata().is_err()) {
-                tracing::warn!("{} files of a part of the sample are gone", group.paths.len());
-                tally.problems += group.paths.len() as u64;
+        for (number, group) in groups.into_iter().enumerate() {
+            let left = budget.saturating_sub(tally.bytes);
+            if group.bytes > left && left < limits.bytes {
+                break;
+            } else if group.bytes > left {
+                tally.too_large += group.bytes;
                 continue;
             }
-            match self.read_one(group, number, &mut tally, over) {
+            if group.members.iter().all(|member| member.path.symlink_metadata().is_err()) {
+                tracing::warn!("{} files of a part of the sample are gone", group.members.len());
+                tally.problems += group.members.len() as u64;
+                continue;
+            }
+            match self.read_group(group, number, &mut tally, over) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => break,
                 read => read?,
             }
@@ -157,37 +164,80 @@ impl Trials<'_> {
         Ok(tally)
     }
 
-    fn read_one(
+    fn read_group(
         &self,
-        group: &SampleGroup,
+        group: SampleGroup,
         number: usize,
         tally: &mut GroupTally,
         over: &Arc<AtomicBool>,
     ) -> Result<()> {
-        if over.load(Ordering::Relaxed) {
-            return Err(Error::Interrupted);
+        let SampleGroup { members, bytes, model_bytes } = group;
+        let (parts, whole): (Vec<_>, Vec<_>) = members.into_iter().partition(|member| member.start.is_some());
+        let (files, first_parts) = (whole.len(), parts.iter().filter(|part| part.start == Some(0)).count());
+        let whole: Vec<PathBuf> = whole.into_iter().map(|member| member.path).collect();
+        let mut problems = 0;
+        let tree = (!whole.is_empty()).then(|| self.tree(whole, &format!("group-{number}")));
+        let given = parts_source(parts, &format!("parts-{number}"), &mut problems);
+        let mut sizes = GroupSizes { bytes, stored: 0, exact: 0 };
+        let mut reports = Vec::new();
+        for source in tree.into_iter().chain(given) {
+            let (ours, exact) = self.store(source, over)?;
+            sizes.stored += ours.bytes_stored;
+            sizes.exact += exact;
+            reports.push(ours);
         }
-        // Each group has a host of its own, so that none is the parent of another one.
-        let request = BackupRequest::new(TreeSource {
+        reports.iter().for_each(|ours| tally.add(ours));
+        tally.sizes.push(sizes);
+        tally.files += (files + first_parts) as u64;
+        tally.bytes += bytes;
+        tally.model_bytes += model_bytes;
+        tally.problems += problems;
+        Ok(())
+    }
+
+    /// Each group has a host of its own, so that none is the parent of another one.
+    fn tree(&self, paths: Vec<PathBuf>, host: &str) -> BackupSource {
+        let tree = TreeSource {
             choice: self.choice.clone(),
             skip: self.skip.to_vec(),
             parents: ParentChoice::Nothing,
-            ..TreeSource::new(group.paths.clone(), &format!("group-{number}"))
-        });
-        let again = BackupRequest { without_names: true, ..request.clone() };
-        let exact = self.exact.store(&again, &Progress::default(), over)?;
-        // Last, so that the statistics have nothing of a group that is cut off.
-        let ours = self.ours.store(&request, self.progress, over)?;
-        tally.stats = repository_stats(&self.ours.repository)?;
-        tally.sizes.push(GroupSizes { bytes: group.bytes, stored: ours.bytes_stored, exact: exact.bytes_stored });
-        tally.files += ours.files;
-        tally.bytes += group.bytes;
-        tally.bytes_read += ours.bytes_read;
-        tally.new_bytes += ours.bytes_new;
-        tally.model_bytes += group.model_bytes;
-        tally.problems += ours.problems;
-        Ok(())
+            ..TreeSource::new(paths, host)
+        };
+        tree.into()
     }
+
+    /// Stores the source in both repositories: the report of ours, and the bytes that the other one stored.
+    fn store(&self, source: BackupSource, over: &Arc<AtomicBool>) -> Result<(BackupReport, u64)> {
+        if over.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted);
+        }
+        let request = BackupRequest::new(source);
+        let ours = self.ours.store(&request, self.progress, over)?;
+        let again = BackupRequest { without_names: true, ..request };
+        let exact = self.exact.store(&again, &Progress::default(), over)?;
+        Ok((ours, exact.bytes_stored))
+    }
+}
+
+/// The parts that can be read, as files in memory. The others are named and counted.
+pub(super) fn parts_source(parts: Vec<SampleMember>, host: &str, problems: &mut u64) -> Option<BackupSource> {
+    let mut files = Vec::new();
+    for (number, part) in parts.into_iter().enumerate() {
+        let mut space = vec![0; usize::try_from(part.bytes).unwrap_or_default()];
+        let read = File::open(&part.path).and_then(|file| fill(&file, part.start.unwrap_or_default(), &mut space));
+        match (read, part.path.file_name()) {
+            (Ok(()), Some(name)) => {
+                let path = [format!("{number:04}/").as_ref(), name].into_iter().collect();
+                files.push(MemoryFile { path, content: MemoryContent::Parts(vec![Bytes::from(space)]) });
+            }
+            (Err(error), _) => {
+                tracing::warn!("{}", Error::io("read", &part.path, error));
+                *problems += 1;
+            }
+            (Ok(()), None) => {}
+        }
+    }
+    (!files.is_empty()).then(|| MemorySource { files, labels: SnapshotLabels::of_host(host) }.into())
 }
 
 /// Does `work` with a flag that is set once the time is over or `stop` is set.
@@ -226,82 +276,95 @@ pub fn estimate(
     progress: &Progress,
     stop: &Arc<AtomicBool>,
 ) -> Result<BackupEstimate> {
-    let EstimateSource { paths, choice, skip, mut sample } = source;
-    let (files, bytes, model_bytes, has_all) = (sample.files, sample.bytes, sample.model_bytes, sample.has_all());
-    let group_bytes = (bytes / GROUPS_MIN).clamp(1, GROUP_BYTES_MAX);
-    let mut problems = 0;
-    let groups: Vec<SampleGroup> = match bytes <= WHOLE_BYTES_MAX && has_all {
-        // The backup of all of it meets what cannot be looked at.
-        true => vec![SampleGroup { paths: paths.to_vec(), bytes, model_bytes }],
-        false => {
-            problems = sample.problems;
-            sample.unread.drain(..).for_each(|error| tracing::warn!("{error}"));
-            sample.into_groups(group_bytes, GROUP_FILES_MAX).into_iter().map(SampleGroup::of).collect()
-        }
+    let started = Instant::now();
+    let trials = || -> Result<Trials<'_>> {
+        let (ours, exact) = (Trial::new(config.clone(), limits)?, Trial::new(exact_chunks(config), limits)?);
+        Ok(Trials { ours, exact, choice: source.choice, skip: source.skip, progress })
     };
-    let (ours, exact) = (Trial::new(config.clone(), limits)?, Trial::new(exact_chunks(config), limits)?);
-    let trials = Trials { ours, exact, choice, skip, progress };
-    let tally = in_time(limits.time, stop, |over| trials.read(&groups, over))?;
+    if source.sample.bytes <= READ_BYTES_MAX && source.sample.has_all() {
+        let whole = in_time(limits.time / 2, stop, |over| read_whole(&trials()?, &source, over));
+        match whole {
+            Err(error) if error.kind() == ErrorKind::Interrupted && !stop.load(Ordering::Relaxed) => {}
+            whole => return whole,
+        }
+    }
+    let left = EstimateLimits { time: limits.time.saturating_sub(started.elapsed()), ..limits.clone() };
+    let trials = trials()?;
+    extrapolate(trials, source.sample, &left, stop)
+}
+
+/// Reads all of a source in one backup.
+fn read_whole(trials: &Trials<'_>, source: &EstimateSource<'_>, over: &Arc<AtomicBool>) -> Result<BackupEstimate> {
+    let FileSample { files, bytes, model_bytes, .. } = source.sample;
+    let (ours, exact) = trials.store(trials.tree(source.paths.to_vec(), "all"), over)?;
+    let mut tally = GroupTally { files: ours.files, bytes, model_bytes, ..GroupTally::default() };
+    tally.add(&ours);
+    let size = |bytes: u64| EstimatedBytes { bytes, error: 0 };
+    let sizes = BackupEstimate {
+        files,
+        bytes,
+        whole: true,
+        stored: size(ours.bytes_stored),
+        exact_chunks: size(exact),
+        problems: ours.problems,
+        ..BackupEstimate::default()
+    };
+    Ok(with_shares(sizes, &tally, &repository_stats(&trials.ours.repository)?))
+}
+
+/// Reads a part of the source, and extrapolates.
+fn extrapolate(
+    trials: Trials<'_>,
+    mut sample: FileSample,
+    limits: &EstimateLimits,
+    stop: &AtomicBool,
+) -> Result<BackupEstimate> {
+    let FileSample { files, bytes, problems, further_bytes, .. } = sample;
+    let to_read = bytes.saturating_sub(further_bytes);
+    sample.unread.drain(..).for_each(|error| tracing::warn!("{error}"));
+    let budget = READ_BYTES_MAX.max(to_read / READ_SHARE);
+    let group_limits = GroupLimits {
+        bytes: (to_read / GROUPS_MIN).clamp(1, GROUP_BYTES_MAX),
+        files: GROUP_FILES_MAX,
+        model_bytes: budget / 4,
+    };
+    let groups = sample.into_groups(&group_limits);
+    let tally = in_time(limits.time, stop, |over| trials.read(groups, &group_limits, budget, over))?;
     if stop.load(Ordering::Relaxed) {
         return Err(Error::Interrupted);
     }
     if tally.sizes.is_empty() {
-        let text = format!("no part of the files was read whole in {:?}: give more time with --time", limits.time);
+        let text = match tally.too_large {
+            0 => format!("no part of the files was read whole in {:?}: give more time with --time", limits.time),
+            _ => "the files are too large for a sample; `fhrd backup --dry-run` reads them whole".into(),
+        };
         return Err(Error::Usage(text));
     }
-    let rest = bytes.saturating_sub(tally.bytes);
-    let share = |part: u64| if part == 0 { 0.0 } else { (part as f64 / tally.bytes_read.max(1) as f64).min(1.0) };
-    Ok(BackupEstimate {
+    let rest = to_read.saturating_sub(tally.bytes);
+    let of = |part: fn(&GroupSizes) -> u64| extrapolated(&tally.sizes, rest, tally.too_large, part);
+    let sizes = BackupEstimate {
         files,
         bytes,
+        stored: of(|group| group.stored),
+        exact_chunks: of(|group| group.exact),
+        problems: problems + tally.problems,
+        ..BackupEstimate::default()
+    };
+    Ok(with_shares(sizes, &tally, &repository_stats(&trials.ours.repository)?))
+}
+
+/// Adds what was read. The statistics may have a part of a group that was cut off, so they tell shares only.
+fn with_shares(sizes: BackupEstimate, tally: &GroupTally, stats: &RepositoryStats) -> BackupEstimate {
+    let share = |part: u64, of: u64| if part == 0 { 0.0 } else { (part as f64 / of.max(1) as f64).min(1.0) };
+    let new = share(tally.new_bytes, tally.bytes_read);
+    let raw = stats.frames.get("raw").map_or(0, |frames| frames.raw_bytes);
+    BackupEstimate {
         files_read: tally.files,
         bytes_read: tally.bytes_read,
-        whole: has_all && tally.sizes.len() == groups.len(),
-        stored: extrapolated(&tally.sizes, rest, |group| group.stored),
-        exact_chunks: extrapolated(&tally.sizes, rest, |group| group.exact),
-        duplicate: share(tally.bytes_read.saturating_sub(tally.new_bytes)),
-        near_duplicate: share(tally.stats.copied_bytes),
-        models: share(tally.model_bytes),
-        incompressible: share(tally.stats.frames.get("raw").map_or(0, |frames| frames.raw_bytes)),
-        problems: problems + tally.problems,
-    })
-}
-
-/// What the groups stored, and what `rest` more bytes take: the mean of two ways, each of which errs on one side. The
-/// rate of the later half of the groups stays the same, or it goes on falling as it did.
-pub(super) fn extrapolated(groups: &[GroupSizes], rest: u64, of: fn(&GroupSizes) -> u64) -> EstimatedBytes {
-    let sum = groups.iter().map(of).sum::<u64>();
-    if rest == 0 {
-        return EstimatedBytes { bytes: sum, error: 0 };
+        duplicate: share(tally.bytes_read.saturating_sub(tally.new_bytes), tally.bytes_read),
+        near_duplicate: new * share(stats.copied_bytes, stats.raw_bytes),
+        models: share(tally.model_bytes, tally.bytes_read),
+        incompressible: new * share(raw, stats.raw_bytes),
+        ..sizes
     }
-    let later = groups.get(groups.len() / 2..).unwrap_or_default();
-    let bytes: u64 = later.iter().map(|group| group.bytes).sum();
-    let rate = later.iter().map(of).sum::<u64>() as f64 / bytes.max(1) as f64;
-    // The variance of a ratio: of what each group stores more or less than its bytes let expect.
-    let count = later.len() as f64;
-    let squares: f64 = later.iter().map(|group| (of(group) as f64 - rate * group.bytes as f64).powi(2)).sum();
-    let standard_error = if later.len() < 2 { rate } else { (squares * count / (count - 1.0)).sqrt() / bytes as f64 };
-    let (steady, rest) = (rate * rest as f64, rest as f64);
-    let read: u64 = groups.iter().map(|group| group.bytes).sum();
-    let growth = 1.0 + rest / read.max(1) as f64;
-    let falling = (sum as f64 * (growth.powf(1.0 + decline(groups, of)) - 1.0)).min(steady);
-    let error = 2.0 * standard_error * rest + (steady - falling) / 2.0;
-    EstimatedBytes { bytes: sum + ((steady + falling) / 2.0).round() as u64, error: error as u64 }
-}
-
-/// The exponent by which the rate falls with the bytes that were read before: 0 if it does not, at least -0.5. The more
-/// is stored, the more of what follows is there already.
-fn decline(groups: &[GroupSizes], of: fn(&GroupSizes) -> u64) -> f64 {
-    let (mut before, mut points) = (0.0, Vec::new());
-    for group in groups.iter().filter(|group| group.bytes > 0 && of(group) > 0) {
-        let bytes = group.bytes as f64;
-        points.push(((before + bytes / 2.0).ln(), (of(group) as f64 / bytes).ln(), bytes));
-        before += bytes;
-    }
-    let weight: f64 = points.iter().map(|(.., weight)| weight).sum();
-    let mean = |of: fn(&(f64, f64, f64)) -> f64| points.iter().map(|point| of(point) * point.2).sum::<f64>() / weight;
-    let (x, y) = (mean(|point| point.0), mean(|point| point.1));
-    let covariance: f64 = points.iter().map(|point| (point.0 - x) * (point.1 - y) * point.2).sum();
-    let variance: f64 = points.iter().map(|point| (point.0 - x).powi(2) * point.2).sum();
-    if variance > 0.0 { (covariance / variance).clamp(-0.5, 0.0) } else { 0.0 }
 }
