@@ -13,6 +13,8 @@ use serde_json::Value;
 use super::fixture::{Home, code, json, stderr, stdout};
 use super::model_fixture::Weights;
 use super::tree::noise;
+use crate::normal::Normal;
+use crate::weights::{Tensor, bfloat16, safetensors};
 
 const REPOSITORY: &str = "data/fhrd/repository";
 /// Elements that have no end.
@@ -67,7 +69,8 @@ fn prepared() -> Home {
     home.backup(&["one", "--host", "laptop", "--tag", "nightly", "--time", "2020-01-31T12:00:00Z"]);
     home.write("one/photos/c.jpg", &noise(4, 100_000));
     home.backup(&["one", "--host", "laptop", "--tag", "nightly"]);
-    home.backup(&["odd", "--host", "evil\"><script>\u{202e}\u{7}"]);
+    let weeks_ago = (jiff::Timestamp::now() - jiff::SignedDuration::from_hours(20 * 24)).to_string();
+    home.backup(&["odd", "--time", &weeks_ago, "--host", "evil\"><script>\u{202e}\u{7}"]);
     home.backup(&["m", "--host", "gpu"]);
     for (step, loss) in [("10", "0.9"), ("20", "0.25"), ("30", "inf")] {
         home.write("run/weights", &noise(step.parse().unwrap(), 9000));
@@ -125,6 +128,7 @@ fn the_numbers_are_those_of_stats_and_status() {
     let (page, size) =
         (page(&home, &[]).1, |value: &Value| ByteSize(value.as_u64().unwrap()).display().iec().to_string());
     let page = text(&page);
+    assert_ne!(status["space"]["added_7_days"], status["space"]["added_30_days"]);
     let usage = &stats["usage"];
     let (files, containers) = (&usage["files"], &stats["containers"]);
     for words in [
@@ -270,4 +274,45 @@ fn many_hosts_and_snapshots_are_grouped() {
     {
         assert!(page.contains(words), "{words}: {page}");
     }
+}
+
+#[test]
+fn many_models_and_families_are_grouped() {
+    let home = Home::new();
+    let mut normal = Normal::new(9);
+    let mut values = || normal.weights(180 * 200, 0.02);
+    let model = |values: &[f32]| safetensors(&[Tensor::new("w", "BF16", &[180, 200], bfloat16(values))]);
+    let base = values();
+    for number in 0..16usize {
+        let mut tuned = base.clone();
+        tuned.iter_mut().skip(number * 16).take(16).for_each(|value| *value += 0.5);
+        home.write(&format!("m/tuned-{number}\"><script>\u{7}/model.safetensors"), &model(&tuned));
+    }
+    for number in 0..29 {
+        let mut values = values();
+        home.write(&format!("m/alone-{number}/model.safetensors"), &model(&values));
+        if number == 0 {
+            values.iter_mut().take(16).for_each(|value| *value += 0.5);
+            home.write("m/with-one/model.safetensors", &model(&values));
+        }
+    }
+    home.backup(&["m"]);
+    let (exit, page) = page(&home, &[]);
+    elements(&page);
+    assert!(
+        exit == 0 && page.len() < 400_000 && !page.contains("<script") && !page.contains('\u{7}'),
+        "{}",
+        page.len()
+    );
+    let page = text(&page);
+    let families = json(&home.run(&["report", "--json"]))["families"].clone();
+    assert_eq!(families.as_array().map(Vec::len), Some(30), "{families}");
+    for words in ["46 models of 30 families", "4 other models", "23 other families", "5 smaller families are not shown"]
+    {
+        assert!(page.contains(words), "{words}: {page}");
+    } // Each tree of several models has a sum.
+    let tree = stdout(&home.run(&["lineage"]));
+    let mut sums: Vec<&str> = tree.lines().filter(|line| line.starts_with("= ")).collect();
+    sums.sort_unstable();
+    assert!(sums.len() == 2 && sums[0].starts_with("= 16 models ") && sums[1].starts_with("= 2 models "), "{tree}");
 }
