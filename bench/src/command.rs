@@ -30,6 +30,7 @@ pub fn main() -> ExitCode {
         arguments.out.iter().try_for_each(|out| check_path(session, "--out", out, None))?;
         run(session, &arguments)
     })
+    .into()
 }
 
 /// Runs the measurements one after another. Ends with [`Exit::Failed`] if a line failed or `--against` differs.

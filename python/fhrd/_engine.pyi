@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -120,3 +120,5 @@ class Engine:
     def forget(self, ids: Sequence[str]) -> None: ...
     def prune(self, dry_run: bool, grace_seconds: float) -> str: ...
     def check(self, read_data: bool, report: _Report) -> str: ...
+
+def run_command(arguments: Sequence[str], again: Sequence[str]) -> NoReturn: ...

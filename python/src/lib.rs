@@ -6,10 +6,12 @@
 //! - [`reader`] reads files of snapshots at any offset.
 //! - [`call`] runs the engine without the GIL, and reacts to signals meanwhile.
 //! - [`errors`] maps the engine's errors to exceptions.
+//! - [`command`] is the command `fhrd`.
 
 use pyo3::prelude::*;
 
 mod call;
+mod command;
 mod errors;
 mod layout;
 mod reader;
@@ -26,5 +28,6 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<reader::StoredBytes>()?;
     module.add_class::<rows::SnapshotRow>()?;
     module.add_class::<rows::EntryRow>()?;
+    module.add_function(wrap_pyfunction!(command::run_command, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

@@ -4,9 +4,10 @@ use std::env;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 
 use super::args::{Options, ProgramArguments};
+use super::called;
 use super::exit::Exit;
 use super::output;
 use crate::error::Error;
@@ -15,18 +16,17 @@ use crate::error::Error;
 const PROGRAM: &str = "fhrd-bench";
 
 /// Becomes the program of the measurements. Reports why, if that is not possible.
-pub fn run(mut options: Options, arguments: &ProgramArguments) -> ExitCode {
+pub fn run(mut options: Options, arguments: &ProgramArguments) -> Exit {
     let error = hand_over();
     // What follows the first argument of the verb is left to the program.
     options.json |= arguments.given.iter().any(|argument| argument == "--json");
     output::report(&options, &error);
-    Exit::from(&error).into()
+    Exit::from(&error)
 }
 
 /// Lets the program answer a shell that asks for completions behind the verb.
 pub fn complete() {
-    let given: Vec<_> = env::args_os().take(4).collect();
-    let is_verb = matches!(given.as_slice(), [_, dashes, _, verb] if dashes == "--" && verb == "bench");
+    let is_verb = matches!(called::line().as_slice(), [_, dashes, _, verb, ..] if dashes == "--" && verb == "bench");
     if is_verb && env::var_os("COMPLETE").is_some() {
         // Without the program, only the options of every verb are known.
         let _ = hand_over();
@@ -36,9 +36,8 @@ pub fn complete() {
 /// Replaces this process by the program of the measurements: the one beside this program, or else the first on PATH. It
 /// gets the arguments as they are, with the verb, and the environment. Returns only why that is not possible.
 pub fn hand_over() -> Error {
-    let beside = env::current_exe().ok().and_then(|own| Some(own.parent()?.join(PROGRAM)));
-    for program in beside.into_iter().chain([PathBuf::from(PROGRAM)]) {
-        let error = Command::new(&program).args(env::args_os().skip(1)).exec();
+    for program in called::beside(PROGRAM).into_iter().chain([PathBuf::from(PROGRAM)]) {
+        let error = Command::new(&program).args(called::line().iter().skip(1)).exec();
         if error.kind() != ErrorKind::NotFound {
             return Error::io("run", program, error);
         }

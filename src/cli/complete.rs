@@ -12,6 +12,7 @@ use clap_complete::env::{CompleteEnv, Shells};
 use clap_complete::{ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter};
 
 use super::args::Arguments;
+use super::called;
 use super::location;
 use super::output::{split_ns, time_local};
 use super::snapshots::short_id;
@@ -28,7 +29,12 @@ const SNAPSHOTS_MAX: usize = 50;
 
 /// Answers a shell that asks for completions of this command line, and ends the process then.
 pub fn answer(command: fn() -> Command) {
-    CompleteEnv::with_factory(|| with_values(command())).complete();
+    let directory = std::env::current_dir().ok();
+    let answer =
+        CompleteEnv::with_factory(|| with_values(command())).try_complete(called::line(), directory.as_deref());
+    if answer.unwrap_or_else(|error| error.exit()) {
+        std::process::exit(0);
+    }
 }
 
 /// The script by which the shell called `name` asks this program.
@@ -70,7 +76,7 @@ fn with_candidates(arg: Arg) -> Arg {
 
 /// The snapshots of the repository that the line names, oldest first.
 fn stored() -> Vec<NamedSnapshot> {
-    let given: Vec<OsString> = std::env::args_os().collect();
+    let given = called::line();
     let at = given.iter().position(|argument| argument == "--repo");
     let repository = at.and_then(|at| given.get(at + 1)).map(|location| [OsString::from("--repo"), location.clone()]);
     let line = ["fhrd".into(), "snapshots".into()].into_iter().chain(repository.into_iter().flatten());

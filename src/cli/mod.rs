@@ -4,6 +4,7 @@
 mod args;
 mod backup;
 mod bench;
+mod called;
 mod cat;
 mod check;
 mod choice;
@@ -68,12 +69,17 @@ use crate::error::Result;
 use args::{Arguments, Verb};
 
 pub use args::Options;
+pub use called::{Called, hosted};
 pub use exit::Exit;
 pub use process::check_cpu_features;
 pub use session::Session;
 
 /// Parses the arguments of this process and runs the verb.
 pub fn main() -> ExitCode {
+    command().into()
+}
+
+fn command() -> Exit {
     bench::complete();
     let Arguments { verb, options } = parsed(args::command);
     if let Verb::Bench(arguments) = &verb {
@@ -90,19 +96,19 @@ pub fn parsed<A: FromArgMatches>(command: fn() -> Command) -> A {
     args::of_process(command())
 }
 
-/// Runs a verb with these options, and reports its error. The exit code of the process.
-pub fn run(options: Options, verb: impl FnOnce(&Session) -> Result<Exit>) -> ExitCode {
+/// Runs a verb with these options, and reports its error. How the process shall end.
+pub fn run(options: Options, verb: impl FnOnce(&Session) -> Result<Exit>) -> Exit {
     logging::start(&options);
     process::raise_open_files();
     let mut session = Session::new(options, process::stop_flag());
     let result = location::prepare(&mut session).and_then(|()| verb(&session));
     logging::finish();
     match result {
-        Ok(exit) => output::ended(&session.options, exit).into(),
-        Err(error) if output::is_closed(&error) => Exit::Fine.into(),
+        Ok(exit) => output::ended(&session.options, exit),
+        Err(error) if output::is_closed(&error) => Exit::Fine,
         Err(error) => {
             output::report(&session.options, &error);
-            Exit::from(&error).into()
+            Exit::from(&error)
         }
     }
 }

@@ -1,11 +1,13 @@
 //! Process settings: the signal handler, the limit of open files, the CPU features, and the allocator.
 
 use std::ffi::OsStr;
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::exit::Exit;
@@ -106,7 +108,7 @@ static IS_OUTPUT_CLOSED: AtomicBool = AtomicBool::new(false);
 #[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "the runtime offers no look before it starts")]
 mod before_runtime {
-    extern "C" fn look() {
+    pub extern "C" fn look() {
         // SAFETY: asks for the flags of a descriptor, which may be closed.
         let flags = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) };
         super::IS_OUTPUT_CLOSED.store(flags == -1, super::Ordering::Relaxed);
@@ -121,6 +123,30 @@ mod before_runtime {
 /// Whether nothing can be written to the standard output, because it was closed.
 pub fn is_output_closed() -> bool {
     IS_OUTPUT_CLOSED.load(Ordering::Relaxed)
+}
+
+/// Makes the process of a host what the runtime makes of a program: a standard stream that is closed becomes /dev/null,
+/// so that no file of a repository gets its number and with it what is printed; a pipe without a reader is an error and
+/// not the end; and SIGINT ends the process until [`stop_flag`] is called, unless the host got it ignored.
+#[expect(unsafe_code, reason = "signals belong to the process")]
+pub fn adopt() {
+    #[cfg(target_os = "linux")]
+    before_runtime::look();
+    let null = || rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty());
+    while let Ok(opened) = null() {
+        if opened.as_raw_fd() > libc::STDERR_FILENO {
+            break;
+        }
+        // It stays open as long as the process runs.
+        let _ = opened.into_raw_fd();
+    }
+    // SAFETY: changes what signals do, to what needs no function of this program.
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+        if libc::signal(libc::SIGINT, libc::SIG_DFL) == libc::SIG_IGN {
+            libc::signal(libc::SIGINT, libc::SIG_IGN);
+        }
+    }
 }
 
 /// What must be done before other threads run.

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::Session;
 use super::args::{DayValue, ScheduleArguments, command};
+use super::called;
 use super::exit::Exit;
 use super::output::{failed, print, print_json};
 use crate::error::{Error, Result};
@@ -36,8 +37,8 @@ struct ScheduleDocument {
 
 /// What runs, and when.
 struct Job {
-    program: String,
-    arguments: Vec<String>,
+    /// The program with what it needs first, and the arguments.
+    command: Vec<String>,
     verb: String,
     profile: String,
     is_root: bool,
@@ -108,10 +109,8 @@ impl Job {
             let text = argument.to_str().filter(|text| !text.chars().any(char::is_control));
             text.map(str::to_string).ok_or_else(|| Error::Usage(format!("a unit cannot have `{}`", argument.display())))
         };
-        let program = std::env::current_exe().map_err(|error| Error::io("find", "fhrd", error))?;
         Ok(Job {
-            program: text(&program.into_os_string())?,
-            arguments: arguments.iter().map(text).collect::<Result<_>>()?,
+            command: called::again()?.iter().chain(&arguments).map(text).collect::<Result<_>>()?,
             verb: matches.subcommand_name().unwrap_or("backup").into(),
             profile: text(&profile_name(profile).to_os_string())?,
             is_root: rustix::process::geteuid().is_root(),
@@ -120,8 +119,7 @@ impl Job {
 
     /// The line of the command, each argument quoted by `quote`.
     fn line(&self, quote: fn(&str) -> String) -> String {
-        let arguments = std::iter::once(self.program.as_str()).chain(self.arguments.iter().map(String::as_str));
-        arguments.map(quote).collect::<Vec<_>>().join(" ")
+        self.command.iter().map(|argument| quote(argument)).collect::<Vec<_>>().join(" ")
     }
 
     fn crontab(&self, arguments: &ScheduleArguments) -> String {

@@ -10,6 +10,7 @@ use clap::builder::{OsStr as ClapOsStr, Resettable};
 use clap::{Arg, Command, FromArgMatches};
 
 use super::hints::hint;
+use crate::cli::called;
 use crate::cli::output::{note, note_json};
 
 /// The exit code of an invalid command line.
@@ -19,7 +20,7 @@ const SECRETS: [&str; 3] = ["password_file", "password_command", "key_file"];
 
 /// Parses the arguments and the environment of this process, or ends it with an error or the help.
 pub fn of_process<A: FromArgMatches>(command: Command) -> A {
-    let given: Vec<OsString> = std::env::args_os().collect();
+    let given = called::line();
     let command = considered(command, &given);
     if given.len() < 2 {
         // Nothing is asked for.

@@ -1,0 +1,25 @@
+"""The command `fhrd`. It runs in the native module, as the program does that is built from the same sources."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ._engine import run_command
+
+
+def main() -> None:
+    """Runs the command with the arguments of this process, and ends the process with its exit code."""
+    run_command(sys.argv[1:], _again())
+
+
+def _again() -> list[str]:
+    """The words that start this command again, from any directory."""
+    script = os.path.abspath(sys.argv[0])
+    if os.path.basename(script) == "fhrd" and os.path.isfile(script) and os.access(script, os.X_OK):
+        return [script]
+    return [sys.executable or "python3", "-m", "fhrd"]
+
+
+if __name__ == "__main__":
+    main()
