@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds what a release consists of: for each target a static program in an archive and a Debian package; an image for
-# containers; the list of components; checksums. Two builds of one commit give the same bytes, in whatever directories.
+# Builds what a release consists of: for each target a static program in an archive and a Debian package, and a Python
+# wheel for its processor; the sources of the Python package; an image for containers; the list of components; checksums.
+# Two builds of one commit give the same bytes, in whatever directories.
 #
 #   dist/build.sh OUT [TARGET...]
 #
@@ -17,7 +18,7 @@ out=$(cd "$1" && pwd)
 shift
 [ $# -gt 0 ] || set -- x86_64-unknown-linux-musl aarch64-unknown-linux-musl
 
-zig_packages=(cargo-zigbuild==0.24.1 ziglang==0.17.1)
+python_packages=(cargo-zigbuild==0.24.1 ziglang==0.17.1 maturin==1.16.0)
 cargo_tools=(cargo-auditable@0.7.7 cargo-deb@3.8.0 cargo-cyclonedx@0.5.9)
 
 step() { echo "+ $(date +%T) $*"; }
@@ -25,10 +26,10 @@ step() { echo "+ $(date +%T) $*"; }
 # The tools. Each runs for a second, so they are compiled without optimisation.
 tools=${FHRD_DIST_TOOLS:-$PWD/target/dist-tools}
 mkdir -p "$tools"
-if [ ! -x "$tools/python/bin/cargo-zigbuild" ]; then
-  step "install ${zig_packages[*]}"
+if [ ! -x "$tools/python/bin/maturin" ]; then
+  step "install ${python_packages[*]}"
   python3 -m venv "$tools/python"
-  "$tools/python/bin/pip" install --quiet --disable-pip-version-check "${zig_packages[@]}"
+  "$tools/python/bin/pip" install --quiet --disable-pip-version-check "${python_packages[@]}"
 fi
 for tool in "${cargo_tools[@]}"; do
   if ! grep -qsF "\"${tool%@*} ${tool#*@} " "$tools/.crates.toml"; then
@@ -55,13 +56,29 @@ archive() {
     gzip -n -9 > "$name"
 }
 
+toolchain=$(rustup show active-toolchain | cut -d' ' -f1)
+# with_flags COMMAND...: builds for any target.
+with_flags() {
+  RUSTFLAGS="$remap" CFLAGS="$c_remap" CXXFLAGS="$c_remap" CARGO_PROFILE_RELEASE_STRIP=symbols \
+    CARGO_PROFILE_RELEASE_DEBUG=false "$@"
+}
+
 for target in "$@"; do
   step "build fhrd $version ($FHRD_COMMIT) for $target"
-  rustup target add --toolchain "$(rustup show active-toolchain | cut -d' ' -f1)" "$target" > /dev/null 2>&1
-  RUSTFLAGS="$remap" CFLAGS="$c_remap" CXXFLAGS="$c_remap" CARGO_PROFILE_RELEASE_STRIP=symbols \
-    CARGO_PROFILE_RELEASE_DEBUG=false cargo auditable zigbuild --quiet --release --locked --target "$target" -p fhrd
-  program=$PWD/target/$target/release/fhrd
+  rustup target add --toolchain "$toolchain" "$target" > /dev/null 2>&1
+  with_flags cargo auditable zigbuild --quiet --release --locked --target "$target" -p fhrd
 done
+
+# A Python is a program of the C library, so its modules are, too: of one that all systems since 2014 have. maturin refuses
+# a wheel that needs more of the system than the name of its platform says.
+for target in "$@"; do
+  wheel_target=${target/-musl/-gnu}
+  step "wheel for $wheel_target"
+  rustup target add --toolchain "$toolchain" "$wheel_target" > /dev/null 2>&1
+  with_flags maturin build --quiet --release --locked --zig --compatibility manylinux2014 --auditwheel check \
+    --target "$wheel_target" --manifest-path python/Cargo.toml --out "$out"
+done
+maturin sdist --quiet --manifest-path python/Cargo.toml --out "$out"
 
 # A program that runs here writes the pages of the manual and the completions, which are the same for all targets.
 step "manual and completions"

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Checks what dist/build.sh has built: checksums, and that each program, from its archive, its Debian package and its
-# image, backs up and restores without anything else of this machine.
+# Checks what dist/build.sh has built: checksums, and that each program, from its archive, its Debian package, its image
+# and its Python wheel, backs up and restores without anything else of this machine.
 #
 #   dist/check.sh OUT
 #
-# Programs of other processors run under qemu-user. What cannot be checked here is said.
+# Programs of other processors run under qemu-user. A wheel of another processor is tried with the Python of that processor
+# which FHRD_DIST_PYTHON names, a command such as `qemu-aarch64-static -L ROOT ROOT/usr/bin/python3`. What cannot be checked
+# here is said.
 set -euo pipefail
 [ $# -eq 1 ] || { echo "usage: dist/check.sh OUT" >&2; exit 2; }
 out=$(cd "$1" && pwd)
@@ -18,25 +20,31 @@ fail() { echo "FAILED: $*" >&2; exit 1; }
 
 # round_trip PROGRAM PROCESSOR: with an empty environment.
 round_trip() {
-  local program=$1 processor=$2 runner=() home
+  local program=$1 processor=$2 runner=()
   if [ "$processor" != "$(uname -m)" ]; then
     command -v "qemu-$processor-static" >/dev/null || { skip "$program: there is no qemu-$processor-static"; return 0; }
     runner=("$(command -v "qemu-$processor-static")")
   fi
   if readelf -l "$program" | grep -q INTERP; then fail "$program is not static"; fi
+  restores "${runner[@]}" "$program"
+}
+
+# restores COMMAND...: the command gives back what it has stored.
+restores() {
+  local home words
   home=$(mktemp -d -p "$scratch")
   mkdir "$home/source"
   cp -r "$root/docs" "$root/src" "$home/source/"
   for words in "--version" "backup source --quiet" "restore latest --target back --quiet" "check --read-data --quiet"; do
-    (cd "$home" && env -i HOME="$home" "${runner[@]}" "$program" $words) || fail "$program $words"
+    (cd "$home" && env -i HOME="$home" "$@" $words) || fail "$* $words"
   done
-  diff -r "$home/source" "$home/back/source" || fail "$program restored something else"
+  diff -r "$home/source" "$home/back/source" || fail "$* restored something else"
 }
 
 step "checksums"
 (cd "$out" && sha256sum --quiet -c SHA256SUMS)
 
-for archive in "$out"/*.tar.gz; do
+for archive in "$out"/fhrd-*-unknown-linux-*.tar.gz; do
   step "$(basename "$archive")"
   name=$(basename "$archive" .tar.gz)
   tar -xzf "$archive" -C "$scratch"
@@ -45,6 +53,30 @@ for archive in "$out"/*.tar.gz; do
   done
   processor=${name%%-unknown-linux*}
   round_trip "$scratch/$name/fhrd" "${processor##*-}"
+done
+
+for wheel in "$out"/*.whl; do
+  step "$(basename "$wheel")"
+  directory=$(mktemp -d -p "$scratch")
+  python3 -m zipfile -e "$wheel" "$directory/content"
+  for file in fhrd/_engine.abi3.so fhrd/py.typed fhrd-*.dist-info/licenses/LICENSE fhrd-*.dist-info/entry_points.txt; do
+    compgen -G "$directory/content/$file" > /dev/null || fail "$wheel has no $file"
+  done
+  case $wheel in
+    *"_$(uname -m).whl")
+      # Without NumPy, which the command does not need.
+      python3 -m venv "$directory/environment"
+      "$directory/environment/bin/pip" install --quiet --disable-pip-version-check --no-index --no-deps "$wheel"
+      restores "$directory/environment/bin/fhrd"
+      ;;
+    *)
+      if [ -n "${FHRD_DIST_PYTHON:-}" ]; then
+        restores env PYTHONPATH="$directory/content" $FHRD_DIST_PYTHON -m fhrd
+      else
+        skip "$(basename "$wheel"): FHRD_DIST_PYTHON names no Python for its processor"
+      fi
+      ;;
+  esac
 done
 
 for package in "$out"/*.deb; do
