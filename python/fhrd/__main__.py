@@ -18,7 +18,9 @@ def _again() -> list[str]:
     script = os.path.abspath(sys.argv[0])
     if os.path.basename(script) == "fhrd" and os.path.isfile(script) and os.access(script, os.X_OK):
         return [script]
-    return [sys.executable or "python3", "-m", "fhrd"]
+    # A package of that name in the working directory must not be taken for this one.
+    safe = ["-P"] if sys.version_info >= (3, 11) else []
+    return [sys.executable or "python3", *safe, "-m", "fhrd"]
 
 
 if __name__ == "__main__":

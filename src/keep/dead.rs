@@ -44,7 +44,7 @@ impl PruneRun<'_> {
         for listed in listed {
             if IntentNote::is_note(&listed.name) {
                 let is_released = listed.name.ends_with(IntentNote::Released.suffix());
-                if is_released || IntentNote::is_left_over(&listed.name, &names) {
+                if is_released || self.is_left_over(&listed.name, &names)? {
                     store.delete(&listed.name, Durable::OnReturn)?;
                 }
             } else if names.contains(&IntentNote::Released.name(&listed.name)) {
@@ -80,21 +80,40 @@ impl PruneRun<'_> {
         Ok(expired)
     }
 
+    /// Whether `name` is that of what a prune has put beside an intent that is neither among `names` nor there. Then it
+    /// says nothing.
+    fn is_left_over(&self, name: &BlobName, names: &HashSet<BlobName>) -> Result<bool> {
+        let Some(intent) = IntentNote::intent_of_prune(name) else { return Ok(false) };
+        Ok(!names.contains(&intent) && self.repository.store.head(&intent)?.is_none())
+    }
+
     /// Records which containers of `doomed` broken intents name: segments that their writers put later may name them.
-    pub(super) fn record_pruned(&self, view: &View, doomed: &HashSet<ContainerId>) -> Result<()> {
+    /// Only reports need that, so a prune goes on without it.
+    pub(super) fn record_pruned(&self, view: &View, doomed: &HashSet<ContainerId>) {
+        if let Err(error) = self.try_record_pruned(view, doomed) {
+            tracing::debug!("what is deleted is not recorded: {error}");
+        }
+    }
+
+    fn try_record_pruned(&self, view: &View, doomed: &HashSet<ContainerId>) -> Result<()> {
         let store = self.repository.store.as_ref();
+        let (mut pruned, mut last) = (HashSet::new(), None);
         for intent in view.intents.broken() {
-            let claim = match ContainerClaim::load(store, intent) {
-                Ok(claim) => claim,
+            match ContainerClaim::load(store, intent) {
+                Ok(claim) => pruned.extend(claim.containers.into_iter().filter(|id| doomed.contains(id))),
                 Err(error) if error.is_unreadable() || error.kind() == ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
-            };
-            let pruned: Vec<ContainerId> = claim.containers.into_iter().filter(|id| doomed.contains(id)).collect();
-            if !pruned.is_empty() {
-                ContainerClaim::put_pruned(store, intent, &self.repository.salts.draw()?, pruned)?;
             }
+            last = Some(intent);
         }
-        Ok(())
+        let recorded = ContainerClaim::pruned(store)?;
+        pruned.retain(|id| !recorded.contains(id));
+        match last {
+            Some(intent) if !pruned.is_empty() => {
+                ContainerClaim::put_pruned(store, intent, &self.repository.salts.draw()?, pruned.into_iter().collect())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether a blob is there and older than the grace period.

@@ -154,12 +154,15 @@ impl PruneRun<'_> {
         if !dead.is_empty() && !self.options.dry_run && !self.finish(&dead)? {
             return Ok(());
         }
+        if !self.options.dry_run {
+            // A snapshot of a dead writer that lacks data must not end the plan.
+            self.break_intents()?;
+        }
         let (candidates, has_unreported) = self.plan()?;
         if self.options.dry_run {
             return Ok(());
         }
         if candidates.is_empty() && !has_unreported {
-            self.break_intents()?;
             self.delete_damaged()?;
             return Ok(self.clean_segments()?);
         }
@@ -357,10 +360,11 @@ impl PruneRun<'_> {
         let view = self.view(doomed)?;
         if is_alone {
             let expired = self.expired(&view)?;
-            view.intents.clean(self.repository, &view.lacking, &view.snapshots, &expired)?;
+            let check_alone = || check_claim(self.repository.store.as_ref(), &own.name);
+            view.intents.clean(self.repository, &view, &expired, &check_alone)?;
         }
         let (existing, mut refused) = (self.move_needed(&view, doomed, own)?, 0);
-        self.record_pruned(&view, doomed)?;
+        self.record_pruned(&view, doomed);
         let store = self.repository.store.as_ref();
         // A snapshot that comes back after a power cut would lack what is deleted now.
         store.sync_deletions(&[snapshot::blob_name(&SnapshotId([0; 32]))])?;

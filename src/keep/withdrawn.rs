@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::mark::Marker;
+use super::view::View;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::claims::IntentNote;
@@ -93,28 +94,32 @@ impl UnreportedIntents {
         Ok(lacking)
     }
 
-    /// Deletes the snapshots that are `lacking`, then all notes that snapshots are withdrawn, and the broken intents
-    /// with a snapshot: it was one of these, or it is one of the `whole`, which count from now on. Broken intents
-    /// without one go if they are `expired`.
+    /// Deletes the snapshots of `view` that lack data, then all notes that snapshots are withdrawn, and the broken
+    /// intents with a snapshot: it was one of these, or it counts from now on. Broken intents without one go if they
+    /// are `expired`. Before each snapshot it looks with `check_alone`, and whether that is still unreported.
     ///
     /// # Errors
-    /// Errors of the store.
+    /// Errors of `check_alone` and of the store.
     pub fn clean(
         &self,
         repository: &Repository,
-        lacking: &[NamedSnapshot],
-        whole: &[NamedSnapshot],
+        view: &View,
         expired: &HashSet<BlobName>,
+        check_alone: &dyn Fn() -> Result<()>,
     ) -> Result<()> {
         let store = repository.store.as_ref();
-        for named in lacking {
-            tracing::info!("snapshot {:.8}, which its backup has not reported, lacks data and is deleted", named.id);
+        for named in &view.lacking {
+            if snapshot::is_reported(store, named)? {
+                continue;
+            }
+            check_alone()?;
+            tracing::warn!("snapshot {:.8}, which its backup has not reported, lacks data and is deleted", named.id);
             snapshot::delete(store, &named.id)?;
         }
         let delete = |name: BlobName| store.delete(&name, Durable::OnReturn);
         self.withdrawn.iter().try_for_each(|intent| delete(IntentNote::Withdrawn.name(intent)))?;
         let with_snapshot: HashSet<BlobName> =
-            lacking.iter().chain(whole).filter_map(NamedSnapshot::intent_name).collect();
+            view.lacking.iter().chain(&view.snapshots).filter_map(NamedSnapshot::intent_name).collect();
         let is_over = |intent: &&BlobName| with_snapshot.contains(*intent) || expired.contains(*intent);
         for intent in self.broken.iter().filter(is_over) {
             delete(intent.clone())?;

@@ -87,7 +87,8 @@ pub struct SnapshotsReport {
     pub forgotten: Vec<String>,
 }
 
-/// Repairs the snapshots of a repository. May be killed at any point and run again.
+/// Repairs the reported snapshots of a repository: the writer of another one may still withdraw it. May be killed at any
+/// point and run again.
 ///
 /// # Errors
 /// [`Error::Usage`] if most containers are missing and a snapshot needs some, unless that is allowed; errors of the
@@ -106,7 +107,7 @@ pub fn repair_snapshots(
         // Damaged bundles only have copies.
         bundle::maintain(store, bundle::LOOSE_MIN)?;
     }
-    let (mut snapshots, unreadable) = snapshot::list(store)?;
+    let (mut snapshots, unreadable) = snapshot::list_reported(store)?;
     let ReadAgain { snapshots: readable, healed, unreadable } = read_again(repository, unreadable, request.dry_run)?;
     snapshots.extend(readable);
     let mut listing = ContainerListing::take(&repository.store)?;

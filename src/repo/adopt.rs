@@ -59,8 +59,8 @@ pub fn adopt_orphans(repository: &Repository, marks: Marks) -> Result<(Arc<Conta
 /// # Errors
 /// Errors of the store.
 pub fn count_lost(listing: &mut ContainerListing, pending: &HashSet<ContainerId>) -> Result<()> {
-    let MissingContainers { lost, unlisted } = missing_containers(listing)?;
-    listing.lost = lost.len();
+    let MissingContainers { lost, pruned, unlisted } = missing_containers(listing)?;
+    (listing.lost, listing.pruned) = (lost.len(), pruned.len());
     for id in unlisted.iter().filter(|id| !pending.contains(id)) {
         let reason = std::io::Error::other("an index segment names it, but a listing of its directory did not");
         let error = Error::Unreadable { what: blob_name(id).into(), offset: 0, source: reason };

@@ -15,7 +15,7 @@
 //! may only be stopped, just before its snapshot: nobody has reported that one, whatever it lacks.
 //!
 //! What a prune deletes of what a broken intent names, it records beside that: a segment that the writer puts later may
-//! name it, and it is not lost.
+//! name it, and that is no damage.
 //!
 //! Anybody who may put can forge such a note, so it loses nothing by itself: a writer looks for the note before its
 //! commit, and at its containers behind it.
@@ -132,11 +132,11 @@ impl IntentNote {
         name.contains('.')
     }
 
-    /// Whether `name` is that of what a prune has put beside an intent, and the intent is not among `names`. Then it
-    /// says nothing.
-    pub fn is_left_over(name: &BlobName, names: &HashSet<BlobName>) -> bool {
+    /// The intent beside which a prune has put `name`, or `None` if that is no such name.
+    pub fn intent_of_prune(name: &BlobName) -> Option<BlobName> {
         let is_of_prune = name.ends_with(IntentNote::Broken.suffix()) || name.contains(PRUNED_SUFFIX);
-        is_of_prune && name.split_once('.').is_some_and(|(intent, _)| !names.contains(intent))
+        let (intent, _) = name.split_once('.').filter(|_| is_of_prune)?;
+        BlobName::parse(intent).ok()
     }
 
     /// The intent that a note of this kind with the store name `name` is about, or `None` if that is no such note.

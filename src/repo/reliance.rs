@@ -27,7 +27,7 @@ use crate::repo::index::{ContainerListing, SharedContainerIndexes};
 use crate::repo::marks::Marks;
 use crate::repo::salts::{Salt, Salts};
 use crate::repo::snapshot;
-use crate::store::{BlobKind, Durable, Store, StoreExt, try_map_parallel};
+use crate::store::{BlobKind, BlobName, Durable, Store, StoreExt, try_map_parallel};
 use crate::types::{ContainerId, SnapshotId};
 
 /// Lists the containers that a new run may rely on, and the segments, of a repository whose marks are `marks`. Also
@@ -123,8 +123,9 @@ impl Reliance {
     /// # Errors
     /// Errors of [`Self::hold`].
     pub fn renew(&self, intent: Salt, stored: &HashSet<ContainerId>) -> Result<Salt> {
-        let name = claim_name(ClaimKind::Intent, &intent);
-        let is_whole = self.store.head(&name)?.is_some() && self.store.head(&IntentNote::Broken.name(&name))?.is_none();
+        let (name, listed) = (claim_name(ClaimKind::Intent, &intent), self.store.list(BlobKind::Intent.into())?);
+        let has = |name: &BlobName| listed.iter().any(|listed| listed.name == *name);
+        let is_whole = has(&name) && !has(&IntentNote::Broken.name(&name));
         if is_whole { Ok(intent) } else { self.hold(stored) }
     }
 

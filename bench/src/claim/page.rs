@@ -57,6 +57,7 @@ impl Verdict {
 const PROSE_HEAD: &str = "\
 A claim is *confirmed* if the value measured here is within its rule, and *refuted* if it is not. It counts as *other
 data* if the effect has another size here, or if the data or the setting here are of another kind than the claim needs.
+The table counts every claim. The lists name the headline claims alone.
 ";
 
 /// Clauses of a remark that the verdicts in words have at most. The table of every claim has them all.

@@ -1,6 +1,5 @@
 //! Backs up the sample into temporary repositories, and extrapolates.
 
-use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,6 +25,7 @@ use crate::metrics::Progress;
 use crate::read_at::fill;
 use crate::repo::{Repository, ScratchDirectory};
 use crate::store;
+use crate::wire::open_regular;
 
 /// Of a source up to this size, all may be read; of a larger one, so many bytes or the share below.
 const READ_BYTES_MAX: u64 = 1 << 30;
@@ -186,6 +186,12 @@ impl Trials<'_> {
             sizes.exact += exact;
             reports.push(ours);
         }
+        // Files may have become shorter since the scan, or something else.
+        let read: u64 = reports.iter().map(|ours| ours.bytes).sum();
+        if read < bytes {
+            problems += 1;
+            sizes.bytes = read;
+        }
         reports.iter().for_each(|ours| tally.add(ours));
         tally.sizes.push(sizes);
         tally.files += (files + first_parts) as u64;
@@ -224,7 +230,7 @@ pub(super) fn parts_source(parts: Vec<SampleMember>, host: &str, problems: &mut 
     let mut files = Vec::new();
     for (number, part) in parts.into_iter().enumerate() {
         let mut space = vec![0; usize::try_from(part.bytes).unwrap_or_default()];
-        let read = File::open(&part.path).and_then(|file| fill(&file, part.start.unwrap_or_default(), &mut space));
+        let read = open_regular(&part.path).and_then(|file| fill(&file, part.start.unwrap_or_default(), &mut space));
         match (read, part.path.file_name()) {
             (Ok(()), Some(name)) => {
                 let path = [format!("{number:04}/").as_ref(), name].into_iter().collect();

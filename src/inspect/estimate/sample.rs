@@ -84,7 +84,6 @@ impl FileSample {
     pub fn add(&mut self, path: &Path, bytes: u64, len: u64, link: Option<FileIdentity>) {
         self.files += 1;
         self.bytes += bytes;
-        self.model_bytes += if suggests_model(path) { bytes } else { 0 };
         if let Some(link) = link {
             if self.links.contains(&link) {
                 self.further_names += 1;
@@ -95,6 +94,7 @@ impl FileSample {
                 self.links.insert(link);
             }
         }
+        self.model_bytes += if suggests_model(path) { bytes } else { 0 };
         let cluster = cluster(self.seed, path, bytes);
         let is_beyond = |last: &DrawnFile| cluster >= last.cluster;
         if self.drawn.len() >= FILES_MAX && self.drawn.peek().is_some_and(is_beyond) {

@@ -47,6 +47,8 @@ pub struct ContainerListing {
     recovery: Recovery,
     /// Number of containers that segments name and that are lost.
     pub lost: usize,
+    /// Number of containers that segments name and that a prune is recorded to have deleted.
+    pub pruned: usize,
     /// Marks that could not be read, or that a listing of marks lacked. What they list seems to be sound.
     marks_unread: AtomicU64,
     /// Containers that segments name, but perhaps not with all records. Readers ask their own indexes.
@@ -127,6 +129,7 @@ impl ContainerListing {
             quarantine,
             recovery,
             lost: 0,
+            pruned: 0,
             marks_unread: AtomicU64::default(),
             poor,
             is_proved,

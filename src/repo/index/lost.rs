@@ -23,13 +23,16 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(
 pub struct MissingContainers {
     /// Containers that are gone.
     pub lost: BTreeSet<ContainerId>,
+    /// Containers that are gone, and of which a record says that a prune has deleted them: the writer of a broken
+    /// intent has put a segment later. They are no damage, but what copies from them lacks data all the same, and
+    /// anybody who may put can forge the record. So writers take them for lost.
+    pub pruned: BTreeSet<ContainerId>,
     /// Containers that can be found by name, or not be looked at: a listing of their directory was not complete.
     pub unlisted: BTreeSet<ContainerId>,
 }
 
 /// The missing containers that no mark lists. A running or killed prune names in its pending entry what it deletes, and
-/// removes that entry only once no segment names them. The writer of a broken intent may put such a segment later, so
-/// what was deleted of its containers is recorded. If a pending entry cannot be read, none counts as lost.
+/// removes that entry only once no segment names them. If a pending entry cannot be read, none counts as lost.
 ///
 /// # Errors
 /// Errors of the store.
@@ -51,8 +54,10 @@ pub fn missing_containers(listing: &ContainerListing) -> Result<MissingContainer
     }
     // What cannot be looked at is not lost.
     let is_lost = |id: &ContainerId| matches!(listing.store().head(&blob_name(id)), Ok(None));
-    let (lost, unlisted) = missing.into_iter().partition(is_lost);
-    Ok(MissingContainers { lost, unlisted })
+    let (gone, unlisted): (BTreeSet<ContainerId>, _) = missing.into_iter().partition(is_lost);
+    let recorded = if gone.is_empty() { HashSet::new() } else { ContainerClaim::pruned(listing.store().as_ref())? };
+    let (pruned, lost) = gone.into_iter().partition(|id| recorded.contains(id));
+    Ok(MissingContainers { lost, pruned, unlisted })
 }
 
 /// The containers of `gone` that segments still name and that no prune deletes; `None` if a pending entry cannot be
@@ -75,13 +80,7 @@ pub(super) fn lost_of(
     let segments = listing.refresh()?;
     let named: HashSet<&ContainerId> = segments.iter().flat_map(|segment| segment.containers()).collect();
     let is_pending = |id: &ContainerId| pending.iter().any(|claim| claim.containers.binary_search(id).is_ok());
-    let mut lost: BTreeSet<ContainerId> =
-        gone.iter().filter(|id| named.contains(id) && !is_pending(id)).copied().collect();
-    if !lost.is_empty() {
-        let pruned = ContainerClaim::pruned(listing.store().as_ref())?;
-        lost.retain(|id| !pruned.contains(id));
-    }
-    Ok(Some(lost))
+    Ok(Some(gone.iter().filter(|id| named.contains(id) && !is_pending(id)).copied().collect()))
 }
 
 /// Whether anything is known to be bad, or is missing or cannot be listed. If not, a prune has deleted what nobody
@@ -93,8 +92,8 @@ pub fn is_anything_bad(listing: &ContainerListing) -> Result<bool> {
     if listing.is_doubtful() || listing.marks_unread() > 0 {
         return Ok(true);
     }
-    let MissingContainers { lost, unlisted } = missing_containers(listing)?;
-    Ok(!lost.is_empty() || !unlisted.is_empty())
+    let MissingContainers { lost, pruned, unlisted } = missing_containers(listing)?;
+    Ok(!lost.is_empty() || !pruned.is_empty() || !unlisted.is_empty())
 }
 
 /// Fails if more containers are missing than are there: those that segments name, and `given_up` others that marks
@@ -156,16 +155,18 @@ pub(super) fn seek(listing: &ContainerListing, containers: &HashSet<ContainerId>
 /// # Errors
 /// Errors of the store.
 pub fn give_up_lost_containers(listing: &ContainerListing) -> Result<()> {
-    let lost = missing_containers(listing)?.lost;
-    if lost.is_empty() {
+    let MissingContainers { lost, pruned, .. } = missing_containers(listing)?;
+    if lost.is_empty() && pruned.is_empty() {
         return Ok(());
     }
     let mut known = Quarantine::clone(&listing.quarantine());
     let mut bad = Quarantine::default();
-    lost.iter().for_each(|id| bad.insert(*id, &BadParts::Whole));
+    lost.iter().chain(&pruned).for_each(|id| bad.insert(*id, &BadParts::Whole));
     Mark::new(MarkKind::Quarantine(bad.clone()), "containers are missing").save(listing.store().as_ref())?;
     known.merge(&bad);
     listing.set_quarantine(known.into());
-    tracing::warn!("{} containers are missing; a mark says so now", lost.len());
+    if !lost.is_empty() {
+        tracing::warn!("{} containers are missing; a mark says so now", lost.len());
+    }
     Ok(())
 }

@@ -76,7 +76,10 @@ impl ContainerListing {
     /// Whether an entry of a listed container may lack what it copies from: something is known to be bad or missing, or
     /// could not be read.
     pub fn is_doubtful(&self) -> bool {
-        self.lost > 0 || self.unlistable.count() > 0 || self.recovery().unread.is_any() || !self.quarantine().is_empty()
+        self.lost + self.pruned > 0
+            || self.unlistable.count() > 0
+            || self.recovery().unread.is_any()
+            || !self.quarantine().is_empty()
     }
 
     /// Why a chunk that no look-up has found may still be stored: a container that may have it could not be read,
