@@ -87,8 +87,8 @@ pub struct SnapshotsReport {
     pub forgotten: Vec<String>,
 }
 
-/// Repairs the reported snapshots of a repository: the writer of another one may still withdraw it. May be killed at any
-/// point and run again.
+/// Repairs the reported snapshots of a repository: the writer of another one may still withdraw it. May be killed at
+/// any point and run again.
 ///
 /// # Errors
 /// [`Error::Usage`] if most containers are missing and a snapshot needs some, unless that is allowed; errors of the
