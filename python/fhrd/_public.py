@@ -7,55 +7,33 @@ from collections.abc import Mapping
 
 from . import _engine
 from ._engine import (
-    ArgumentError,
-    DamagedError,
-    FhrdError,
-    InterruptedError,
-    LockedError,
-    NotFoundError,
-    ReadOnlyError,
-    RepositoryNotFoundError,
-    StorageFullError,
-    UnsupportedError,
+    ArgumentError as ArgumentError,
+    DamagedError as DamagedError,
+    FhrdError as FhrdError,
+    InterruptedError as InterruptedError,
+    LockedError as LockedError,
+    NotFoundError as NotFoundError,
+    ReadOnlyError as ReadOnlyError,
+    RepositoryNotFoundError as RepositoryNotFoundError,
+    StorageFullError as StorageFullError,
+    UnsupportedError as UnsupportedError,
 )
-from .checkpoint import ArrayInfo, Checkpoint, FileInfo, LoadedArrays
+from .checkpoint import ArrayInfo as ArrayInfo
+from .checkpoint import Checkpoint as Checkpoint
+from .checkpoint import FileInfo as FileInfo
+from .checkpoint import LoadedArrays as LoadedArrays
 from .repository import (
     STAGED_BYTES_MAX,
-    Keep,
-    Repository,
-    SavedCheckpoint,
-    SnapshotInfo,
-    TensorChange,
+    Keep as Keep,
+    Repository as Repository,
+    SavedCheckpoint as SavedCheckpoint,
+    SnapshotInfo as SnapshotInfo,
+    TensorChange as TensorChange,
 )
-from .staging import SaveHandle
-from .table import Table
+from .staging import SaveHandle as SaveHandle
+from .table import Table as Table
 
 __version__ = _engine.__version__
-
-__all__ = [
-    "ArgumentError",
-    "ArrayInfo",
-    "Checkpoint",
-    "DamagedError",
-    "FhrdError",
-    "FileInfo",
-    "InterruptedError",
-    "Keep",
-    "LoadedArrays",
-    "LockedError",
-    "NotFoundError",
-    "ReadOnlyError",
-    "Repository",
-    "RepositoryNotFoundError",
-    "SaveHandle",
-    "SavedCheckpoint",
-    "SnapshotInfo",
-    "StorageFullError",
-    "Table",
-    "TensorChange",
-    "UnsupportedError",
-    "open",
-]
 
 
 def open(

@@ -16,6 +16,7 @@ use super::progress::shown;
 use super::request::choice;
 use super::scan::{Scan, bytes_of};
 use crate::error::{Error, ErrorKind, Result};
+use crate::filesystem::EntryChoice;
 use crate::inspect::estimate::{BackupEstimate, EstimateLimits, EstimateSource, EstimatedBytes, FileSample, estimate};
 use crate::metrics::Progress;
 use crate::repo::paths::{cache_directory, create_private, estimate_directory, own_directories};
@@ -42,7 +43,8 @@ struct EstimateDocument {
 /// Errors of the repository, if there is one, and of [`estimate`].
 pub fn run(session: &Session, arguments: &EstimateArguments) -> Result<Exit> {
     let config = location::config(&session.options)?;
-    let choice = choice(&arguments.choice)?;
+    // A device may have no end, and a pipe would be empty for the backup.
+    let choice = EntryChoice { read_special: false, ..choice(&arguments.choice)? };
     let repository = match location::open(session) {
         Err(error) if error.kind() == ErrorKind::NoRepository => None,
         opened => Some(opened?),

@@ -34,8 +34,9 @@ impl PruneRun<'_> {
         Ok(dead)
     }
 
-    /// Breaks intents older than the grace period: before the lists, so that a writer that is alive either is seen
-    /// there or notices. Also deletes what is released.
+    /// Breaks intents older than the grace period: before all lists, so that a writer that is alive either is seen
+    /// there or notices, and that a snapshot of a dead one that lacks data does not end the plan. Also deletes what is
+    /// released.
     pub(super) fn break_intents(&mut self) -> Result<()> {
         let store = self.repository.store.as_ref();
         let listed = self.seen.list(store, BlobKind::Intent)?;
@@ -62,7 +63,7 @@ impl PruneRun<'_> {
     /// Whether there is something to do, for a prune that is alone, about snapshots that nobody has reported.
     pub(super) fn has_unreported(&mut self, view: &View) -> Result<bool> {
         let snapshots = view.snapshots.iter().chain(&view.lacking);
-        Ok(view.intents.need_prune(snapshots, |intent| self.is_old(intent))? || !self.expired(view)?.is_empty())
+        Ok(view.intents.need_prune(snapshots) || !self.expired(view)?.is_empty())
     }
 
     /// The broken intents whose writers will not put a snapshot any more.
@@ -117,7 +118,7 @@ impl PruneRun<'_> {
     }
 
     /// Whether a blob is there and older than the grace period.
-    pub(super) fn is_old(&mut self, name: &BlobName) -> Result<bool> {
+    fn is_old(&mut self, name: &BlobName) -> Result<bool> {
         let (head, bounds) = (self.repository.store.head(name)?, self.bounds());
         Ok(head.is_some_and(|head| bounds.is_old(self.ages.put_at(name, head.modified, bounds.now))))
     }

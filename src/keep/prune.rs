@@ -151,12 +151,11 @@ impl PruneRun<'_> {
         self.damaged.clear();
         let store = self.repository.store.as_ref();
         let dead = self.dead_prunes()?;
-        if !dead.is_empty() && !self.options.dry_run && !self.finish(&dead)? {
-            return Ok(());
-        }
         if !self.options.dry_run {
-            // A snapshot of a dead writer that lacks data must not end the plan.
             self.break_intents()?;
+            if !dead.is_empty() && !self.finish(&dead)? {
+                return Ok(());
+            }
         }
         let (candidates, has_unreported) = self.plan()?;
         if self.options.dry_run {
@@ -200,7 +199,6 @@ impl PruneRun<'_> {
         if others.iter().any(|listed| !is_known(&listed.name)) {
             return Ok(None);
         }
-        self.break_intents()?;
         ContainerClaim::containers_of_seen(store, ClaimKind::Intent, &mut self.seen).map(Some)
     }
 
@@ -229,7 +227,6 @@ impl PruneRun<'_> {
         let store = self.repository.store.as_ref();
         let doomed: HashSet<ContainerId> = dead.iter().flat_map(|claim| claim.containers.iter().copied()).collect();
         let own = ContainerClaim::put(store, ClaimKind::Pending, &self.repository.salts.draw()?, &doomed)?;
-        self.break_intents()?;
         let held = ContainerClaim::containers_of_seen(store, ClaimKind::Intent, &mut self.seen)?;
         if !doomed.is_disjoint(&held) {
             tracing::info!("a backup relies on containers of an earlier prune; a later prune finishes that");
@@ -349,8 +346,8 @@ impl PruneRun<'_> {
 
     /// Moves what is needed out of the doomed containers, and deletes them. The pending entry is in the store, and the
     /// intents were listed after that. Returns how many the store does not let go: the entry must stay for these,
-    /// because what their entries copy from may be gone. If this prune `is_alone`, it decides
-    /// about snapshots that nobody has reported.
+    /// because what their entries copy from may be gone. If this prune `is_alone`, it decides about snapshots that
+    /// nobody has reported.
     fn move_and_delete(
         &mut self,
         doomed: &HashSet<ContainerId>,

@@ -24,8 +24,6 @@ pub struct UnreportedIntents {
     withdrawn: HashSet<BlobName>,
     /// The intents that a prune has broken, and that are there.
     broken: HashSet<BlobName>,
-    /// The intents without a note.
-    held: HashSet<BlobName>,
 }
 
 impl UnreportedIntents {
@@ -38,30 +36,18 @@ impl UnreportedIntents {
         let listed = seen.list(repository.store.as_ref(), BlobKind::Intent)?;
         let names: HashSet<BlobName> = listed.into_iter().map(|listed| listed.name).collect();
         let with = |note: IntentNote| names.iter().filter_map(move |name| note.intent_of(name));
-        let broken: HashSet<BlobName> = with(IntentNote::Broken).filter(|intent| names.contains(intent)).collect();
-        let is_held = |name: &&BlobName| {
-            !IntentNote::is_note(name) && !broken.contains(*name) && !names.contains(&IntentNote::Released.name(name))
-        };
-        let held = names.iter().filter(is_held).cloned().collect();
-        Ok(UnreportedIntents { withdrawn: with(IntentNote::Withdrawn).collect(), broken, held })
+        let broken = with(IntentNote::Broken).filter(|intent| names.contains(intent)).collect();
+        Ok(UnreportedIntents { withdrawn: with(IntentNote::Withdrawn).collect(), broken })
     }
 
-    /// Whether a prune that is alone has to do something about the snapshots under them, of which these are all. The
-    /// intents that `is_old` says yes to count as broken.
-    ///
-    /// # Errors
-    /// Errors of `is_old`.
-    pub fn need_prune<'a>(
-        &self,
-        mut snapshots: impl Iterator<Item = &'a NamedSnapshot>,
-        mut is_old: impl FnMut(&BlobName) -> Result<bool>,
-    ) -> Result<bool> {
-        snapshots.try_fold(!self.withdrawn.is_empty(), |found, named| match named.intent_name() {
-            Some(intent) if !found => {
-                Ok(self.broken.contains(&intent) || (self.held.contains(&intent) && is_old(&intent)?))
-            }
-            _ => Ok(found),
-        })
+    /// Whether a prune that is alone has to do something about the snapshots under them, of which these are all.
+    pub fn need_prune<'a>(&self, mut snapshots: impl Iterator<Item = &'a NamedSnapshot>) -> bool {
+        !self.withdrawn.is_empty() || snapshots.any(|named| self.has(named))
+    }
+
+    /// Whether `named` is the snapshot of one of them.
+    fn has(&self, named: &NamedSnapshot) -> bool {
+        named.intent_name().is_some_and(|intent| self.withdrawn.contains(&intent) || self.broken.contains(&intent))
     }
 
     /// The intents that are broken and there.
@@ -82,11 +68,8 @@ impl UnreportedIntents {
         all: &Arc<ContainerListing>,
         stop: &AtomicBool,
     ) -> Result<Vec<NamedSnapshot>> {
-        let is_unreported = |named: &NamedSnapshot| {
-            named.intent_name().is_some_and(|intent| self.withdrawn.contains(&intent) || self.broken.contains(&intent))
-        };
         let mut lacking = Vec::new();
-        for named in snapshots.extract_if(.., |named| is_unreported(named)).collect::<Vec<_>>() {
+        for named in snapshots.extract_if(.., |named| self.has(named)).collect::<Vec<_>>() {
             let is_whole = is_whole(repository, &named, all, stop)?
                 || is_whole(repository, &named, &Arc::new(ContainerListing::take(&repository.store)?), stop)?;
             if is_whole { snapshots.push(named) } else { lacking.push(named) }

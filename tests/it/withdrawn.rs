@@ -14,6 +14,7 @@ use fhrd::error::{Error, Result};
 use fhrd::inspect::check::check;
 use fhrd::keep::{PruneOptions, prune};
 use fhrd::metrics::Progress;
+use fhrd::repair::snapshots::{SnapshotRepair, repair_snapshots};
 use fhrd::repo::Repository;
 use fhrd::repo::claims::{ClaimKind, ContainerClaim, IntentNote};
 use fhrd::repo::container::{ContainerKind, HEADER_BYTES, blob_name, parse_header};
@@ -196,6 +197,25 @@ fn a_record_of_deleted_containers_hides_no_loss_from_backups() {
     let id = new.trim_start_matches("snapshots/");
     assert!(!report.defects.iter().any(|defect| defect.contains(id)), "{report:?}");
     assert!(report.defect_count > 0, "the others lack data: {report:?}");
+}
+
+#[test]
+fn a_snapshot_that_nobody_has_reported_is_left_alone_by_a_repair_and_ends_no_prune() {
+    let (place, source) = (TestRepository::new(), tempfile::tempdir().unwrap());
+    write(source.path().join("file"), b"content");
+    back_up(&place.open(), source.path(), &TestRepository::config()).unwrap();
+    let (repository, sound) = (place.open(), names(&place, "snapshots"));
+    let store = repository.store.as_ref();
+    ContainerClaim::put(store, ClaimKind::Intent, &[7; 16], &HashSet::new()).unwrap();
+    let root = Some(ContentReference::Chunk { fingerprint: Fingerprint([9; 32]), len: 5 });
+    let written = snapshot::list(store).unwrap().0.remove(0).snapshot;
+    Snapshot { root, intent: Some(vec![7; 16]), ..written }.save(store).unwrap();
+    let request = SnapshotRepair::default();
+    let report = repair_snapshots(&repository, &TestRepository::config(), request, &Arc::default()).unwrap();
+    assert_eq!((report.damaged.len(), names(&place, "snapshots").len()), (0, 2), "its writer may withdraw it");
+    let report = prune(&repository, &no_grace(), &Arc::default()).unwrap();
+    assert_eq!((report.intents_broken, names(&place, "snapshots")), (1, sound));
+    assert_eq!(names(&place, "intents"), [""; 0]);
 }
 
 #[test]
