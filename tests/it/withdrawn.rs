@@ -20,7 +20,8 @@ use fhrd::repo::claims::{ClaimKind, ContainerClaim, IntentNote};
 use fhrd::repo::container::{ContainerKind, HEADER_BYTES, blob_name, parse_header};
 use fhrd::repo::index::{ContainerListing, missing_containers};
 use fhrd::repo::recipe::ContentReference;
-use fhrd::repo::snapshot::{self, Snapshot};
+use fhrd::repo::snapshot::{self, NamedSnapshot, Snapshot};
+use fhrd::restore::restore;
 use fhrd::store::{BlobKind, Durable, ListedBlob, Reading, Store, StoreExt};
 use fhrd::types::{ContainerId, Fingerprint};
 
@@ -193,10 +194,14 @@ fn a_record_of_deleted_containers_hides_no_loss_from_backups() {
     write(other.path().join("other"), &second);
     back_up(&place.open(), other.path(), &config).unwrap();
     let new = names(&place, "snapshots").into_iter().find(|name| !known.contains(name)).unwrap();
-    let report = check(&place.open(), &Config::default(), true, &Progress::default(), &Arc::default()).unwrap();
-    let id = new.trim_start_matches("snapshots/");
-    assert!(!report.defects.iter().any(|defect| defect.contains(id)), "{report:?}");
-    assert!(report.defect_count > 0, "the others lack data: {report:?}");
+    let (repository, target) = (place.open(), tempfile::tempdir().unwrap());
+    let (snapshots, _) = snapshot::list(repository.store.as_ref()).unwrap();
+    let restored = |named: &NamedSnapshot| {
+        restore(&repository, &config, named, target.path(), &Progress::default(), &Arc::default()).unwrap().damaged
+    };
+    let is_new = |named: &&NamedSnapshot| snapshot::blob_name(&named.id) == new.as_str();
+    assert_eq!(restored(snapshots.iter().find(is_new).unwrap()), 0);
+    assert!(restored(snapshots.iter().find(|named| !is_new(named)).unwrap()) > 0);
 }
 
 #[test]
