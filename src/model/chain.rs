@@ -6,17 +6,19 @@
 //!
 //! 1. The new delta is expected to be as long as the sketches say, within the shortest delta of the chain and a third
 //!    of that.
-//! 2. The top is skipped unless its own delta is longer than expected, its depth is within the bound, and the whole
-//!    read fetches at most one and a half times the root. Half of what is skipped is added to the expectation.
-//! 3. The root itself is a base, whatever the delta costs. But if the only delta on it is half its size, and clearly
+//! 2. The top is a base if its depth is within the bound, the whole read fetches at most one and a half times the root,
+//!    and not three deltas of a single step lie on top already. Those three are skipped together.
+//! 3. Below them, an entry is skipped unless its own delta is longer than expected. What a delta skips is added to the
+//!    expectation: a third of three single steps, half of any other.
+//! 4. The root itself is a base, whatever the delta costs. But if the only delta on it is half its size, and clearly
 //!    longer than the one expected of a single step, then the block is stored alone and becomes a root.
 //!
-//! With steps of one size, step n builds on the step whose number is n without its lowest set bit, so chains have the
-//! length of a logarithm. Where everything changes in every step, each is a delta to the root, for the second equals
-//! the first in size.
+//! With steps of one size, three of four build on the step before, and of the others step 4n on the one whose number
+//! is 4 times n without its lowest set bit. So chains have the length of a logarithm. Where everything changes in every
+//! step, each is a delta to the root, for two of them exceed what a read may fetch.
 //!
 //! Sizes of stored entries come from container indexes. Those of this session are not known yet: they are what was
-//! expected of them.
+//! expected of them. The root counts with all that a read of it fetches: a cast is nothing without its base.
 
 use std::num::NonZeroUsize;
 
@@ -32,6 +34,12 @@ const SIZES_MAX: NonZeroUsize = NonZeroUsize::new(1 << 17).expect("not zero");
 const EXPECTED_SHARE: u64 = 3;
 /// A read fetches at most this many halves of the root.
 const FETCHED_HALVES: u64 = 3;
+/// So many deltas of a single step lie on each other.
+const SINGLE_STEPS: usize = 3;
+/// A delta is as long as expected up to this many quarters.
+const TOLERANCE_QUARTERS: u64 = 5;
+/// Entries that count as parts of a root.
+const ROOT_ENTRIES: usize = 16;
 /// A block becomes a root if the delta before it is at least this many eighths of the expected one.
 const DRIFT_EIGHTHS: u64 = 13;
 
@@ -60,9 +68,16 @@ impl Chain {
         let is_known = expected > 0;
         let single = expected.clamp(shortest / EXPECTED_SHARE, shortest);
         let (mut expected, mut fetched) = (single, self.root + self.deltas.iter().sum::<u64>());
-        for (down, top) in self.deltas.iter().copied().enumerate() {
+        let is_longer = |delta: u64, expected: u64| delta * 4 > expected * TOLERANCE_QUARTERS;
+        let mut skipped = self.deltas.iter().take_while(|delta| !is_longer(**delta, single)).count();
+        skipped = if skipped < SINGLE_STEPS { 0 } else { SINGLE_STEPS };
+        let steps: u64 = self.deltas.iter().take(skipped).sum();
+        expected += steps / SINGLE_STEPS as u64;
+        fetched -= steps;
+        for (down, top) in self.deltas.iter().copied().enumerate().skip(skipped) {
             let is_shallow = usize::from(self.depth) <= usize::from(depth_max) + down;
-            if is_shallow && top > expected && (fetched + expected) * 2 <= self.root * FETCHED_HALVES {
+            let is_cheap = (fetched + expected) * 2 <= self.root * FETCHED_HALVES;
+            if is_shallow && is_cheap && (down == 0 || is_longer(top, expected)) {
                 return ChainLink::Below(down, expected);
             }
             if depth_max > 1
@@ -96,21 +111,35 @@ impl EntrySizes {
     }
 
     /// The chain below `entry`, along the first range of each delta. A delta that makes other bytes than its base
-    /// counts as the root: what lies below cannot replace it.
+    /// counts as the root, together with what lies below, which cannot replace it.
     pub fn chain(&mut self, entry: EntryNumber, bases: &mut Bases) -> Result<Chain> {
         let mut chain = Chain { deltas: Vec::new(), root: 0, depth: bases.entries.depth(entry)? };
         let mut at = entry;
         for _ in 0..DEPTH_LIMIT {
-            let bytes = self.bytes(at, bases)?;
             let below = bases.entries.delta_parts(at)?;
             let Some(first) = below.as_ref().and_then(|parts| parts.first()) else {
-                chain.root = bytes;
+                chain.root = self.root(at, bases)?;
                 break;
             };
-            chain.deltas.push(bytes);
+            chain.deltas.push(self.bytes(at, bases)?);
             at = first.entry;
         }
         Ok(chain)
+    }
+
+    /// Bytes that a read of a root fetches, with those of what it is made from.
+    fn root(&mut self, entry: EntryNumber, bases: &mut Bases) -> Result<u64> {
+        let (mut entries, mut next, mut bytes) = (vec![entry], 0, 0);
+        while let Some(at) = entries.get(next).copied().filter(|_| next < ROOT_ENTRIES) {
+            bytes += self.bytes(at, bases)?;
+            for range in bases.entries.base_ranges(at)? {
+                if !entries.contains(&range.entry) {
+                    entries.push(range.entry);
+                }
+            }
+            next += 1;
+        }
+        Ok(bytes)
     }
 
     /// Stored bytes of an entry without its bases.

@@ -161,14 +161,21 @@ impl Entries {
 
     /// The base ranges of an entry whose whole chunk is a delta; `None` for any other entry.
     pub fn delta_parts(&mut self, entry: EntryNumber) -> Result<Option<Vec<BaseRange>>> {
-        let view = self.view(entry)?;
-        let mut parts = Vec::new();
-        for operation in view.operations.as_slice() {
-            let Operation::Delta { base, offset, len } = *operation else { return Ok(None) };
-            parts.push(BaseRange { entry: self.base(&view, base)?, offset, len });
-        }
+        let raw_len = u64::from(self.view(entry)?.raw_len);
+        let parts = self.base_ranges(entry)?;
         let total: u64 = parts.iter().map(|part| u64::from(part.len)).sum();
-        Ok((total == u64::from(view.raw_len)).then_some(parts))
+        Ok((!parts.is_empty() && total == raw_len).then_some(parts))
+    }
+
+    /// The ranges from which an entry is made that is a delta; none for any other entry.
+    pub fn base_ranges(&mut self, entry: EntryNumber) -> Result<Vec<BaseRange>> {
+        let view = self.view(entry)?;
+        let mut ranges = Vec::new();
+        for operation in view.operations.as_slice() {
+            let Operation::Delta { base, offset, len } = *operation else { return Ok(Vec::new()) };
+            ranges.push(BaseRange { entry: self.base(&view, base)?, offset, len });
+        }
+        Ok(ranges)
     }
 
     /// Whether an entry is a delta.
