@@ -26,6 +26,8 @@ pub enum ErrorKind {
     NotFound,
     /// A newer fhrd wrote the data; it is intact.
     Unsupported,
+    /// A remote store did not answer, or answered that it cannot now. The same may succeed later.
+    Unreachable,
     /// fhrd broke one of its own rules: a bug to report. Stored data is intact.
     Internal,
 }
@@ -369,6 +371,21 @@ impl Error {
         match self {
             Error::Io { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,
             Error::Remote { kind, .. } => *kind == ErrorKind::ReadOnly,
+            _ => false,
+        }
+    }
+
+    /// Whether a remote store could not be reached, so that the same may succeed later.
+    pub fn is_unreachable(&self) -> bool {
+        use io::ErrorKind as Kind;
+        match self {
+            Error::Remote { kind, .. } => *kind == ErrorKind::Unreachable,
+            Error::Mark { reason, .. } => reason.is_unreachable(),
+            Error::Io { source, .. } => {
+                let lost =
+                    [Kind::ConnectionAborted, Kind::ConnectionRefused, Kind::ConnectionReset, Kind::NotConnected];
+                lost.contains(&source.kind())
+            }
             _ => false,
         }
     }

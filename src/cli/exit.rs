@@ -83,7 +83,7 @@ impl From<Exit> for ExitCode {
 impl From<&Error> for Exit {
     fn from(error: &Error) -> Self {
         match error.kind() {
-            ErrorKind::Failed | ErrorKind::Unsupported | ErrorKind::Internal => Exit::Failed,
+            ErrorKind::Failed | ErrorKind::Unreachable | ErrorKind::Unsupported | ErrorKind::Internal => Exit::Failed,
             ErrorKind::NoRepository => Exit::NoRepository,
             ErrorKind::ReadOnly => Exit::ReadOnly,
             ErrorKind::Locked => Exit::Locked,

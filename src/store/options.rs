@@ -73,3 +73,11 @@ impl Default for Patience {
         }
     }
 }
+
+impl Patience {
+    /// Tries again as often as `total` allows. One try that hangs may take as long again.
+    pub fn within(total: Duration) -> Self {
+        let usual = Patience::default();
+        Patience { first_tries: u32::MAX, tries: u32::MAX, idle: usual.idle.min(total), total, ..usual }
+    }
+}

@@ -120,6 +120,7 @@ impl RequestFailure {
         let kind = match self.cause {
             Cause::NoBucket => ErrorKind::NoRepository,
             _ if is_refused_write => ErrorKind::ReadOnly,
+            Cause::Unreachable | Cause::Transient => ErrorKind::Unreachable,
             _ => ErrorKind::Failed,
         };
         Error::Remote { action, what: what.into(), reason, kind }

@@ -47,7 +47,8 @@ impl<'a> Opening<'a> {
     /// Time limits are those of [`Transport`]. Without encryption only if the endpoint's URL says so.
     pub(super) fn client_options(&self) -> ClientOptions {
         let is_plain = self.endpoint.as_deref().is_some_and(|endpoint| endpoint.starts_with("http://"));
-        ClientOptions::new().with_connect_timeout(CONNECT_TIMEOUT).with_allow_http(is_plain)
+        let limit = CONNECT_TIMEOUT.min(self.options.patience.total);
+        ClientOptions::new().with_connect_timeout(limit).with_allow_http(is_plain)
     }
 
     pub(super) fn transport(&self) -> Transport {

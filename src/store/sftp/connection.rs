@@ -69,14 +69,16 @@ impl SftpConnection {
         wait_kind: WaitKind,
         mut work: impl FnMut(&Arc<SftpSession>, usize) -> Result<T, SftpFailure>,
     ) -> Result<T, SftpFailure> {
-        let mut delays = DELAYS_S.iter();
+        let (mut delays, start) = (DELAYS_S.iter(), Instant::now());
+        let is_in_time = |delay: f64| start.elapsed() + Duration::from_secs_f64(delay) <= self.options.patience.total;
         for number in 0.. {
             let why = match self.session(wait_kind).and_then(|session| work(&session, number)) {
                 Err(SftpFailure::Lost(why)) => why,
                 result => return result,
             };
             let has_connected = self.state.lock().has_connected;
-            let Some(delay) = delays.next().filter(|_| has_connected) else { return Err(SftpFailure::Lost(why)) };
+            let delay = delays.next().filter(|delay| has_connected && is_in_time(**delay));
+            let Some(delay) = delay else { return Err(SftpFailure::Lost(why)) };
             tracing::warn!("lost the connection to {}, connecting again: {why}", self.address);
             sleep(Duration::from_secs_f64(delay * (0.75 + 0.5 * fraction())), wait_kind, &self.options.stop)?;
         }

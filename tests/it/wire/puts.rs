@@ -169,7 +169,7 @@ fn refusals_say_what_is_missing() {
     let (kind, text) = message("s3://bucket/a", "wrong", server.endpoint());
     assert!(kind == ErrorKind::Failed && text.contains("InvalidAccessKeyId") && text.contains("credentials"), "{text}");
     let (kind, text) = message("s3://bucket/a", known, "http://127.0.0.1:1".into());
-    assert!(kind == ErrorKind::Failed && text.contains("check the network and the endpoint"), "{text}");
+    assert!(kind == ErrorKind::Unreachable && text.contains("check the network and the endpoint"), "{text}");
     let (_, text) = message("s3://bucket/a", known, server.endpoint().replace("http:", "https:"));
     assert!(text.contains("cannot read config in s3://bucket/a"), "{text}");
     let store = open(&server);
