@@ -130,7 +130,7 @@ def main(directory: Path) -> None:
         # Nobody else writes to this repository: what is young may go, too.
         repo.prune(grace_seconds=0)
         kept = [row["step"] for row in repo.steps(RUN)]
-        assert repo.check(read_data=True)["defect_count"] == 0
+        assert repo.check(read_data=True).defect_count == 0
         for label, count in [
             ("50 plain safetensors files", plain),
             ("the same, each compressed with zstd -3", packed),

@@ -14,7 +14,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from . import arrays as arrays
     from . import checkpoint as checkpoint
+    from . import errors as errors
     from . import repository as repository
+    from . import runs as runs
     from . import staging as staging
     from . import table as table
     from ._public import *
@@ -22,32 +24,51 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ArgumentError",
+    "ArgumentTypeError",
     "ArrayInfo",
+    "CheckReport",
     "Checkpoint",
+    "ClosedError",
+    "CopiedSnapshot",
     "DamagedError",
+    "FamilyModel",
     "FhrdError",
     "FileInfo",
+    "GitCommit",
     "InterruptedError",
     "Keep",
     "LoadedArrays",
     "LockedError",
+    "NotDoneError",
     "NotFoundError",
+    "NotTrustedError",
+    "PruneReport",
+    "PublishedName",
     "ReadOnlyError",
     "Repository",
     "RepositoryNotFoundError",
+    "RepositoryStatistics",
+    "RestoreReport",
+    "Run",
+    "SafeFile",
+    "SafeSlice",
     "SaveHandle",
     "SavedCheckpoint",
     "SnapshotInfo",
+    "StepExistsError",
+    "StorageError",
     "StorageFullError",
     "Table",
     "TensorChange",
+    "UnreachableError",
     "UnsupportedError",
     "open",
+    "safe_open",
 ]
 
 
 # Modules that need no import of their own.
-_MODULES = ("arrays", "checkpoint", "repository", "staging", "table")
+_MODULES = ("arrays", "checkpoint", "errors", "repository", "runs", "staging", "table")
 
 
 def __getattr__(name: str) -> object:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ._engine import ArgumentError, UnsupportedError
+from .errors import ArgumentError, ArgumentTypeError, UnsupportedError
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -89,7 +89,8 @@ def to_numpy_bytes(array: Any) -> tuple[str, tuple[int, ...], memoryview]:
     The bytes are the memory of the array itself if it is contiguous and on the CPU, else a copy.
 
     Raises:
-        ArgumentError: if it is no array, or an array of Python objects.
+        ArgumentTypeError: (a TypeError) if it is no array.
+        ArgumentError: (a ValueError) if it is an array of Python objects.
     """
     found = array_bytes(array)
     data: Any = found.data
@@ -124,7 +125,9 @@ def _as_numpy(array: Any) -> npt.NDArray[Any]:
     try:
         view = memoryview(array)
     except TypeError:
-        raise ArgumentError(f"expected an array, found {type(array).__qualname__}") from None
+        nested = isinstance(array, (dict, list, tuple))
+        advice = ": fhrd.torch.save and fhrd.jax.save take nested objects" if nested else ""
+        raise ArgumentTypeError(f"expected an array, found {type(array).__qualname__}{advice}") from None
     return np.asarray(view)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -10,14 +11,31 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import arrays
-from ._engine import DamagedError, NotFoundError, SnapshotRow, StoredBytes
+from . import arguments, arrays
+from ._engine import SnapshotRow, StoredBytes
+from .arguments import PathLike
+from .errors import DamagedError, NotFoundError
+from .table import html_table
 
 if TYPE_CHECKING:
     from .repository import Repository
 
 #: Longest header of a safetensors file that is read, bytes.
 _HEADER_BYTES_MAX = 100_000_000
+#: Files that an error names, at most.
+_SHOWN_MAX = 8
+#: File beside the arrays with the parameters of a run and its commit.
+RUN_FILE = "fhrd-run.json"
+
+
+@dataclass(frozen=True)
+class GitCommit:
+    """A commit of git."""
+
+    #: Its hash in hexadecimal.
+    commit: str
+    #: Whether files differed from it.
+    is_dirty: bool
 
 
 @dataclass(frozen=True)
@@ -60,13 +78,11 @@ class LoadedArrays(Mapping[str, Any]):
         device: Any = None,
         framework: str = "numpy",
     ) -> None:
-        if framework not in ("numpy", "torch"):
-            raise ValueError(f'framework: expected "numpy" or "torch", found {framework!r}')
-        if device is not None and framework != "torch":
-            raise ValueError("only torch tensors have a device")
         self._stored = stored
+        self._label = label
         self._device = device
-        self._framework = framework
+        self._framework = arguments.framework(framework, device)
+        self._origin: tuple[Checkpoint, str] | None = None
         self._infos, self.metadata = _read_header(stored, label)
         if names is not None:
             wanted = list(names)
@@ -85,14 +101,43 @@ class LoadedArrays(Mapping[str, Any]):
         return name in self._infos
 
     def info(self, name: str) -> ArrayInfo:
-        """Type, shape and place of an array, without reading it."""
+        """Type, shape and offset of an array, without reading it."""
         return self._infos[name]
 
     def __getitem__(self, name: str) -> Any:
         info = self._infos[name]
-        data = np.empty(info.nbytes, np.uint8)
-        self._stored.read_into(info.offset, data)
+        data = self.read_bytes(name)
         return arrays.from_bytes(data, info.dtype, info.shape, info.true_type, self._framework, self._device)
+
+    def rows(self, name: str, start: int = 0, stop: int | None = None) -> Any:
+        """The rows `start` to `stop` of an array, as a slice with these bounds: what is before and after them is not
+        read, if safetensors has the type of the array."""
+        info = self._infos[name]
+        count = info.shape[0] if info.shape else 0
+        first, last, _ = slice(start, stop).indices(count)
+        if info.true_type is not None or not count or info.nbytes % count:
+            return self[name][start:stop]
+        last = max(first, last)
+        row = info.nbytes // count
+        data = np.empty((last - first) * row, np.uint8)
+        self._stored.read_into(info.offset + first * row, data)
+        shape = (last - first, *info.shape[1:])
+        return arrays.from_bytes(data, info.dtype, shape, None, self._framework, self._device)
+
+    def __repr__(self) -> str:
+        return f"<LoadedArrays {self._label}, {len(self)} arrays>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            {"name": name, "dtype": info.dtype, "shape": list(info.shape), "bytes": info.nbytes}
+            for name, info in self._infos.items()
+        ]
+        return html_table(repr(self), ["name", "dtype", "shape", "bytes"], rows)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._origin is None:
+            raise TypeError("these arrays are of no checkpoint, so they cannot be pickled")
+        return _arrays_again, (*self._origin, list(self), self._device, self._framework)
 
     def read_bytes(self, name: str) -> arrays.Bytes:
         """The stored bytes of an array."""
@@ -162,6 +207,28 @@ class Checkpoint:
         return list(self._row.tags)
 
     @property
+    def parameters(self) -> dict[str, Any]:
+        """What `Repository.run` got as parameters. Empty if this was saved without any."""
+        parameters: dict[str, Any] = self._run_record().get("parameters", {})
+        return parameters
+
+    @property
+    def git(self) -> GitCommit | None:
+        """The commit that `Repository.run` found. `None` if this was saved without one."""
+        found: dict[str, Any] | None = self._run_record().get("git")
+        return None if found is None else GitCommit(str(found["commit"]), bool(found["is_dirty"]))
+
+    def _run_record(self) -> dict[str, Any]:
+        """What a run has stored beside its arrays."""
+        if RUN_FILE not in {file.path for file in self.files()}:
+            return {}
+        try:
+            record: dict[str, Any] = json.loads(self.read_file(RUN_FILE))
+            return dict(record)
+        except (ValueError, TypeError) as error:
+            raise DamagedError(f"`{RUN_FILE}` of snapshot {self.id[:8]} does not parse: {error}") from None
+
+    @property
     def time(self) -> datetime:
         """Start of the save, in UTC."""
         return datetime.fromtimestamp(self._row.time_ns / 1e9, timezone.utc)
@@ -171,16 +238,23 @@ class Checkpoint:
         rows = self._repository._use().entries(self.id, None, True)  # pyright: ignore[reportPrivateUsage]
         return [FileInfo(row.path, row.size) for row in rows if row.kind == "file"]
 
-    def open_file(self, path: str) -> StoredBytes:
+    def open_file(self, path: PathLike) -> StoredBytes:
         """A file for reads at any offset: `len(file)`, `file.read_bytes(offset, length)`.
 
         Raises:
-            NotFoundError: if there is no such file.
+            NotFoundError: (a LookupError) if there is no such file.
         """
-        return self._repository._use().open_file(self.id, path)  # pyright: ignore[reportPrivateUsage]
+        return self._repository._use().open_file(self.id, os.fspath(path))  # pyright: ignore[reportPrivateUsage]
 
-    def read_file(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        """Bytes of a file, from `offset` on; to its end, or at most `length`."""
+    def read_file(self, path: PathLike, offset: int = 0, length: int | None = None) -> bytes:
+        """Bytes of a file, from `offset` on; to its end, or at most `length`.
+
+        Raises:
+            NotFoundError: (a LookupError) if there is no such file.
+            ArgumentError: (a ValueError, and for wrong types a TypeError) if a number is below 0.
+        """
+        offset = arguments.whole_number(offset, "offset")
+        length = None if length is None else arguments.whole_number(length, "length")
         stored = self.open_file(path)
         rest = max(len(stored) - offset, 0)
         wanted = rest if length is None else min(length, rest)
@@ -194,10 +268,41 @@ class Checkpoint:
         device: Any = None,
         framework: str = "numpy",
     ) -> LoadedArrays:
-        """The arrays of a safetensors file, read lazily. `name` is the path of the file; see `Repository.load`."""
+        """The arrays of a safetensors file, read lazily. `name` is the path of the file; see `Repository.load`.
+
+        Raises:
+            ArgumentError: (a ValueError) if there is no such framework.
+            NotFoundError: (a LookupError) if there is no such file or array.
+        """
+        arguments.framework(framework, device)
         label = f"`{name}` of snapshot {self.id[:8]}"
-        return LoadedArrays(self.open_file(name), label=label, names=names, device=device, framework=framework)
+        try:
+            stored = self.open_file(name)
+        except NotFoundError as error:
+            there = [file.path for file in self.files() if file.path.endswith(".safetensors")]
+            shown = ", ".join(f"`{path}`" for path in there[:_SHOWN_MAX]) + (", ..." if there[_SHOWN_MAX:] else "")
+            raise NotFoundError(f"{error}: give `name`: " + (shown or "it has no safetensors file")) from None
+        loaded = LoadedArrays(stored, label=label, names=names, device=device, framework=framework)
+        loaded._origin = (self, name)  # pyright: ignore[reportPrivateUsage]
+        return loaded
 
     def __repr__(self) -> str:
         step = f" {self.run}@{self.step}" if self.run is not None else ""
         return f"<Checkpoint {self.id[:8]}{step}>"
+
+    def _repr_html_(self) -> str:
+        rows = [{"file": file.path, "bytes": file.size} for file in self.files()]
+        return html_table(f"{self!r} {self.metrics or ''}", ["file", "bytes"], rows)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _checkpoint_again, (self._repository, self.id)
+
+
+def _checkpoint_again(repository: Repository, snapshot: str) -> Checkpoint:
+    return repository.checkpoint(snapshot=snapshot)
+
+
+def _arrays_again(
+    checkpoint: Checkpoint, name: str, names: list[str], device: Any, framework: str
+) -> LoadedArrays:
+    return checkpoint.arrays(name, names=names, device=device, framework=framework)

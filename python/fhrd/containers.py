@@ -14,7 +14,9 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable
 from typing import Any, cast
 
-__all__ = ["DescriptionError", "NotTrustedError", "flatten", "unflatten"]
+from .errors import ArgumentTypeError, DamagedError, NotTrustedError
+
+__all__ = ["DescriptionError", "flatten", "unflatten"]
 
 #: Deepest nesting.
 _DEPTH_MAX = 200
@@ -25,12 +27,8 @@ Store = Callable[[Any, str], "dict[str, Any] | None"]
 Build = Callable[[str, "dict[str, Any]"], Any]
 
 
-class DescriptionError(ValueError):
+class DescriptionError(DamagedError, ValueError):
     """A stored description that contradicts itself, or was written by a newer version."""
-
-
-class NotTrustedError(ValueError):
-    """Pickled objects are not loaded unless the caller trusts the repository."""
 
 
 def flatten(value: Any, store: Store, finish: Callable[[], None] = lambda: None) -> bytes:
@@ -40,7 +38,7 @@ def flatten(value: Any, store: Store, finish: Callable[[], None] = lambda: None)
     Dictionaries may have keys of any plain type and keep their order. An object that occurs twice in the value is
     described once, so it is one object again when built.
 
-    :raises TypeError: a value that can be neither described nor stored, with its path.
+    :raises ArgumentTypeError: (a ``TypeError``) a value that can be neither described nor stored, with its path.
     """
     described = _Flattener(store).describe(value, "", 0)
     finish()
@@ -58,7 +56,7 @@ class _Flattener:
         if plain is not None:
             return plain[0]
         if depth > _DEPTH_MAX:
-            raise TypeError(f"{path or 'the value'}: expected at most {_DEPTH_MAX} levels of containers")
+            raise ArgumentTypeError(f"{path or 'the value'}: expected at most {_DEPTH_MAX} levels of containers")
         known = self._known.get(id(value))
         if known is not None:
             return {"same": known[0]}
@@ -84,7 +82,7 @@ class _Flattener:
                 # The versions of modules in a state dictionary of torch.
                 described["attributes"] = self.describe(dict(value.__dict__), path, depth + 1)
             return described
-        raise TypeError(
+        raise ArgumentTypeError(
             f"{path or 'the value'}: a {kind.__module__}.{kind.__qualname__} is neither an array nor a plain value. "
             "Leave it out, turn it into one, or allow pickle"
         )

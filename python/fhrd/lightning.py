@@ -65,6 +65,8 @@ class FhrdCheckpointIO(CheckpointIO):  # type: ignore[misc, unused-ignore]
             metrics=metrics,
             tags=[_tag(name)],
             name=name + ".safetensors",
+            # Several checkpoints of Lightning may be of one step.
+            if_exists="add",
             allow_pickle=True,
         )
         if old:

@@ -4,168 +4,85 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _engine as native  # pyright: ignore[reportPrivateUsage]
+from . import arguments, reports
 from . import arrays as conversion
-from ._engine import ArgumentError, FhrdError, NotFoundError, SnapshotRow
+from ._engine import SnapshotRow
+from .arguments import Files, IfExists, PathLike, Progress
+from .care import Care
 from .checkpoint import Checkpoint, LoadedArrays
+from .errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    ClosedError,
+    DamagedError,
+    FhrdError,
+    NotFoundError,
+    StepExistsError,
+)
+from .reports import RestoreReport, SavedCheckpoint, SnapshotInfo, TensorChange
+from .rules import Keep, ranked
 from .staging import SaveHandle, Writer
-from .table import Table
-from .versions import RunVersions, Versioned
+from .table import Table, html_table
 
-PathLike = Union[str, "os.PathLike[str]"]
-Progress = Callable[[dict[str, int]], Any]
-Files = Union[Sequence[PathLike], Mapping[str, "PathLike | bytes"]]
+if TYPE_CHECKING:
+    from .runs import Run
 
 #: Bytes that asynchronous saves may stage at once, unless `fhrd.open` is told otherwise.
 STAGED_BYTES_MAX = 4 << 30
 
 
 @dataclass(frozen=True)
-class SavedCheckpoint:
-    """What a save has stored."""
+class _Labels:
+    """What a save gives a snapshot, checked."""
 
-    #: Id of the snapshot, 64 hex digits.
-    id: str
-    #: Bytes of all files.
-    total_bytes: int
-    #: Bytes that the repository did not have.
-    added_bytes: int
-    #: Bytes that it has grown by, compressed.
-    stored_bytes: int
-    #: Arrays of 64 KiB and more of which the repository had every byte. Smaller ones are not counted.
-    unchanged_arrays: int
-    #: Seconds from start to commit.
-    seconds: float
-    #: Ids of the snapshots that `keep` deleted.
-    deleted: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Keep:
-    """Which steps of a run stay. A step stays if any rule keeps it. Without rules, all stay.
-
-    Snapshots whose time is from the future stay, and count for no rule.
-
-    Args:
-        last: the last steps.
-        best: the best steps by a metric: `{"val_loss": ("min", 3)}`. If no step has a number for it, all stay.
-        every: steps whose number is a multiple of this.
-        tags: steps with any of these tags; `"a,b"` stands for both tags.
-    """
-
-    last: int = 0
-    best: Mapping[str, tuple[str, int]] = field(default_factory=dict[str, "tuple[str, int]"])
-    every: int = 0
-    tags: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        for metric, (mode, _) in self.best.items():
-            _check_mode(mode, metric)
-        _split_tags(self.tags)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is no rule."""
-        return not (self.last > 0 or self.best or self.every > 0 or self.tags)
-
-    def kept(self, rows: Sequence[SnapshotRow]) -> set[str]:
-        """Ids of the rows that stay. `rows` are steps of one run, by ascending step."""
-        if self.is_empty:
-            return {row.id for row in rows}
-        stays = {row.id for row in rows[len(rows) - self.last :]} if self.last > 0 else set[str]()
-        for metric, (mode, count) in self.best.items():
-            ranked = _ranked(rows, metric, mode)
-            if not ranked:
-                return {row.id for row in rows}
-            stays.update(row.id for row in ranked[: max(count, 0)])
-        for row in rows:
-            if self.every > 0 and (row.step or 0) % self.every == 0:
-                stays.add(row.id)
-            if self._has_tag(row):
-                stays.add(row.id)
-        return stays
-
-    def _has_tag(self, row: SnapshotRow) -> bool:
-        lists = [self.tags] if isinstance(self.tags, str) else self.tags
-        return any(one in row.tags or set(_split_tags(one)) <= set(row.tags) for one in lists)
-
-
-@dataclass(frozen=True)
-class SnapshotInfo:
-    """A snapshot."""
-
-    id: str
-    time: datetime
-    host: str
-    user: str
-    paths: tuple[str, ...]
-    tags: tuple[str, ...]
     run: str | None
     step: int | None
-    metrics: Mapping[str, float]
-    #: Counters of the backup, such as `bytes` and `bytes_stored`.
-    statistics: Mapping[str, int]
-    #: Whether its time is later than now by more than five minutes, so that a clock is or was wrong.
-    is_future: bool = False
+    metrics: dict[str, float]
+    tags: list[str]
+    if_exists: str
+
+    @staticmethod
+    def of(
+        run: str | None, step: int | None, metrics: Mapping[str, float], tags: Iterable[str], if_exists: str | None
+    ) -> _Labels:
+        numbers = arguments.numbers(metrics)
+        if run is not None:
+            arguments.name(run, "run")
+        if step is not None:
+            step = arguments.whole_number(step, "step")
+        if (run is None) != (step is None) or (numbers and run is None):
+            raise ArgumentError("`run` and `step` go together, and metrics need both")
+        chosen = "error" if if_exists is None else if_exists
+        arguments.choice(chosen, "if_exists", ("error", "replace", "keep", "add"))
+        return _Labels(run, step, numbers, arguments.split_tags(tags), chosen)
 
 
-@dataclass(frozen=True)
-class TensorChange:
-    """A tensor that differs between two checkpoints."""
-
-    name: str
-    #: `added`, `removed`, `changed`, or `reshaped` if the type or the shape is another one.
-    kind: str
-    dtype: str
-    shape: tuple[int, ...]
-    #: Mean number of differing bits of a value, for `changed`.
-    bit_distance: float | None
-
-
-def _split_tags(tags: Sequence[str] | str) -> list[str]:
-    """The tags of a list as on the command line: a comma separates tags, and none is empty."""
-    given = ([tags] if tags else []) if isinstance(tags, str) else tags
-    split = [tag.strip() for one in given for tag in one.split(",")]
-    if "" in split:
-        raise ArgumentError(f"expected tags that are not empty, found {tags!r}")
-    return list(dict.fromkeys(split))
-
-
-def _check_mode(mode: str, metric: str) -> None:
-    if mode not in ("min", "max"):
-        raise ArgumentError(f"best value of `{metric}`: expected min or max, found `{mode}`")
-
-
-def _ranked(rows: Sequence[SnapshotRow], metric: str, mode: str) -> list[SnapshotRow]:
-    """The rows with a number for a metric, the best first; of equal ones the first."""
-    _check_mode(mode, metric)
-    sign = 1.0 if mode == "min" else -1.0
-    with_number = [row for row in rows if row.metrics.get(metric, float("nan")) == row.metrics.get(metric)]
-    return sorted(with_number, key=lambda row: sign * row.metrics[metric])
-
-
-class Repository:
+class Repository(Care):
     """An open repository. `fhrd.open` returns it.
 
     It is a context manager, and its methods may be called from several threads. After a fork the new process opens the
-    repository again: there, each method raises `FhrdError`.
+    repository again: there, each method raises `FhrdError`. It can be pickled: whoever unpickles it opens it again. *The
+    pickle has the password that `fhrd.open` was given*, but not one of the environment.
     """
 
-    def __init__(self, engine: native.Engine, location: str, staged_bytes_max: int) -> None:
+    def __init__(
+        self, engine: native.Engine, location: str, staged_bytes_max: int, opened_with: Mapping[str, Any] | None = None
+    ) -> None:
         self._native = engine
         self.location = location
         self._writer = Writer(staged_bytes_max)
         self._is_closed = False
-        #: Of the last save of each run, if it trusted versions.
-        self._versions: dict[str, RunVersions] = {}
+        #: The arguments of `fhrd.open`.
+        self._opened_with = {"staged_bytes_max": staged_bytes_max, **(opened_with or {})}
 
     # Life
 
@@ -175,13 +92,22 @@ class Repository:
                 "this repository was opened before this process was forked: call fhrd.open again in the new process"
             )
         if self._is_closed:
-            raise FhrdError("the repository is closed")
+            raise ClosedError("the repository is closed")
         return self._native
 
     @property
     def id(self) -> str:
         """Id of the repository, 32 hex digits."""
         return self._native.id
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether all that is stored is encrypted."""
+        return self._native.is_encrypted
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        location = self.location if "://" in self.location else os.path.abspath(self.location)
+        return _reopen, (location, self._opened_with)
 
     def __enter__(self) -> Repository:
         return self
@@ -203,7 +129,7 @@ class Repository:
         """Waits for the asynchronous saves, and raises the first error that nobody looked at.
 
         Raises:
-            TimeoutError: if they are not done after `timeout` seconds. They go on.
+            NotDoneError: (a TimeoutError) if they are not done after `timeout` seconds. They go on.
         """
         self._use()
         self._writer.flush(timeout)
@@ -218,7 +144,21 @@ class Repository:
             self._is_closed = True
 
     def __repr__(self) -> str:
-        return f"<Repository {self.location}>"
+        return f"<Repository {self.location}, {'encrypted' if self.is_encrypted else 'not encrypted'}>"
+
+    def _repr_html_(self) -> str:
+        runs = [
+            {
+                "run": run,
+                "steps": len(rows),
+                "last": rows[-1].step,
+                "time": reports.utc(rows[-1].time_ns),
+                "bytes": sum(row.statistics.get("bytes", 0) for row in rows),
+                "stored_bytes": sum(row.statistics.get("bytes_stored", 0) for row in rows),
+            }
+            for run, rows in self._runs().items()
+        ]
+        return html_table(repr(self), ["run", "steps", "last", "time", "bytes", "stored_bytes"], runs)
 
     # Save
 
@@ -234,8 +174,8 @@ class Repository:
         metadata: Mapping[str, str] = {},
         name: str = "model.safetensors",
         keep: Keep | None = None,
+        if_exists: IfExists | None = None,
         progress: Progress | None = None,
-        trust_versions: bool = False,
     ) -> SavedCheckpoint:
         """Stores arrays as one safetensors file in a new snapshot, and returns when it is durable.
 
@@ -244,7 +184,7 @@ class Repository:
 
         Args:
             arrays: NumPy arrays, torch tensors, objects with the buffer protocol or `__dlpack__`, by name. It may be
-                empty if there are `files`.
+                empty if there are `files`. `fhrd.torch.save` and `fhrd.jax.save` take nested objects.
             run: name of the run. With `step`, the snapshot is a step of it.
             step: number of the step, 0 or more.
             metrics: numbers by name, such as `{"val_loss": 0.5}`.
@@ -254,38 +194,26 @@ class Repository:
             name: path of the safetensors file in the snapshot.
             keep: which steps of the run stay. The others are deleted after this one is durable; `prune` then gives
                 back their space. If no step would stay, or several snapshots are from the future, none is deleted.
+            if_exists: what to do if the run has the step: `"error"` (the default) raises; `"replace"` stores this one,
+                and then deletes those before; `"keep"` stores nothing; `"add"` stores a further snapshot of the step,
+                of which the last counts. If two programs save one step at the same moment, both may be stored.
             progress: called now and then with counters, on the calling thread. What it raises stops the save.
-            trust_versions: do not hash torch tensors whose storage, address, shape, strides, type and `_version` are
-                those of the last save of the run by this object, if that one had this argument, too. *A change that
-                does not raise `_version` is not saved then, and nothing tells of it*: steps of optimizers with
-                `fused=True`, writes through `.data`, NumPy views, DLPack, or the kernels of other libraries.
 
         Raises:
-            ArgumentError: for arrays, names or metrics that cannot be stored, or if `trust_versions` has no run.
-            StorageFullError: if the disk of the repository is full.
+            ArgumentTypeError: (a TypeError) for arguments of a wrong type, and for objects that are no arrays.
+            ArgumentError: (a ValueError) for arrays, names or numbers that cannot be stored.
+            StepExistsError: (a FileExistsError) if the run has the step.
+            StorageFullError: (an OSError) if the disk of the repository is full.
+            UnreachableError: (a ConnectionError) if a remote store does not answer.
             FhrdError: if the save fails in another way. Then there is no snapshot, and nothing else is lost.
         """
         self._use()
-        versions = self._begin(run, name) if trust_versions else None
-        if versions is None:
-            self._distrust(run)
-        stored = self._files(arrays, files, metadata, name, is_staged=False, versions=versions)
-        saved = self._save(stored, run, step, metrics, tags, progress)
-        if versions is not None:
-            versions.complete()
-        return self._retain(saved, keep, run)
-
-    def _distrust(self, run: str | None) -> None:
-        if run is not None:
-            self._versions.pop(run, None)
-
-    def _begin(self, run: str | None, name: str) -> RunVersions:
-        """Takes what the last save of a run has left. If this one fails, the next one trusts nothing."""
-        if run is None:
-            raise ArgumentError("`trust_versions` compares with the last save of a run: name the run")
-        versions = RunVersions(name, self._versions.pop(run, None))
-        self._versions[run] = versions
-        return versions
+        labels = _Labels.of(run, step, metrics, tags, if_exists)
+        before = self._before(labels)
+        if before and labels.if_exists == "keep":
+            return reports.existing(before[-1])
+        stored = self._files(arrays, files, metadata, name, is_staged=False)
+        return self._retain(self._save(stored, labels, progress), keep, labels, before)
 
     def save_async(
         self,
@@ -299,6 +227,7 @@ class Repository:
         metadata: Mapping[str, str] = {},
         name: str = "model.safetensors",
         keep: Keep | None = None,
+        if_exists: IfExists | None = None,
         progress: Progress | None = None,
     ) -> SaveHandle:
         """As `save`, but returns as soon as the bytes are copied.
@@ -306,89 +235,135 @@ class Repository:
         One thread writes the saves in their order. Copies are bounded by `staged_bytes_max` of `fhrd.open`: a call
         that would exceed it waits for the saves before. Files on disk are read later and must not change.
 
-        An error of the save is in the handle. If nobody asks the handle, `flush` and `close` raise it, and an
-        interpreter that exits prints it. Impossible arguments raise `ArgumentError` at once.
+        An error of the save is in the handle, also that the run has the step. If nobody asks the handle, `flush` and
+        `close` raise it, and an interpreter that exits prints it.
+
+        Raises:
+            ArgumentError: (a ValueError, and for wrong types a TypeError) at once for impossible arguments.
         """
         self._use()
-        self._distrust(run)
-        nbytes = sum(_nbytes(array) for array in arrays.values())
-        if isinstance(files, Mapping):
-            nbytes += sum(len(file) for file in files.values() if isinstance(file, bytes))
+        labels = _Labels.of(run, step, metrics, tags, if_exists)
+        named = arguments.named_files(files)
+        nbytes = sum(_nbytes(array) for array in _mapping(arrays).values())
+        nbytes += sum(len(file) for file in named.values() if isinstance(file, bytes))
         self._writer.reserve(nbytes)
         try:
-            stored = self._files(arrays, files, metadata, name, is_staged=True)
-            values = (run, step, dict(metrics), tuple(_split_tags(tags)), progress)
+            stored = self._files(arrays, named, metadata, name, is_staged=True)
             handle = SaveHandle(f"{run}@{step}" if run is not None else name)
             box = [stored]
             del stored
-            self._writer.submit(handle, nbytes, lambda: self._retain(self._save(box.pop(), *values), keep, run))
+            self._writer.submit(handle, nbytes, lambda: self._save_staged(box.pop(), labels, keep, progress))
         except BaseException:
             self._writer.release(nbytes)
             raise
         return handle
 
+    def _save_staged(
+        self, stored: native.Files, labels: _Labels, keep: Keep | None, progress: Progress | None
+    ) -> SavedCheckpoint:
+        before = self._before(labels)
+        if before and labels.if_exists == "keep":
+            return reports.existing(before[-1])
+        return self._retain(self._save(stored, labels, progress), keep, labels, before)
+
+    def _before(self, labels: _Labels) -> list[SnapshotRow]:
+        """The snapshots that the run has of this step, the one that counts last. Without a need for them, none."""
+        if labels.run is None or labels.if_exists == "add":
+            return []
+        before = [row for row in self._rows() if (row.run, row.step) == (labels.run, labels.step)]
+        if before and labels.if_exists == "error":
+            raise StepExistsError(
+                f'the run `{labels.run}` has step {labels.step}: if_exists="replace" stores it again, and '
+                'if_exists="keep" leaves it as it is'
+            )
+        # One from the future counts only if there is no other.
+        return sorted(before, key=lambda row: not row.is_future)
+
     def _files(
-        self,
-        given: Mapping[str, Any],
-        files: Files,
-        metadata: Mapping[str, str],
-        name: str,
-        *,
-        is_staged: bool,
-        versions: RunVersions | None = None,
+        self, given: Mapping[str, Any], files: Files, metadata: Mapping[str, str], name: str, *, is_staged: bool
     ) -> native.Files:
         stored = native.Files()
-        if given:
+        if _mapping(given):
             header = {str(key): str(value) for key, value in metadata.items()}
-            items: list[tuple[str, str, Sequence[int], conversion.Bytes, native.ArrayHashes | None]] = []
+            items: list[tuple[str, str, Sequence[int], conversion.Bytes]] = []
             for key, array in given.items():
-                # Before the bytes are read: a change meanwhile raises the version.
-                hashes = versions.hashes(key, array) if versions is not None else None
+                if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+                    raise ArgumentTypeError(f"arrays: expected names that are texts, found {key!r}")
                 try:
-                    found = conversion.array_bytes(array.array if isinstance(array, Versioned) else array)
+                    found = conversion.array_bytes(array)
                 except ArgumentError as error:
-                    raise ArgumentError(f"array `{key}`: {error}") from None
+                    raise type(error)(f"array `{key}`: {error}") from None
                 if found.true_type is not None:
                     header[conversion.DTYPE_KEY + key] = found.true_type
-                items.append((key, found.dtype, found.shape, found.data, hashes))
+                items.append((key, found.dtype, found.shape, found.data))
             stored.add_arrays(name, items, header, is_staged)
-        if isinstance(files, Mapping):
-            for path, source in files.items():
-                if isinstance(source, bytes):
-                    stored.add_bytes(path, source)
-                else:
-                    stored.add_path(path, os.fspath(source))
-        else:
-            for source in files:
-                path = os.fspath(source)
-                stored.add_path(os.path.basename(path), path)
+        for path, source in arguments.named_files(files).items():
+            if isinstance(source, bytes):
+                stored.add_bytes(path, source)
+            else:
+                stored.add_path(path, os.fspath(source))
         return stored
 
-    def _save(
-        self,
-        files: native.Files,
-        run: str | None,
-        step: int | None,
-        metrics: Mapping[str, float],
-        tags: Sequence[str],
-        progress: Progress | None,
-    ) -> SavedCheckpoint:
-        numbers = {str(key): float(value) for key, value in metrics.items()}
+    def _save(self, files: native.Files, labels: _Labels, progress: Progress | None) -> SavedCheckpoint:
         text = self._use().save(
-            files, run=run, step=step, metrics=numbers, tags=_split_tags(tags), time_ns=None, report=progress
+            files,
+            run=labels.run,
+            step=labels.step,
+            metrics=labels.metrics,
+            tags=labels.tags,
+            time_ns=None,
+            report=progress,
         )
-        return _saved(json.loads(text))
+        return reports.saved(json.loads(text))
 
-    def _retain(self, saved: SavedCheckpoint, keep: Keep | None, run: str | None) -> SavedCheckpoint:
-        if keep is None or run is None:
-            return saved
+    def _retain(
+        self, saved: SavedCheckpoint, keep: Keep | None, labels: _Labels, before: Sequence[SnapshotRow]
+    ) -> SavedCheckpoint:
+        """Deletes what a save replaces, and what the rules do not keep. The save is durable."""
+        deleted: list[str] = []
+        old = [row.id for row in before if row.id != saved.id]
         try:
-            return replace(saved, deleted=tuple(self.forget(keep=keep, run=run)))
-        except _NothingDeleted as reason:
-            import warnings
+            if old:
+                self._use().forget(old)
+                deleted += old
+        except FhrdError as error:
+            warnings.warn(
+                f"the step is saved, but the one before it is not deleted: {error}", RuntimeWarning, stacklevel=3
+            )
+        if keep is not None and labels.run is not None:
+            try:
+                deleted += self.forget(keep=keep, run=labels.run)
+            except _NothingDeleted as reason:
+                warnings.warn(str(reason), RuntimeWarning, stacklevel=3)
+        return replace(saved, deleted=tuple(deleted))
 
-            warnings.warn(str(reason), RuntimeWarning, stacklevel=3)
-            return saved
+    def run(
+        self,
+        name: str,
+        *,
+        parameters: Mapping[str, Any] | None = None,
+        git: bool = True,
+        save_interval: int = 1,
+        keep: Keep | None = None,
+        if_exists: IfExists | None = None,
+    ) -> Run:
+        """A store that is bound to a run: `repo.run("tune").save(arrays, step=300)`.
+
+        Args:
+            name: name of the run. It need not exist.
+            parameters: what every step is stored with, such as `{"lr": 1e-3}`: what JSON can say. See
+                `Checkpoint.parameters`.
+            git: store the commit of the working directory, too, if it is one of git. See `Checkpoint.git`.
+            save_interval: `should_save` is true for multiples of it.
+            keep: which steps stay, for every save.
+            if_exists: what to do if a step exists, for every save.
+
+        Raises:
+            ArgumentError: (a ValueError, and for wrong types a TypeError) if an argument is impossible.
+        """
+        from .runs import Run
+
+        return Run(self, name, parameters, git, save_interval, keep, if_exists)
 
     # Load
 
@@ -412,34 +387,45 @@ class Repository:
             name: path of a safetensors file in the snapshot.
             names: the arrays to have; all by default.
             device: device for torch tensors, such as `"cuda:0"`.
-            framework: `"numpy"` or `"torch"`.
+            framework: `"numpy"` or `"torch"`; also `"np"` and `"pt"`, as safetensors calls them.
 
         Raises:
-            NotFoundError: if there is no such run, step, snapshot, file or array.
-            DamagedError: if stored bytes are not those that were written.
+            ArgumentError: (a ValueError, and for wrong types a TypeError) if an argument is impossible.
+            NotFoundError: (a LookupError) if there is no such run, step, snapshot, file or array.
+            DamagedError: (an OSError) if stored bytes are not those that were written.
         """
+        arguments.framework(framework, device)
         found = self.checkpoint(run=run, step=step, snapshot=snapshot)
         return found.arrays(name, names=names, device=device, framework=framework)
 
     def checkpoint(
         self, *, run: str | None = None, step: int | str | None = None, snapshot: str | None = None
     ) -> Checkpoint:
-        """A checkpoint by run and step, or by the id of its snapshot; the latest snapshot of all by default."""
+        """A checkpoint by run and step, or by the id of its snapshot; the latest snapshot of all by default.
+
+        Raises:
+            ArgumentError: (a ValueError, and for wrong types a TypeError) if an argument is impossible.
+            NotFoundError: (a LookupError) if there is no such run, step or snapshot.
+        """
         if snapshot is not None and (run is not None or step is not None):
             raise ArgumentError("give `snapshot`, or `run` and `step`, not both")
         if run is None and step is not None:
             raise ArgumentError("a step needs the name of its run")
         if run is None:
+            if snapshot is not None and not isinstance(snapshot, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ArgumentTypeError(f"snapshot: expected an id, found {snapshot!r}")
             wanted = "latest" if snapshot is None else snapshot
         else:
-            wanted = f"run:{run}@{'latest' if step is None else step}"
+            which = "latest" if step is None else step
+            which = which if isinstance(which, str) else arguments.whole_number(which, "step")
+            wanted = f"run:{arguments.name(run, 'run')}@{which}"
         return Checkpoint(self, self._use().find_snapshot(wanted))
 
     # Lists
 
     def snapshots(self) -> list[SnapshotInfo]:
         """All readable snapshots, oldest first."""
-        return [_info(row) for row in self._rows()]
+        return [reports.info(row) for row in self._rows()]
 
     def _rows(self) -> list[SnapshotRow]:
         return self._use().snapshots()[0]
@@ -454,20 +440,28 @@ class Repository:
         return {run: [steps[step] for step in sorted(steps)] for run, steps in sorted(found.items())}
 
     def _steps(self, run: str) -> list[SnapshotRow]:
-        steps = self._runs().get(run)
+        steps = self._runs().get(arguments.name(run, "run"))
         if steps is None:
-            raise NotFoundError(f"there is no run `{run}`")
+            raise _no_run(run)
         return steps
 
     def runs(self) -> list[str]:
         """Names of the runs."""
         return list(self._runs())
 
+    def all_steps(self, run: str) -> list[int]:
+        """The numbers of the steps of a run, ascending. Empty if there is no such run."""
+        return [row.step for row in self._runs().get(arguments.name(run, "run"), []) if row.step is not None]
+
+    def latest_step(self, run: str) -> int | None:
+        """The highest number of a step of a run. `None` if there is no such run."""
+        return max(self.all_steps(run), default=None)
+
     def steps(self, run: str) -> Table:
         """The steps of a run by ascending number: step, snapshot, time, bytes, stored_bytes, and each metric.
 
         Raises:
-            NotFoundError: if there is no such run.
+            NotFoundError: (a LookupError) if there is no such run.
         """
         rows = self._steps(run)
         metrics = sorted({metric for row in rows for metric in row.metrics})
@@ -478,12 +472,12 @@ class Repository:
         """The step with the best number for a metric, the first of equal ones.
 
         Raises:
-            NotFoundError: if there is no such run, or no step has a number for the metric.
+            NotFoundError: (a LookupError) if there is no such run, or no step has a number for the metric.
         """
-        ranked = _ranked(self._steps(run), metric, mode)
-        if not ranked:
+        best = ranked(self._steps(run), metric, mode)
+        if not best:
             raise NotFoundError(f"no step of the run `{run}` has a number for `{metric}`")
-        return Checkpoint(self, ranked[0])
+        return Checkpoint(self, best[0])
 
     def diff(self, a: Checkpoint | str, b: Checkpoint | str, *, name: str = "model.safetensors") -> list[TensorChange]:
         """The arrays that differ between two checkpoints, given as such or by id."""
@@ -508,7 +502,7 @@ class Repository:
             changes.append(TensorChange(key, kind, info.dtype, info.shape, distance))
         return changes
 
-    # Files and care
+    # Files and rules
 
     def backup(
         self,
@@ -518,22 +512,29 @@ class Repository:
         run: str | None = None,
         step: int | None = None,
         metrics: Mapping[str, float] = {},
+        if_exists: IfExists | None = None,
         progress: Progress | None = None,
     ) -> SavedCheckpoint:
         """Stores files and directories as `fhrd backup` does. Entries that cannot be read are left out, and warned of.
 
         Raises:
-            ArgumentError: if none of the paths exists.
+            ArgumentError: (a ValueError) if none of the paths exists, or an argument is impossible.
+            StepExistsError: (a FileExistsError) if the run has the step. See `if_exists` of `save`.
         """
-        numbers = {str(key): float(value) for key, value in metrics.items()}
-        given = [os.fspath(path) for path in paths]
-        text = self._use().backup(given, run=run, step=step, metrics=numbers, tags=_split_tags(tags), report=progress)
+        if isinstance(paths, (str, bytes, os.PathLike)):
+            raise ArgumentTypeError(f"paths: expected a list of paths, found {paths!r}")
+        labels = _Labels.of(run, step, metrics, tags, if_exists)
+        engine, before = self._use(), self._before(labels)
+        if before and labels.if_exists == "keep":
+            return reports.existing(before[-1])
+        given = [arguments.location(path) for path in paths]
+        text = engine.backup(
+            given, run=labels.run, step=labels.step, metrics=labels.metrics, tags=labels.tags, report=progress
+        )
         report = json.loads(text)
         if report["problems"]:
-            import warnings
-
             warnings.warn(f"{report['problems']} entries could not be read", RuntimeWarning, stacklevel=2)
-        return _saved(report)
+        return self._retain(reports.saved(report), None, labels, before)
 
     def restore(
         self,
@@ -542,24 +543,29 @@ class Repository:
         *,
         include: Sequence[str] = (),
         progress: Progress | None = None,
-    ) -> dict[str, Any]:
-        """Writes the files of a snapshot into a directory. Existing files are left alone. Returns a report.
+    ) -> RestoreReport:
+        """Writes the files of a snapshot into a directory. Existing files are left alone. Warns of entries that could
+        not be written.
 
         Args:
             snapshot: a checkpoint, an id, or a name of the command line such as `run:first@latest`.
             target: the directory. It is created if it is missing.
             include: patterns as of `fhrd restore --include`; everything by default.
+            progress: called now and then with counters.
 
         Raises:
-            DamagedError: if some content could not be restored; what is good is there.
+            NotFoundError: (a LookupError) if there is no such snapshot.
+            DamagedError: (an OSError) if some content could not be restored; what is good is there.
         """
+        if isinstance(include, str):
+            raise ArgumentTypeError(f"include: expected a list of patterns, found {include!r}")
         wanted = snapshot.id if isinstance(snapshot, Checkpoint) else snapshot
-        report: dict[str, Any] = json.loads(
-            self._use().restore(wanted, os.fspath(target), list(include), progress)
-        )
+        report = json.loads(self._use().restore(wanted, arguments.location(target), list(include), progress))
         if report["damaged"]:
-            raise native.DamagedError(f"{report['damaged']} files could not be restored whole")
-        return report
+            raise DamagedError(f"{report['damaged']} files could not be restored whole")
+        if report["problems"]:
+            warnings.warn(f"{report['problems']} entries could not be written", RuntimeWarning, stacklevel=2)
+        return reports.read(RestoreReport, report)
 
     def forget(
         self,
@@ -585,15 +591,20 @@ class Repository:
             Ids of the deleted snapshots.
 
         Raises:
-            ArgumentError: if `keep` would keep no step of a run, or if several snapshots of the repository are from the
-                future, so that the clock of this machine may be wrong. Then nothing is deleted.
+            NotFoundError: (a LookupError) if there is no such snapshot or run. Then nothing is deleted.
+            ArgumentError: (a ValueError) if `keep` would keep no step of a run, or if several snapshots of the
+                repository are from the future, so that the clock of this machine may be wrong. Then nothing is deleted.
         """
+        if isinstance(ids, str):
+            raise ArgumentTypeError(f"ids: expected a list of ids, found {ids!r}")
         if keep is None:
+            if run is not None:
+                raise ArgumentError("a run needs the rules of `keep`")
             deleted = [self._use().find_snapshot(one).id for one in ids]
         elif ids:
             raise ArgumentError("give `ids` or `keep`, not both")
         else:
-            deleted = [] if keep.is_empty else self._not_kept(keep, run, allow_empty_group, trust_clock)
+            deleted = self._not_kept(keep, run, allow_empty_group, trust_clock)
         if deleted and not dry_run:
             self._use().forget(deleted)
         return deleted
@@ -601,6 +612,10 @@ class Repository:
     def _not_kept(self, keep: Keep, run: str | None, allow_empty_group: bool, trust_clock: bool) -> list[str]:
         """The steps that rules do not keep, and snapshots of steps that were saved again later."""
         rows = self._rows()
+        if run is not None and not any(row.run == run for row in rows):
+            raise _no_run(run)
+        if keep.is_empty:
+            return []
         if sum(row.is_future for row in rows) > 1 and not trust_clock:
             raise _NothingDeleted("several snapshots are from the future: is the clock of this machine right?")
         runs: dict[str, dict[int, SnapshotRow]] = {}
@@ -610,7 +625,7 @@ class Repository:
                 continue
             steps = runs.setdefault(row.run, {})
             before = steps.get(row.step)
-            if before is not None and not keep._has_tag(before):  # pyright: ignore[reportPrivateUsage]
+            if before is not None and not keep.has_tag(before):
                 shadowed.append(before.id)
             steps[row.step] = row
         deleted: list[str] = []
@@ -622,22 +637,28 @@ class Repository:
             deleted += [row.id for row in ordered if row.id not in stays]
         return deleted + shadowed
 
-    def prune(self, *, dry_run: bool = False, grace_seconds: float = 86400.0) -> dict[str, Any]:
-        """Gives back the space of what no snapshot needs. Returns a report.
-
-        What is younger than `grace_seconds` stays, because another program may be about to use it.
-        """
-        report: dict[str, Any] = json.loads(self._use().prune(dry_run, grace_seconds))
-        return report
-
-    def check(self, *, read_data: bool = False, progress: Progress | None = None) -> dict[str, Any]:
-        """Verifies the repository. `report["defect_count"]` is 0 for a sound one. With `read_data`, reads every byte."""
-        report: dict[str, Any] = json.loads(self._use().check(read_data, progress))
-        return report
-
 
 class _NothingDeleted(ArgumentError):
     """Rules that would delete too much."""
+
+
+def _reopen(location: str, opened_with: dict[str, Any]) -> Repository:
+    from ._public import open as open_repository
+
+    return open_repository(location, **opened_with)
+
+
+def _no_run(run: str) -> NotFoundError:
+    return NotFoundError(f"there is no run `{run}`")
+
+
+def _mapping(arrays: object) -> Mapping[Any, Any]:
+    if not isinstance(arrays, Mapping):
+        raise ArgumentTypeError(
+            f"arrays: expected a dictionary of arrays by name, found {type(arrays).__qualname__}: fhrd.torch.save and "
+            "fhrd.jax.save take other objects"
+        )
+    return arrays  # pyright: ignore[reportUnknownVariableType]
 
 
 def _nbytes(array: Any) -> int:
@@ -659,43 +680,12 @@ def _differing_bits(one: conversion.Bytes, other: conversion.Bytes) -> int:
     return total
 
 
-def _saved(report: Mapping[str, Any]) -> SavedCheckpoint:
-    return SavedCheckpoint(
-        id=report["snapshot"],
-        total_bytes=report["bytes"],
-        added_bytes=report["bytes_new"],
-        stored_bytes=report["bytes_stored"],
-        unchanged_arrays=report["tensors"] - report["tensors_new"],
-        seconds=report["seconds"],
-    )
-
-
-def _time(row: SnapshotRow) -> datetime:
-    return datetime.fromtimestamp(row.time_ns / 1e9, timezone.utc)
-
-
-def _info(row: SnapshotRow) -> SnapshotInfo:
-    return SnapshotInfo(
-        id=row.id,
-        time=_time(row),
-        host=row.host,
-        user=row.user,
-        paths=tuple(row.paths),
-        tags=tuple(row.tags),
-        run=row.run,
-        step=row.step,
-        metrics=row.metrics,
-        statistics=row.statistics,
-        is_future=row.is_future,
-    )
-
-
 def _step(row: SnapshotRow) -> dict[str, Any]:
     statistics = row.statistics
     return {
         "step": row.step,
         "snapshot": row.id,
-        "time": _time(row),
+        "time": reports.utc(row.time_ns),
         "bytes": statistics.get("bytes", 0),
         "stored_bytes": statistics.get("bytes_stored", 0),
         **row.metrics,

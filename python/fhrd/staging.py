@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ._engine import FhrdError
+from .errors import ClosedError, NotDoneError
 
 if TYPE_CHECKING:
-    from .repository import SavedCheckpoint
+    from .reports import SavedCheckpoint
 
 
 class SaveHandle:
@@ -34,6 +34,10 @@ class SaveHandle:
         self._is_seen = False
         self._callbacks: list[Callable[[SaveHandle], Any]] = []
 
+    def __repr__(self) -> str:
+        state = "not done" if not self.done() else "failed" if self._error is not None else "done"
+        return f"<SaveHandle {self._name}, {state}>"
+
     def done(self) -> bool:
         """Whether the save is complete or has failed."""
         return self._done.is_set()
@@ -45,7 +49,7 @@ class SaveHandle:
             timeout: seconds, `None` for any time.
 
         Raises:
-            TimeoutError: if the save is not done in time. It goes on.
+            NotDoneError: (a TimeoutError) if the save is not done in time. It goes on.
             FhrdError: the error of the save.
         """
         error = self.exception(timeout)
@@ -58,10 +62,10 @@ class SaveHandle:
         """Waits for the save and returns its error, or `None`. A handle that was asked is not raised at `close`.
 
         Raises:
-            TimeoutError: if the save is not done in time. It goes on.
+            NotDoneError: (a TimeoutError) if the save is not done in time. It goes on.
         """
         if not self._done.wait(timeout):
-            raise TimeoutError(f"the save of {self._name} is not done after {timeout} seconds")
+            raise NotDoneError(f"the save of {self._name} is not done after {timeout} seconds")
         self._is_seen = True
         return self._error
 
@@ -144,7 +148,7 @@ class Writer:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise FhrdError("the repository is closed")
+            raise ClosedError("the repository is closed")
 
     def _run(self) -> None:
         while True:
@@ -177,7 +181,7 @@ class Writer:
             while self._jobs or self._staged_bytes:
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
-                    raise TimeoutError(f"{len(self._jobs)} saves are not done after {timeout} seconds")
+                    raise NotDoneError(f"{len(self._jobs)} saves are not done after {timeout} seconds")
                 self._changed.wait(left)
             failed, self._failed = self._failed, []
         errors = [error for handle in failed if (error := handle._unseen_error) is not None]  # pyright: ignore

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from html import escape
 from typing import Any, overload
+
+#: An id of a snapshot, of which a table shows the start.
+_ID = re.compile("[0-9a-f]{64}")
+#: Rows that a notebook shows.
+_ROWS_MAX = 1000
 
 
 class Table(Sequence[Mapping[str, Any]]):
     """Rows with named columns, such as the steps of a run.
 
-    A row is a mapping from column to value. `to_pandas` needs pandas.
+    A row is a mapping from column to value; what is shown has the first 8 digits of ids. `to_pandas` needs pandas.
     """
 
     def __init__(self, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
@@ -51,10 +59,28 @@ class Table(Sequence[Mapping[str, Any]]):
         lines = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths)) for line in cells]
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        return html_table("", self.columns, self._rows)
+
+
+def html_table(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+    """A table for a notebook, with the cells that a text has."""
+
+    def line(cells: Sequence[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    lines = [line([_shown(row.get(name)) for name in columns], "td") for row in rows[:_ROWS_MAX]]
+    rest = f"<p>{len(rows) - _ROWS_MAX} more rows</p>" if rows[_ROWS_MAX:] else ""
+    caption = f"<p>{escape(title)}</p>" if title else ""
+    return f"{caption}<table><thead>{line(columns, 'th')}</thead><tbody>{''.join(lines)}</tbody></table>{rest}"
+
 
 def _shown(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):
         return f"{value:.6g}"
-    return str(value)
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S}"
+    text = str(value)
+    return text[:8] if _ID.fullmatch(text) else text

@@ -19,7 +19,6 @@ from __future__ import annotations
 import base64
 import io
 import math
-import os
 import pickle
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,11 +27,15 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy
 import torch
 
-from fhrd.containers import DescriptionError, NotTrustedError, flatten, unflatten
-from fhrd.versions import Versioned
+from fhrd.arguments import Files, named_files
+from fhrd.containers import DescriptionError, flatten, unflatten
+from fhrd.errors import ArgumentTypeError, NotTrustedError
+from fhrd.runs import check_order
 
 if TYPE_CHECKING:
-    from fhrd import Keep, Repository, SavedCheckpoint, SaveHandle
+    from fhrd import Keep, SavedCheckpoint, SaveHandle
+    from fhrd.arguments import IfExists, Progress
+    from fhrd.runs import Store
 
 __all__ = ["load", "random_state", "save", "save_async", "set_random_state"]
 
@@ -52,12 +55,9 @@ _STORED_TYPES = {
     if hasattr(torch, name)
 }  # fmt: skip
 
-PathLike = str | os.PathLike[str]
-Files = Sequence[PathLike] | Mapping[str, "PathLike | bytes"]
-
 
 def save(
-    repo: Repository,
+    repo: Store,
     value: Any,
     *,
     run: str | None = None,
@@ -68,24 +68,24 @@ def save(
     metadata: Mapping[str, str] | None = None,
     name: str = "model.safetensors",
     keep: Keep | None = None,
+    if_exists: IfExists | None = None,
+    progress: Progress | None = None,
     allow_pickle: bool = False,
-    trust_versions: bool = False,
 ) -> SavedCheckpoint:
     """Saves an object of tensors, containers and plain values. It is durable on return.
 
     :param value: tensors and NumPy arrays in dictionaries, lists, tuples and sets, with plain values: a state
         dictionary, or several in a dictionary.
     :param allow_pickle: pickles other objects. Loading them then needs ``trusted``.
-    :param trust_versions: as of :meth:`fhrd.Repository.save`: tensors whose ``_version`` is that of the last save of the
-        run are not hashed, so a change that does not raise it is missed.
-    :raises TypeError: an object that is neither, with its path; if ``allow_pickle``, one that cannot be pickled.
+    :raises ArgumentTypeError: (a ``TypeError``) an object that is neither, with its path; if ``allow_pickle``, one
+        that cannot be pickled.
 
     The other arguments are those of :meth:`fhrd.Repository.save`.
     """
-    encoder = _Encoder(allow_pickle)
-    described = flatten(value, encoder.store, encoder.finish)
+    check_order(repo, value, "fhrd.torch.save")
+    arrays, described = encode(value, allow_pickle=allow_pickle)
     return repo.save(
-        encoder.versioned() if trust_versions else encoder.arrays,
+        arrays,
         run=run,
         step=step,
         metrics=metrics or {},
@@ -94,12 +94,13 @@ def save(
         metadata={"format": "pt", **(metadata or {})},
         name=name,
         keep=keep,
-        trust_versions=trust_versions,
+        if_exists=if_exists,
+        progress=progress,
     )
 
 
 def save_async(
-    repo: Repository,
+    repo: Store,
     value: Any,
     *,
     run: str | None = None,
@@ -110,9 +111,12 @@ def save_async(
     metadata: Mapping[str, str] | None = None,
     name: str = "model.safetensors",
     keep: Keep | None = None,
+    if_exists: IfExists | None = None,
+    progress: Progress | None = None,
     allow_pickle: bool = False,
 ) -> SaveHandle:
     """As :func:`save`, but returns when the tensors are copied. See :meth:`fhrd.Repository.save_async`."""
+    check_order(repo, value, "fhrd.torch.save_async")
     arrays, described = encode(value, allow_pickle=allow_pickle)
     return repo.save_async(
         arrays,
@@ -124,11 +128,13 @@ def save_async(
         metadata={"format": "pt", **(metadata or {})},
         name=name,
         keep=keep,
+        if_exists=if_exists,
+        progress=progress,
     )
 
 
 def load(
-    repo: Repository,
+    repo: Store,
     *,
     run: str | None = None,
     step: int | str | None = None,
@@ -153,13 +159,6 @@ def load(
     if name + DESCRIPTION not in paths:
         return {one: arrays[one] for one in arrays}
     return decode(arrays, found.read_file(name + DESCRIPTION), trusted=trusted)
-
-
-def named_files(files: Files) -> dict[str, PathLike | bytes]:
-    """Files by their names in the checkpoint."""
-    if isinstance(files, Mapping):
-        return dict(files)
-    return {os.path.basename(os.fspath(file)): file for file in files}
 
 
 def random_state() -> dict[str, Any]:
@@ -202,12 +201,6 @@ class _Encoder:
         self._allow_pickle = allow_pickle
         #: Tensors with their descriptions, by the memory that holds them.
         self._by_storage: dict[tuple[str, int], list[tuple[torch.Tensor, dict[str, Any]]]] = {}
-        #: The tensors whose memory an array holds, by its name.
-        self._holds: dict[str, list[torch.Tensor]] = {}
-
-    def versioned(self) -> dict[str, Versioned]:
-        """The arrays with the tensors whose memory they hold. Those of other objects have none."""
-        return {name: Versioned(array, self._holds.get(name, ())) for name, array in self.arrays.items()}
 
     def store(self, value: Any, path: str) -> dict[str, Any] | None:
         if isinstance(value, torch.Tensor):
@@ -233,7 +226,7 @@ class _Encoder:
         try:
             return {"pickle": base64.b64encode(pickle.dumps(value)).decode()}
         except Exception as error:
-            raise TypeError(f"{path}: a {type(value).__qualname__} cannot be pickled: {error}") from error
+            raise ArgumentTypeError(f"{path}: a {type(value).__qualname__} cannot be pickled: {error}") from error
 
     def _add(self, path: str, array: Any) -> str:
         """Adds an array under its path, or a name like it."""
@@ -254,7 +247,7 @@ class _Encoder:
 
     def _tensor(self, tensor: torch.Tensor, path: str) -> dict[str, Any] | None:
         if tensor.is_meta:
-            raise TypeError(f"{path}: the tensor is on the device `meta` and has no values")
+            raise ArgumentTypeError(f"{path}: the tensor is on the device `meta` and has no values")
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.is_quantized:
             return None
         if tensor.is_sparse or tensor.layout is torch.sparse_csr:
@@ -293,7 +286,6 @@ class _Encoder:
             start, end = min(low for low, _ in ranges), max(high for _, high in ranges)
             if len(tensors) == 1 and not _overlaps(tensors[0][0]):
                 tensor, described = tensors[0]
-                self._holds[described["tensor"]] = [tensor]
                 if not tensor.is_contiguous():
                     described["stride"] = list(tensor.stride())
                 self._put(described, tensor.cpu().contiguous())
@@ -308,7 +300,6 @@ class _Encoder:
             else:
                 name = tensors[owner][1]["tensor"]
                 self._put(tensors[owner][1], tensors[owner][0].cpu())
-            self._holds[name] = [tensor for tensor, _ in tensors]
             for at, (tensor, described) in enumerate(tensors):
                 if at == owner:
                     continue

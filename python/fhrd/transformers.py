@@ -21,10 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
+from fhrd.errors import ArgumentError
+
 if TYPE_CHECKING:
     import os
 
     from fhrd import Keep, Repository
+    from fhrd.arguments import IfExists
 
 __all__ = ["FhrdCallback", "restore_latest"]
 
@@ -42,17 +45,29 @@ class FhrdCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         keep: Keep | None = None,
         delete_local: bool = False,
         raise_errors: bool = False,
+        if_exists: IfExists = "replace",
     ) -> None:
         """A callback for the run ``run``.
 
         :param keep: which steps of the run stay, when a newer one is durable.
-        :param delete_local: deletes the trainer's directory when the checkpoint is durable. Not together with
+        :param delete_local: deletes the trainer's directory when the checkpoint is durable. It is an error together with
             ``load_best_model_at_end``, which reads that directory.
         :param raise_errors: stops the training if a checkpoint cannot be saved. By default that is logged as an error,
             the training goes on, and the local directory stays.
+        :param if_exists: as of :meth:`fhrd.Repository.save`. A training that goes on from an older checkpoint comes to
+            the same steps again, so the default is ``"replace"``.
         """
         self._repo, self._run, self._keep = repo, run, keep
         self._delete_local, self._raise_errors = delete_local, raise_errors
+        self._if_exists: IfExists = if_exists
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Called by the trainer before the first step.
+
+        :raises ArgumentError: (a ``ValueError``) ``delete_local`` together with ``load_best_model_at_end``.
+        """
+        if self._delete_local and getattr(args, "load_best_model_at_end", False):
+            raise ArgumentError("`delete_local` deletes what `load_best_model_at_end` reads: switch one of them off")
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Called by the trainer when it has written a checkpoint."""
@@ -66,7 +81,13 @@ class FhrdCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
             if not files:
                 raise FileNotFoundError(f"{directory}: the trainer wrote no files")
             self._repo.save(
-                {}, run=self._run, step=state.global_step, metrics=_last_metrics(state), files=files, keep=self._keep
+                {},
+                run=self._run,
+                step=state.global_step,
+                metrics=_last_metrics(state),
+                files=files,
+                keep=self._keep,
+                if_exists=self._if_exists,
             )
         except Exception:
             if self._raise_errors:

@@ -27,7 +27,7 @@ use fhrd::repo::snapshot::NamedSnapshot;
 use fhrd::repo::tree::{NodeKind, find_entry};
 use fhrd::repo::{BlobCache, Repository, bundle, snapshot_listing};
 use fhrd::restore::{Overwrite, RestoreRequest, Selection, restore};
-use fhrd::store::{self, StoreOptions};
+use fhrd::store::{self, Patience, StoreOptions};
 use fhrd::types::SnapshotId;
 use pyo3::prelude::*;
 
@@ -55,8 +55,9 @@ static REMOTE_PROCESS: OnceLock<u32> = OnceLock::new();
 /// An open repository.
 #[pyclass(frozen, module = "fhrd._engine")]
 pub struct Engine {
-    repository: Repository,
-    config: Config,
+    /// The repository.
+    pub repository: Repository,
+    opening: Opening,
     host: String,
     process: u32,
 }
@@ -73,7 +74,12 @@ struct Opening {
 }
 
 impl Opening {
-    fn new(location: PathBuf, password: Option<String>, options: BTreeMap<String, String>) -> Result<Self> {
+    fn new(
+        location: PathBuf,
+        password: Option<String>,
+        options: BTreeMap<String, String>,
+        timeout: Option<Duration>,
+    ) -> Result<Self> {
         let mut opening = Opening {
             location,
             password,
@@ -82,6 +88,7 @@ impl Opening {
             key_file: None,
             is_unencrypted: false,
         };
+        opening.store.patience = timeout.map_or_else(Patience::default, Patience::within);
         for (name, value) in options {
             match name.as_str() {
                 "config" => opening.config = Config::load(value.as_ref())?,
@@ -113,7 +120,7 @@ impl Opening {
         Ok(password.map(|password| Unlock::Password(SecretBytes::new(password.into_bytes()))))
     }
 
-    fn open(&self) -> Result<Repository> {
+    fn open(&self, cache: BlobCache) -> Result<Repository> {
         let store = store::open_with(&self.location, &self.store)?;
         let ask = || {
             let reason = "give the argument `password`, the option `key_file`, or FHRD_PASSWORD".into();
@@ -125,7 +132,7 @@ impl Opening {
             allows_unencrypted: self.is_unencrypted,
             how_to_allow: "set the option `unencrypted` to `true`",
         };
-        access.open(store, BlobCache::Lasting(self.config.cache.bytes_max.0))
+        access.open(store, cache)
     }
 
     /// Whether something passed here, and nothing of the environment, opens an encrypted repository.
@@ -158,12 +165,16 @@ impl Opening {
         open::create(store, &self.config.repository, None, first.as_ref()).map(drop)
     }
 
+    fn lasting(&self) -> Result<Repository> {
+        self.open(BlobCache::Lasting(self.config.cache.bytes_max.0))
+    }
+
     fn open_or_create(&self) -> Result<Repository> {
-        match self.open() {
+        match self.lasting() {
             Err(Error::NoRepository { .. }) => match self.create() {
                 // Another process was faster.
-                Err(Error::AlreadyExists { .. }) => self.open(),
-                created => created.and_then(|()| self.open()),
+                Err(Error::AlreadyExists { .. }) => self.lasting(),
+                created => created.and_then(|()| self.lasting()),
             },
             opened => opened,
         }
@@ -171,11 +182,13 @@ impl Opening {
 }
 
 impl Engine {
-    fn check_process(&self) -> PyResult<()> {
+    /// Fails in another process than the one that opened the repository.
+    pub fn check_process(&self) -> PyResult<()> {
         if self.process == std::process::id() { Ok(()) } else { Err(forked()) }
     }
 
-    fn run<T: Send>(
+    /// Runs `work`, which may take long, as [`Call::run`] does.
+    pub fn run<T: Send>(
         &self,
         py: Python<'_>,
         report: Option<Py<PyAny>>,
@@ -186,16 +199,31 @@ impl Engine {
         call.run(py, |progress| work(&call, progress))
     }
 
-    fn find(&self, name: &str) -> Result<NamedSnapshot> {
+    /// The settings of the engine.
+    pub fn config(&self) -> &Config {
+        &self.opening.config
+    }
+
+    /// The repository without a cache of what was read before: for what must see what is stored.
+    pub fn fresh(&self) -> Result<Repository> {
+        match store::is_remote(self.opening.location.as_os_str()) {
+            true => self.opening.open(BlobCache::Fresh(self.config().cache.bytes_max.0)),
+            false => Ok(self.repository.clone()),
+        }
+    }
+
+    /// The snapshot that `name` names, as on the command line.
+    pub fn find(&self, name: &str) -> Result<NamedSnapshot> {
         find_snapshot(&self.repository, name, &SnapshotFilter::default())
     }
 
     fn back_up(&self, call: &Call, progress: &Progress, request: &BackupRequest) -> Result<BackupReport> {
-        backup(&self.repository, &self.config, request, progress, &call.stop)
+        backup(&self.repository, self.config(), request, progress, &call.stop)
     }
 }
 
-fn json<T: serde::Serialize>(report: &T) -> PyResult<String> {
+/// A report as JSON.
+pub fn json<T: serde::Serialize>(report: &T) -> PyResult<String> {
     serde_json::to_string(report).map_err(|error| FhrdError::new_err(error.to_string()))
 }
 
@@ -222,8 +250,11 @@ impl Engine {
         password: Option<String>,
         create: bool,
         options: BTreeMap<String, String>,
+        timeout: Option<f64>,
     ) -> PyResult<Self> {
-        let opening = Opening::new(location, password, options).map_err(|error| exception(&error))?;
+        let timeout = timeout.map(Duration::try_from_secs_f64).transpose();
+        let timeout = timeout.map_err(|_| ArgumentError::new_err("a timeout is a number of seconds, not below 0"))?;
+        let opening = Opening::new(location, password, options, timeout).map_err(|error| exception(&error))?;
         let process = std::process::id();
         if store::is_remote(opening.location.as_os_str()) && *REMOTE_PROCESS.get_or_init(|| process) != process {
             return Err(FhrdError::new_err(
@@ -231,9 +262,9 @@ impl Engine {
                  with the method `spawn`",
             ));
         }
-        let opened = Call::default().run(py, |_| if create { opening.open_or_create() } else { opening.open() })?;
+        let opened = Call::default().run(py, |_| if create { opening.open_or_create() } else { opening.lasting() })?;
         let host = hostname::get().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        Ok(Engine { repository: opened, config: opening.config, host, process })
+        Ok(Engine { repository: opened, opening, host, process })
     }
 
     /// Whether this is the process that opened the repository.
@@ -246,6 +277,12 @@ impl Engine {
     #[getter]
     fn id(&self) -> &str {
         &self.repository.id
+    }
+
+    /// Whether the repository is encrypted.
+    #[getter]
+    fn is_encrypted(&self) -> bool {
+        self.repository.encryption.is_some()
     }
 
     /// Bytes that were read from the store since the repository was opened.
@@ -359,7 +396,7 @@ impl Engine {
         let request = RestoreRequest { target, selection, overwrite: Overwrite::Never, ..RestoreRequest::default() };
         json(&self.run(py, report, |call, progress| {
             let named = self.find(snapshot)?;
-            restore(&self.repository, &self.config, &named, request, progress, &call.stop)
+            restore(&self.repository, self.config(), &named, request, progress, &call.stop)
         })?)
     }
 
@@ -386,7 +423,7 @@ impl Engine {
             dry_run,
             repack_bytes_max: u64::MAX,
             allow_no_containers: false,
-            container_bytes: self.config.container.bytes_target.0,
+            container_bytes: self.config().container.bytes_target.0,
             patience: PRUNE_PATIENCE,
             extend_locks: None,
             recompress_threads: 0,
@@ -398,11 +435,12 @@ impl Engine {
     /// Verifies the repository. Returns the report as JSON.
     fn check(&self, py: Python<'_>, read_data: bool, report: Option<Py<PyAny>>) -> PyResult<String> {
         json(&self.run(py, report, |call, progress| {
-            let before = if read_data { Marks::read(self.repository.store.as_ref()).ok() } else { None };
-            let report = check(&self.repository, &self.config, read_data, progress, &call.stop)?;
+            let repository = self.fresh()?;
+            let before = if read_data { Marks::read(repository.store.as_ref()).ok() } else { None };
+            let report = check(&repository, self.config(), read_data, progress, &call.stop)?;
             if let Some(before) = before {
                 // The damage is reported even if it cannot be recorded.
-                let _ = quarantine::record(&self.repository, &before, &report);
+                let _ = quarantine::record(&repository, &before, &report);
             }
             Ok(report)
         })?)

@@ -5,10 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use bytes::Bytes;
-use fhrd::backup::{BlockHashes, BorrowedPart, MemoryContent, MemoryFile};
+use fhrd::backup::{MemoryContent, MemoryFile};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyDict;
@@ -56,21 +55,8 @@ pub fn address(array: &Bound<'_, PyAny>, is_target: bool) -> PyResult<(usize, us
     }
 }
 
-/// Fingerprints of an array's blocks. A save leaves them, and a later one that gets them does not hash the array.
-#[pyclass(frozen, module = "fhrd._engine")]
-#[derive(Default)]
-pub struct ArrayHashes(Arc<BlockHashes>);
-
-#[pymethods]
-impl ArrayHashes {
-    #[new]
-    fn new() -> Self {
-        ArrayHashes::default()
-    }
-}
-
-/// An array of a file: name, dtype, shape, bytes, and where its hashes are kept.
-type GivenArray = (String, String, Vec<usize>, Py<PyAny>, Option<Py<ArrayHashes>>);
+/// An array of a file: name, dtype, shape and bytes.
+type GivenArray = (String, String, Vec<usize>, Py<PyAny>);
 
 /// The files of a save, in the order in which they were added.
 #[pyclass(module = "fhrd._engine")]
@@ -89,8 +75,9 @@ impl Files {
 
     fn push(&mut self, path: String, content: MemoryContent) {
         self.bytes += match &content {
-            MemoryContent::Parts(parts) => parts.iter().map(|part| part.len() as u64).sum(),
-            MemoryContent::Borrowed(parts) => parts.iter().map(|part| part.bytes.len() as u64).sum(),
+            MemoryContent::Parts(parts) | MemoryContent::Borrowed(parts) => {
+                parts.iter().map(|part| part.len() as u64).sum()
+            }
             MemoryContent::Disk(_) => 0,
         };
         self.files.push(MemoryFile { path: path.into(), content });
@@ -104,7 +91,7 @@ impl Files {
         Files::default()
     }
 
-    /// Adds a safetensors file of arrays. With `is_staged` the bytes are copied now, and hashes are not used or kept.
+    /// Adds a safetensors file of arrays. With `is_staged` the bytes are copied now.
     fn add_arrays(
         &mut self,
         py: Python<'_>,
@@ -114,23 +101,19 @@ impl Files {
         is_staged: bool,
     ) -> PyResult<()> {
         let mut specs = Vec::with_capacity(arrays.len());
-        for (name, dtype, shape, array, hashes) in arrays {
+        for (name, dtype, shape, array) in arrays {
             let kind = layout::dtype(&dtype);
             let kind = kind.ok_or_else(|| ArgumentError::new_err(format!("safetensors has no type `{dtype}`")))?;
             let (address, len) = address(array.bind(py), false)?;
             let spec = ArraySpec { name, dtype: kind, shape, len };
             let bytes = Bytes::from_owner(Memory { address, len, _owner: array });
-            let hashes = hashes.map(|hashes| hashes.get().0.clone());
-            specs.push((spec, BorrowedPart { bytes, hashes }));
+            specs.push((spec, bytes));
         }
         let head = layout::lay_out(&mut specs, &metadata).map_err(ArgumentError::new_err)?;
-        let mut parts = vec![BorrowedPart::from(Bytes::from(head))];
-        parts.extend(specs.into_iter().map(|(_, part)| part).filter(|part| !part.bytes.is_empty()));
+        let mut parts = vec![Bytes::from(head)];
+        parts.extend(specs.into_iter().map(|(_, part)| part).filter(|part| !part.is_empty()));
         let content = match is_staged {
-            true => {
-                let parts: Vec<Bytes> = parts.into_iter().map(|part| part.bytes).collect();
-                MemoryContent::Parts(vec![py.detach(|| Bytes::from(parts.concat()))])
-            }
+            true => MemoryContent::Parts(vec![py.detach(|| Bytes::from(parts.concat()))]),
             false => MemoryContent::Borrowed(parts),
         };
         self.push(path, content);

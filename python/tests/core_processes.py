@@ -81,7 +81,7 @@ def assert_loads(repo: fhrd.Repository, run: str, steps: dict[int, str], size: i
         array = repo.load(snapshot=snapshot)["a"]
         if step < 1000:
             assert np.array_equal(array, np.random.default_rng(step).normal(size=size)), (run, step)
-    assert repo.check(read_data=True)["defect_count"] == 0
+    assert repo.check(read_data=True).defect_count == 0
 
 
 def test_ctrl_c_stops_a_save_and_the_repository_goes_on(tmp_path: pathlib.Path) -> None:
@@ -138,7 +138,7 @@ def test_nothing_reported_is_lost_by_a_kill(tmp_path: pathlib.Path, delay: float
         assert_loads(repo, "a", steps, size)
         # Whoever goes on finds what was stored, and nothing is in the way.
         repo.save({"a": np.random.default_rng(0).normal(size=size)}, run="a", step=2000)
-        assert repo.check()["defect_count"] == 0
+        assert repo.check().defect_count == 0
 
 
 def test_two_processes_save_to_one_repository(tmp_path: pathlib.Path) -> None:
@@ -223,6 +223,6 @@ def test_a_full_disk_is_an_error_and_nothing_reported_is_lost(small_disk: pathli
             assert repo.steps("a").column("step") == [1]
             repo.prune(grace_seconds=0)
             repo.save({"a": array + 1}, run="a", step=4)
-            assert repo.check(read_data=True)["defect_count"] == 0
+            assert repo.check(read_data=True).defect_count == 0
     finally:
         subprocess.run(["umount", "-l", str(small_disk)], check=True)

@@ -144,7 +144,7 @@ def test_rules_keep_the_last_and_the_best_steps(repo: fhrd.Repository) -> None:
     saved = repo.save({"a": np.zeros(4)}, run="a", step=10, keep=fhrd.Keep(last=2))
     assert repo.steps("a").column("step") == [9, 10] and len(saved.deleted) == 5
     assert repo.runs() == ["a", "other"]
-    again = repo.save({"a": np.ones(4)}, run="a", step=10, keep=fhrd.Keep(last=2))
+    again = repo.save({"a": np.ones(4)}, run="a", step=10, keep=fhrd.Keep(last=2), if_exists="add")
     assert len(again.deleted) == 1 and len(repo.snapshots()) == 3, "a step that was saved again is kept once"
     assert repo.forget([repo.checkpoint(run="other").id[:10]]) and repo.runs() == ["a"]
     assert repo.forget(keep=fhrd.Keep()) == []
@@ -198,8 +198,8 @@ def test_a_prune_gives_back_the_space(repo: fhrd.Repository) -> None:
         repo.save(model(step), run="a", step=step)
     repo.forget(keep=fhrd.Keep(last=1))
     report = repo.prune(grace_seconds=0)
-    assert report["bytes_deleted"] - report["bytes_written"] > 2_000_000
-    assert repo.check(read_data=True)["defect_count"] == 0
+    assert report.bytes_deleted - report.bytes_written > 2_000_000
+    assert repo.check(read_data=True).defect_count == 0
     assert_equal(repo.load(run="a"), model(3))
 
 
@@ -235,7 +235,7 @@ def test_progress_is_reported_and_may_stop_a_save(repo: fhrd.Repository) -> None
 
     with pytest.raises(Enough):
         repo.save({"a": np.random.default_rng(1).normal(size=20_000_000)}, progress=stop)
-    assert repo.check()["defect_count"] == 0
+    assert repo.check().defect_count == 0
 
 
 def test_memory_that_is_written_to_meanwhile_is_noticed_or_stored_whole(repo: fhrd.Repository) -> None:
@@ -260,7 +260,7 @@ def test_memory_that_is_written_to_meanwhile_is_noticed_or_stored_whole(repo: fh
         is_done.set()
         writer.join()
     assert failures > 0, "the test did not write at the right time"
-    assert repo.check(read_data=True)["defect_count"] == 0
+    assert repo.check(read_data=True).defect_count == 0
     repo.save({"a": array}, run="a", step=9)
     assert np.array_equal(repo.load(run="a", step=9)["a"], array)
 
@@ -295,7 +295,7 @@ def test_damage_is_an_error_of_its_own(tmp_path: pathlib.Path) -> None:
     with fhrd.open(tmp_path / "repo") as repo:
         with pytest.raises(fhrd.DamagedError):
             dict(repo.load(run="a"))
-        assert repo.check(read_data=True)["defect_count"] > 0
+        assert repo.check(read_data=True).defect_count > 0
         # Storing it again heals it.
         repo.save(model(), run="a", step=2)
         assert_equal(repo.load(run="a", step=1), model())
@@ -324,7 +324,7 @@ def test_the_command_line_reads_what_python_saves(repo: fhrd.Repository, program
     assert stored["bytes_new"] < 5_000
     path = next(file.path for file in repo.checkpoint(run="a", step=8).files() if file.path.endswith("model.safetensors"))
     assert_equal(repo.load(run="a", step=8, name=path), arrays)
-    assert fhrd_json("check", "--read-data")["defect_count"] == 0
+    assert fhrd_json("check", "--read-data").defect_count == 0
 
 
 def test_backup_and_restore_of_paths(repo: fhrd.Repository, tmp_path: pathlib.Path) -> None:
@@ -336,7 +336,7 @@ def test_backup_and_restore_of_paths(repo: fhrd.Repository, tmp_path: pathlib.Pa
     info = repo.snapshots()[0]
     assert (info.id, info.run, info.tags, info.statistics["files"]) == (saved.id, "files", ("t",), 2)
     report = repo.restore("run:files@1", tmp_path / "target", include=["below"])
-    assert report["files"] == 1
+    assert report.files == 1
     restored = [path for path in (tmp_path / "target").rglob("*") if path.is_file()]
     assert [path.read_bytes() for path in restored] == [b"x" * 1000]
     with pytest.raises(fhrd.ArgumentError):

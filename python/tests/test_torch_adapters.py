@@ -294,3 +294,20 @@ def test_saving_in_the_background(repo: Any) -> None:
     for step, handle in enumerate(handles):
         handle.result(60)
         assert fhrd.torch.load(repo, run="r", step=step)["w"][0] == step + 1
+
+
+def test_a_save_shows_progress_and_knows_the_order_of_torch(repo: Any) -> None:
+    seen: list[dict[str, int]] = []
+    state = {"model": {"weight": torch.arange(6.0)}}
+    fhrd.torch.save(repo, state, run="r", step=1, progress=seen.append)
+    assert seen
+    with pytest.raises(TypeError, match=r"the repository comes first: fhrd\.torch\.save\(repo, value\)"):
+        fhrd.torch.save(state, repo)
+    with pytest.raises(fhrd.StepExistsError):
+        fhrd.torch.save(repo, state, run="r", step=1)
+    run = repo.run("r", git=False, if_exists="replace")
+    fhrd.torch.save(run, {"model": {"weight": torch.ones(6)}}, step=1)
+    fhrd.torch.save_async(run, state, step=2).result()
+    assert torch.equal(fhrd.torch.load(run, step=1)["model"]["weight"], torch.ones(6)) and run.all_steps() == [1, 2]
+    with pytest.raises(TypeError, match="neither an array nor a plain value"):
+        fhrd.torch.save(repo, torch.nn.Linear(2, 2))

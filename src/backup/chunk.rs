@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use super::rest::FileRest;
 use crate::backup::message::{
-    Chunk, ChunkBatch, ChunkItem, CopySearch, ITEMS_MAX, Loan, Outcome, ReadBatch, ReadItem, TreeItem,
+    Chunk, ChunkBatch, ChunkItem, CopySearch, ITEMS_MAX, Outcome, ReadBatch, ReadItem, TreeItem,
 };
 use crate::chunk::{Chunker, chunker};
 use crate::config::RepositoryConfig;
@@ -92,23 +92,23 @@ impl ChunkStage {
     fn push_chunk(&mut self, bytes: Bytes, anchors: Vec<Anchor>, emit: &mut Emit<ChunkBatch>) -> Result<()> {
         let (len, fingerprint, class) = (bytes.len() as u32, Fingerprint([0; 32]), None);
         let anchors = self.chunker.gives_anchors().then_some(anchors);
-        let (is_new, loan, block, search, slices) = (false, None, None, CopySearch::None, None);
-        let chunk = Chunk { bytes, len, fingerprint, loan, is_new, class, anchors, search, slices, block };
+        let (is_new, is_borrowed, block, search, slices) = (false, false, None, CopySearch::None, None);
+        let chunk = Chunk { bytes, len, fingerprint, is_borrowed, is_new, class, anchors, search, slices, block };
         self.push(ChunkItem::Chunk(chunk), emit)
     }
 
     fn push_block(&mut self, bytes: Bytes, block: TensorBlock, emit: &mut Emit<ChunkBatch>) -> Result<()> {
         let (len, fingerprint, class) = (bytes.len() as u32, Fingerprint([0; 32]), None);
-        let (is_new, loan, anchors, block) = (false, None, None, Some(block));
+        let (is_new, is_borrowed, anchors, block) = (false, false, None, Some(block));
         let (search, slices) = (CopySearch::None, None);
-        let chunk = Chunk { bytes, len, fingerprint, loan, is_new, class, anchors, search, slices, block };
+        let chunk = Chunk { bytes, len, fingerprint, is_borrowed, is_new, class, anchors, search, slices, block };
         self.push(ChunkItem::Chunk(chunk), emit)
     }
 
     /// Sends a chunk that was cut before. A stored one has no bytes, only a fingerprint.
     fn ready_chunk(
         &mut self,
-        (bytes, loan): (Bytes, Option<Loan>),
+        (bytes, is_borrowed): (Bytes, bool),
         (fingerprint, len): (Fingerprint, u32),
         emit: &mut Emit<ChunkBatch>,
     ) -> Result<()> {
@@ -118,7 +118,7 @@ impl ChunkStage {
         let block = region.filter(|region| region.end == self.offset).and_then(|region| region.block);
         let (is_new, class, anchors) = (false, None, None);
         let (search, slices) = (CopySearch::None, None);
-        let chunk = Chunk { bytes, len, fingerprint, loan, is_new, class, anchors, search, slices, block };
+        let chunk = Chunk { bytes, len, fingerprint, is_borrowed, is_new, class, anchors, search, slices, block };
         self.push(ChunkItem::Chunk(chunk), emit)
     }
 
@@ -248,14 +248,14 @@ impl Stage for ChunkStage {
                 ReadItem::Rest(rest) => self.rest(*rest, emit)?,
                 ReadItem::Chunk(bytes) => {
                     let len = bytes.len() as u32;
-                    self.ready_chunk((bytes, None), (Fingerprint([0; 32]), len), emit)?;
+                    self.ready_chunk((bytes, false), (Fingerprint([0; 32]), len), emit)?;
                 }
-                ReadItem::Borrowed(bytes, note) => {
-                    let (len, loan) = (bytes.len() as u32, Loan { note, is_trusted: false });
-                    self.ready_chunk((bytes, Some(loan)), (Fingerprint([0; 32]), len), emit)?;
+                ReadItem::Borrowed(bytes) => {
+                    let len = bytes.len() as u32;
+                    self.ready_chunk((bytes, true), (Fingerprint([0; 32]), len), emit)?;
                 }
                 ReadItem::Stored { fingerprint, len } => {
-                    self.ready_chunk((Bytes::new(), None), (fingerprint, len), emit)?;
+                    self.ready_chunk((Bytes::new(), false), (fingerprint, len), emit)?;
                 }
                 ReadItem::Model(model) => {
                     (self.model, self.offset) = (Some(model.clone()), 0);

@@ -1,8 +1,7 @@
 //! Dedup: asks the chunk index for each chunk and drops the bytes of chunks that are stored or being stored.
 //!
 //! What is stored must have the fingerprint that names it. So new bytes in memory that others may write to are copied,
-//! and the copy is hashed again. The fingerprint that the backup before has left is replaced if it is not that of the
-//! copy.
+//! and the copy is hashed again.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -31,25 +30,16 @@ pub struct DedupStage<'a> {
 }
 
 impl DedupStage<'_> {
-    /// Copies a new chunk out of memory that others may write to, and keeps the fingerprint for the next backup.
-    fn end_loan(&self, chunk: &mut Chunk, index: &mut ChunkIndex) -> Result<()> {
-        let Some(loan) = chunk.loan.take() else { return Ok(()) };
-        if chunk.is_new {
-            chunk.bytes = Bytes::copy_from_slice(&chunk.bytes);
-            let fingerprint = self.key.fingerprint(&chunk.bytes);
-            if fingerprint != chunk.fingerprint {
-                if !loan.is_trusted {
-                    return Err(Error::MemoryChanged);
-                }
-                index.withdraw_claim(&chunk.fingerprint);
-                chunk.fingerprint = fingerprint;
-                chunk.is_new = !index.contains_or_claim(&fingerprint)?;
-            }
+    /// Copies a new chunk out of memory that others may write to.
+    fn own(&self, chunk: &mut Chunk) -> Result<()> {
+        if !(std::mem::take(&mut chunk.is_borrowed) && chunk.is_new) {
+            return Ok(());
         }
-        if let Some(note) = loan.note {
-            note.set(chunk.len, chunk.fingerprint);
+        chunk.bytes = Bytes::copy_from_slice(&chunk.bytes);
+        match self.key.fingerprint(&chunk.bytes) == chunk.fingerprint {
+            true => Ok(()),
+            false => Err(Error::MemoryChanged),
         }
-        Ok(())
     }
 }
 
@@ -74,7 +64,7 @@ impl Stage for DedupStage<'_> {
                 // A chunk that came without bytes is stored.
                 ChunkItem::Chunk(chunk) if !chunk.bytes.is_empty() => {
                     chunk.is_new = !index.contains_or_claim(&chunk.fingerprint)?;
-                    self.end_loan(chunk, &mut index)?;
+                    self.own(chunk)?;
                     if !chunk.is_new {
                         chunk.bytes = Bytes::new();
                         chunk.anchors = None;

@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::block_hashes::HashNote;
 use super::equal::SentDirectory;
 use super::rest::FileRest;
 use super::sent::SentFile;
@@ -77,8 +76,8 @@ pub enum ReadItem {
     Data(Bytes),
     /// The next bytes of the current file, which are to be one chunk.
     Chunk(Bytes),
-    /// Like [`ReadItem::Chunk`], in memory that others may write to. The fingerprint is kept at this place, if any.
-    Borrowed(Bytes, Option<HashNote>),
+    /// Like [`ReadItem::Chunk`], in memory that others may write to.
+    Borrowed(Bytes),
     /// The next chunk of the current file, which is stored.
     Stored {
         /// Its fingerprint.
@@ -112,8 +111,8 @@ pub struct Chunk {
     pub len: u32,
     /// Set by Hash, unless the chunk came without bytes.
     pub fingerprint: Fingerprint,
-    /// Set if others may write to the bytes. Dedup replaces those of a new chunk by a copy, and checks its fingerprint.
-    pub loan: Option<Loan>,
+    /// Whether others may write to the bytes. Dedup replaces those of a new chunk by a copy, and checks its fingerprint.
+    pub is_borrowed: bool,
     /// Set by Dedup: the chunk is not stored yet.
     pub is_new: bool,
     /// Set by Identify for new chunks. `None` for chunks that SubDedup is likely to copy for the most part, and for
@@ -159,24 +158,6 @@ pub enum CopySearch {
     },
     /// The copies that were found.
     Found(StrategyOutput),
-}
-
-/// What is known of bytes that others may write to.
-#[derive(Debug, Default)]
-pub struct Loan {
-    /// Where the fingerprint is kept for the next backup.
-    pub note: Option<HashNote>,
-    /// Set by Hash: the bytes were not hashed, the fingerprint is that of the backup before.
-    pub is_trusted: bool,
-}
-
-impl Loan {
-    /// The fingerprint that the backup before has left for these `len` bytes, which is trusted from now on.
-    pub fn trust(&mut self, len: u32) -> Option<Fingerprint> {
-        let left = self.note.as_ref().and_then(|note| note.get(len));
-        self.is_trusted = left.is_some();
-        left
-    }
 }
 
 /// From Chunk to SubDedup.

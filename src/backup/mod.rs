@@ -22,7 +22,6 @@
 //! list as code. `wiring.rs` builds each stage from the configuration and links it to the one before. `message.rs`
 //! defines what the links carry.
 
-mod block_hashes;
 mod buffers;
 mod changes;
 #[cfg(test)]
@@ -55,12 +54,11 @@ mod subdedup;
 mod uploads;
 mod wiring;
 
-pub use block_hashes::BlockHashes;
 pub use changes::CHANGES_TARGET;
 pub use report::{BackupReport, FileChanges};
 pub use request::BackupRequest;
 pub use run::backup;
 pub use source::{
-    BackupSource, BorrowedPart, CopyPurpose, MemoryContent, MemoryFile, MemorySource, NamedStream, ParentChoice,
-    SnapshotLabels, SnapshotSource, StreamInput, StreamSource, TreeSource,
+    BackupSource, CopyPurpose, MemoryContent, MemoryFile, MemorySource, NamedStream, ParentChoice, SnapshotLabels,
+    SnapshotSource, StreamInput, StreamSource, TreeSource,
 };

@@ -109,7 +109,7 @@ fn sent(chunks_bytes: &[Vec<u8>], seed: u64, is_identified: bool, workers: usize
     let chunk = |(number, bytes): (u8, &Vec<u8>)| {
         let anchors = sieve.anchors(bytes);
         Chunk {
-            loan: None,
+            is_borrowed: false,
             bytes: Bytes::copy_from_slice(bytes),
             len: bytes.len() as u32,
             fingerprint: Fingerprint([number; 32]),

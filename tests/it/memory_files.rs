@@ -5,10 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
-use fhrd::backup::{
-    BackupReport, BackupRequest, BlockHashes, BorrowedPart, MemoryContent, MemoryFile, MemorySource, SnapshotLabels,
-    backup,
-};
+use fhrd::backup::{BackupReport, BackupRequest, MemoryContent, MemoryFile, MemorySource, SnapshotLabels, backup};
 use fhrd::config::Config;
 use fhrd::error::{Error, Result};
 use fhrd::metrics::Progress;
@@ -38,7 +35,7 @@ fn parts(parts: &[&[u8]]) -> Vec<Bytes> {
 }
 
 fn borrowed(parts: &[Bytes]) -> MemoryContent {
-    MemoryContent::Borrowed(parts.iter().cloned().map(BorrowedPart::from).collect())
+    MemoryContent::Borrowed(parts.to_vec())
 }
 
 /// A safetensors file in parts: its header and two arrays of bytes, one larger than a block.
@@ -92,64 +89,6 @@ fn a_model_in_memory_is_cut_like_the_file_on_disk() {
         let report = back_up(&repository, vec![file("model.safetensors", content)]).unwrap();
         assert_eq!((report.chunks, report.chunks_new, report.bytes_new), (first.chunks, 0, 0));
     }
-}
-
-fn trusted(parts: &[Bytes], hashes: &[Arc<BlockHashes>]) -> MemoryContent {
-    let part = |(bytes, hashes): (&Bytes, &Arc<BlockHashes>)| BorrowedPart {
-        bytes: bytes.clone(),
-        hashes: Some(hashes.clone()),
-    };
-    MemoryContent::Borrowed(parts.iter().zip(hashes).map(part).collect())
-}
-
-/// The model, and the same with another first array.
-fn versions(random: &mut Random) -> (Vec<Bytes>, Vec<Bytes>) {
-    let model = model(random);
-    let mut other = model.clone();
-    other[1] = Bytes::from(vec![7; model[1].len()]);
-    (model, other)
-}
-
-fn assert_stored(repository: &Repository, expected: &[(&str, &[Bytes])]) {
-    let target = tempfile::tempdir().unwrap();
-    restored(repository, target.path());
-    for (name, parts) in expected {
-        assert!(std::fs::read(target.path().join(name)).unwrap() == parts.concat(), "{name}");
-    }
-}
-
-#[test]
-fn bytes_are_not_read_if_the_caller_says_that_they_did_not_change() {
-    let test = TestRepository::new();
-    let (repository, (model, other)) = (test.open(), versions(&mut Random(4)));
-    let hashes: Vec<Arc<BlockHashes>> = model.iter().map(|_| Arc::default()).collect();
-    back_up(&repository, vec![file("m.safetensors", trusted(&model, &hashes))]).unwrap();
-    assert_stored(&repository, &[("m.safetensors", model.as_slice())]);
-    // The caller is wrong.
-    let report = back_up(&repository, vec![file("m.safetensors", trusted(&other, &hashes))]).unwrap();
-    assert_eq!((report.chunks_new, report.tensors, report.tensors_new), (0, 2, 0));
-    assert_stored(&repository, &[("m.safetensors", model.as_slice())]);
-    let report = back_up(&repository, vec![file("m.safetensors", borrowed(&other))]).unwrap();
-    assert_eq!(report.tensors_new, 1);
-    assert_stored(&repository, &[("m.safetensors", other.as_slice())]);
-}
-
-#[test]
-fn what_is_stored_has_its_own_fingerprint_whatever_the_caller_says() {
-    let test = TestRepository::new();
-    let (repository, (model, other)) = (test.open(), versions(&mut Random(5)));
-    let hashes: Vec<Arc<BlockHashes>> = model.iter().map(|_| Arc::default()).collect();
-    // A dry run leaves hashes of blocks that the repository does not have.
-    let files = vec![file("m.safetensors", trusted(&model, &hashes))];
-    let dry = BackupRequest { dry_run: true, ..BackupRequest::new(MemorySource { files, ..MemorySource::default() }) };
-    backup(&repository, &Config::default(), &dry, &Progress::default(), &stop()).unwrap();
-    let files = vec![file("a.safetensors", trusted(&other, &hashes)), file("b.safetensors", borrowed(&model))];
-    let report = back_up(&repository, files).unwrap();
-    assert_eq!((report.tensors, report.tensors_new), (4, 3));
-    assert_stored(&repository, &[("a.safetensors", other.as_slice()), ("b.safetensors", model.as_slice())]);
-    // The hashes are those of the stored bytes now.
-    back_up(&repository, vec![file("a.safetensors", trusted(&model, &hashes))]).unwrap();
-    assert_stored(&repository, &[("a.safetensors", other.as_slice())]);
 }
 
 #[test]

@@ -3,11 +3,9 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::backup::block_hashes::BlockHashes;
 use crate::error::{Error, Result};
 use crate::repo::tree::name_defect;
 
@@ -23,29 +21,13 @@ pub struct MemoryFile {
     pub content: MemoryContent,
 }
 
-/// Bytes in memory that others may write to.
-#[derive(Debug, Clone)]
-pub struct BorrowedPart {
-    /// The bytes.
-    pub bytes: Bytes,
-    /// Keeps the fingerprints of their blocks for the next backup. Those that an earlier one has left are trusted: the
-    /// caller says that the bytes have not changed since then.
-    pub hashes: Option<Arc<BlockHashes>>,
-}
-
-impl From<Bytes> for BorrowedPart {
-    fn from(bytes: Bytes) -> Self {
-        BorrowedPart { bytes, hashes: None }
-    }
-}
-
 /// Where the bytes of a given file are.
 #[derive(Debug, Clone)]
 pub enum MemoryContent {
     /// In memory, in order.
     Parts(Vec<Bytes>),
     /// In memory that others may write to, in order.
-    Borrowed(Vec<BorrowedPart>),
+    Borrowed(Vec<Bytes>),
     /// In a file on disk.
     Disk(PathBuf),
 }

@@ -4,7 +4,6 @@
 //! 2. The blocks of a model's tensors are sent as they lie in memory, without a copy. Another thread may write to that
 //!    memory. So Dedup copies a block that is new, and the run fails if the copy has another fingerprint. Everything
 //!    else is copied here.
-//!    With the block goes the place that keeps its fingerprint for the next backup, if the caller gave one.
 //! 3. What repeats in the parent snapshot is not read any cheaper: its chunks are hashed, and then they are known.
 
 use std::ffi::OsStr;
@@ -20,7 +19,6 @@ use bytes::Bytes;
 use super::memory_file::{MemoryContent, MemoryFile, names_of};
 use super::parents::ParentCursors;
 use super::reading::announced;
-use crate::backup::block_hashes::{BlockHashes, HashNote};
 use crate::backup::buffers::BufferPool;
 use crate::backup::counts::ReadCounts;
 use crate::backup::message::{ITEMS_MAX, Outcome, ReadBatch, ReadItem, TreeItem};
@@ -39,24 +37,17 @@ const FILE_MODE: u32 = 0o600;
 /// Permissions of directories.
 const DIRECTORY_MODE: u32 = 0o700;
 
-/// Bytes in memory, and what keeps the fingerprints of their blocks.
-type Part<'a> = (&'a Bytes, Option<&'a Arc<BlockHashes>>);
-
 /// The bytes of a file, at any offset.
 enum OpenContent<'a> {
-    Parts { parts: Vec<Part<'a>>, ends: Vec<u64>, is_borrowed: bool },
+    Parts { parts: &'a [Bytes], ends: Vec<u64>, is_borrowed: bool },
     Disk { file: File, len: u64 },
 }
 
 impl OpenContent<'_> {
     fn open(content: &MemoryContent) -> Result<OpenContent<'_>> {
         match content {
-            MemoryContent::Parts(parts) => {
-                Ok(OpenContent::parts(parts.iter().map(|bytes| (bytes, None)).collect(), false))
-            }
-            MemoryContent::Borrowed(parts) => {
-                Ok(OpenContent::parts(parts.iter().map(|part| (&part.bytes, part.hashes.as_ref())).collect(), true))
-            }
+            MemoryContent::Parts(parts) => Ok(OpenContent::parts(parts, false)),
+            MemoryContent::Borrowed(parts) => Ok(OpenContent::parts(parts, true)),
             MemoryContent::Disk(path) => {
                 let failed = |error| Error::io("read", path, error);
                 let file = File::open(path).map_err(failed)?;
@@ -69,8 +60,8 @@ impl OpenContent<'_> {
         }
     }
 
-    fn parts(parts: Vec<Part<'_>>, is_borrowed: bool) -> OpenContent<'_> {
-        let ends = parts.iter().scan(0u64, |end, (bytes, _)| {
+    fn parts(parts: &[Bytes], is_borrowed: bool) -> OpenContent<'_> {
+        let ends = parts.iter().scan(0u64, |end, bytes| {
             *end += bytes.len() as u64;
             Some(*end)
         });
@@ -84,13 +75,13 @@ impl OpenContent<'_> {
         }
     }
 
-    /// The part that holds byte `offset`, from that byte on, and the place for the fingerprint of a block there.
-    fn rest_of_part(&self, offset: u64) -> Option<(Bytes, Option<HashNote>)> {
+    /// The part that holds byte `offset`, from that byte on.
+    fn rest_of_part(&self, offset: u64) -> Option<Bytes> {
         let OpenContent::Parts { parts, ends, .. } = self else { return None };
         let at = ends.partition_point(|end| *end <= offset);
-        let ((part, hashes), end) = (parts.get(at)?, ends.get(at)?);
+        let (part, end) = (parts.get(at)?, ends.get(at)?);
         let start = part.len().checked_sub(usize::try_from(end - offset).ok()?)?;
-        Some((part.slice(start..), hashes.map(|hashes| HashNote::new(hashes, start as u64))))
+        Some(part.slice(start..))
     }
 }
 
@@ -99,7 +90,7 @@ impl ReadAt for OpenContent<'_> {
         if let OpenContent::Disk { file, .. } = self {
             return FileExt::read_at(file, space, offset);
         }
-        let Some((rest, _)) = self.rest_of_part(offset) else { return Ok(0) };
+        let Some(rest) = self.rest_of_part(offset) else { return Ok(0) };
         let count = rest.len().min(space.len());
         if let (Some(from), Some(to)) = (rest.get(..count), space.get_mut(..count)) {
             to.copy_from_slice(from);
@@ -161,7 +152,7 @@ impl<'a> MemoryStage<'a> {
     }
 
     fn push(&mut self, item: ReadItem, emit: &mut Emit<ReadBatch>) -> Result<()> {
-        if let ReadItem::Data(bytes) | ReadItem::Borrowed(bytes, _) = &item {
+        if let ReadItem::Data(bytes) | ReadItem::Borrowed(bytes) = &item {
             self.batch.bytes += bytes.len() as u64;
             self.counts.bytes_read.fetch_add(bytes.len() as u64, Ordering::Relaxed);
             self.progress.bytes_read.add(bytes.len() as u64);
@@ -251,11 +242,11 @@ impl<'a> MemoryStage<'a> {
             let is_borrowed = matches!(content, OpenContent::Parts { is_borrowed: true, .. });
             let (is_block, count) = (region.block.is_some(), usize::try_from(end - offset).unwrap_or(usize::MAX));
             offset = match content.rest_of_part(offset) {
-                Some((part, note)) if is_block && is_borrowed && part.len() >= count => {
-                    self.push(ReadItem::Borrowed(part.slice(..count), note), emit)?;
+                Some(part) if is_block && is_borrowed && part.len() >= count => {
+                    self.push(ReadItem::Borrowed(part.slice(..count)), emit)?;
                     end
                 }
-                Some((part, _)) if !is_borrowed => {
+                Some(part) if !is_borrowed => {
                     let count = count.min(part.len()).min(self.pool.buffer_bytes());
                     self.push(ReadItem::Data(part.slice(..count)), emit)?;
                     offset + count as u64

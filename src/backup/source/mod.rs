@@ -31,7 +31,7 @@ mod walk;
 
 pub use labels::SnapshotLabels;
 pub use memory::MemorySource;
-pub use memory_file::{BorrowedPart, MemoryContent, MemoryFile};
+pub use memory_file::{MemoryContent, MemoryFile};
 pub use open::{FirstStages, OpenSource, SourceKind, SourceRun};
 pub use parents::{FoundParents, ParentChoice};
 pub use snapshot::{CopyPurpose, SnapshotSource};

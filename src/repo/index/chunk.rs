@@ -224,11 +224,6 @@ impl ChunkIndex {
         Ok(false)
     }
 
-    /// Takes back the claim of [`Self::contains_or_claim`]: the caller does not send the chunk.
-    pub fn withdraw_claim(&mut self, fingerprint: &Fingerprint) {
-        self.temporary.remove(fingerprint);
-    }
-
     /// Whether the database has a chunk, its container is listed, and its index confirms it. Otherwise the segments
     /// decide.
     fn in_database(&mut self, fingerprint: &Fingerprint) -> Result<bool> {

@@ -1,0 +1,115 @@
+"""Files of checkpoints with the interface of `safetensors.safe_open`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from . import arguments
+from .checkpoint import LoadedArrays
+from .runs import Store
+
+
+class SafeSlice:
+    """An array of which parts are read. `SafeFile.get_slice` returns it."""
+
+    def __init__(self, arrays: LoadedArrays, name: str) -> None:
+        self._arrays = arrays
+        self._name = name
+
+    def get_shape(self) -> list[int]:
+        """The shape."""
+        return list(self._arrays.info(self._name).shape)
+
+    def get_dtype(self) -> str:
+        """The type, as safetensors calls it."""
+        return self._arrays.info(self._name).dtype
+
+    def __getitem__(self, index: Any) -> Any:
+        first, *rest = index if isinstance(index, tuple) else (index,)
+        if isinstance(first, slice) and first.step in (None, 1):
+            rows = self._arrays.rows(self._name, first.start or 0, first.stop)
+            return rows[(slice(None), *rest)] if rest else rows
+        return self._arrays[self._name][index]
+
+
+class SafeFile:
+    """A stored safetensors file. `fhrd.safe_open` returns it. It is a context manager."""
+
+    def __init__(self, arrays: LoadedArrays) -> None:
+        self._arrays = arrays
+
+    def __enter__(self) -> SafeFile:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Nothing is to be closed: the repository stays open."""
+
+    def keys(self) -> Iterable[str]:
+        """The names of the arrays."""
+        return list(self._arrays)
+
+    def offset_keys(self) -> list[str]:
+        """The names of the arrays in the order of their bytes."""
+        return sorted(self._arrays, key=lambda name: self._arrays.info(name).offset)
+
+    def metadata(self) -> dict[str, str]:
+        """Texts of the header of the file."""
+        return dict(self._arrays.metadata)
+
+    def get_tensor(self, name: str) -> Any:
+        """Reads an array.
+
+        Raises:
+            KeyError: if there is none of this name.
+        """
+        return self._arrays[name]
+
+    def get_slice(self, name: str) -> SafeSlice:
+        """An array of which parts are read: `file.get_slice("weight")[10:20]` reads ten rows.
+
+        Raises:
+            KeyError: if there is none of this name.
+        """
+        self._arrays.info(name)
+        return SafeSlice(self._arrays, name)
+
+    def __repr__(self) -> str:
+        return f"<SafeFile {self._arrays!r}>"
+
+
+def safe_open(
+    repo: Store,
+    name: str = "model.safetensors",
+    *,
+    framework: str = "numpy",
+    device: Any = None,
+    run: str | None = None,
+    step: int | str | None = None,
+    snapshot: str | None = None,
+) -> SafeFile:
+    """Opens a stored safetensors file as `safetensors.safe_open` opens one on disk.
+
+    Args:
+        repo: a repository, or a run of one.
+        name: path of the file in the snapshot.
+        framework: `"numpy"` or `"torch"`; also `"np"` and `"pt"`.
+        device: device for torch tensors. `"cpu"` is also of NumPy arrays.
+        run: name of the run.
+        step: as of `Repository.load`.
+        snapshot: id of a snapshot, instead of `run` and `step`.
+
+    Raises:
+        ArgumentError: (a ValueError, and for wrong types a TypeError) if an argument is impossible.
+        NotFoundError: (a LookupError) if there is no such run, step, snapshot or file.
+    """
+    chosen = arguments.framework(framework)
+    arrays = repo.load(
+        run=run,
+        step=step,
+        snapshot=snapshot,
+        name=name,
+        framework=chosen,
+        device=None if chosen == "numpy" and device == "cpu" else device,
+    )
+    return SafeFile(arrays)

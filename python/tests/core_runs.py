@@ -1,0 +1,232 @@
+"""Stores that are bound to a run, and what keeps a repository in order."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import fhrd
+import fhrd.jax
+
+
+def arrays(value: float) -> dict[str, Any]:
+    return {"a": np.full((300, 100), value, np.float32)}
+
+
+# Runs
+
+
+def test_a_run_saves_and_loads_its_steps(repo: fhrd.Repository) -> None:
+    run = repo.run("tune", git=False, save_interval=10, keep=fhrd.Keep(last=2))
+    assert run.latest_step() is None and run.all_steps() == [] and repo.latest_step("tune") is None
+    assert [step for step in range(25) if run.should_save(step)] == [0, 10, 20]
+    for step in range(0, 40, 10):
+        assert run.should_save(step)
+        run.save(arrays(step), step=step, metrics={"loss": 1 / (step + 1)})
+        assert not run.should_save(step)
+    assert run.all_steps() == [20, 30] == repo.all_steps("tune") and run.latest_step() == 30
+    assert run.load()["a"][0, 0] == 30 and run.load(step=20)["a"][0, 0] == 20
+    assert run.best("loss").step == 30 and run.steps().column("step") == [20, 30]
+    with pytest.raises(fhrd.StepExistsError):
+        run.save(arrays(1), step=30)
+    assert run.save_async(arrays(40), step=40).result().deleted and run.checkpoint().step == 40
+    assert run.checkpoint(snapshot=run.checkpoint(step=30).id).step == 30
+    for wrong in (lambda: run.save(arrays(1)), lambda: run.load(run="other"), lambda: repo.run("a@b")):
+        with pytest.raises(fhrd.ArgumentError):
+            wrong()
+    replacing = repo.run("tune", git=False, if_exists="replace")
+    replacing.save(arrays(7), step=40)
+    assert run.load()["a"][0, 0] == 7 and run.forget(fhrd.Keep(last=1)) and run.all_steps() == [40]
+
+
+def test_parameters_and_the_commit_are_stored_with_each_step(
+    repo: fhrd.Repository, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    outside = repo.run("outside", parameters={"lr": 1e-3, "layers": [1, 2]})
+    assert outside.git is None
+    outside.save(arrays(1), step=1)
+    stored = repo.checkpoint(run="outside")
+    assert (stored.parameters, stored.git) == ({"lr": 1e-3, "layers": [1, 2]}, None)
+
+    def git(*words: str) -> str:
+        identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        return subprocess.run(["git", *identity, *words], check=True, capture_output=True, text=True).stdout.strip()
+
+    git("init", "-q")
+    (work / "train.py").write_text("one")
+    git("add", ".")
+    git("commit", "-qm", "first")
+    repo.run("clean").save(arrays(1), step=1, files={"notes": b"x"})
+    (work / "train.py").write_text("two")
+    repo.run("dirty").save_async(arrays(1), step=1).result()
+    repo.run("without", git=False).save(arrays(1), step=1)
+    commit = git("rev-parse", "HEAD")
+    clean, dirty, without = (repo.checkpoint(run=run) for run in ("clean", "dirty", "without"))
+    assert clean.git == fhrd.GitCommit(commit, False) and dirty.git == fhrd.GitCommit(commit, True)
+    assert without.git is None and [file.path for file in without.files()] == ["model.safetensors"]
+    assert clean.read_file("notes") == b"x" and clean.parameters == {}
+    with pytest.raises(fhrd.ArgumentError, match="what the run stores"):
+        repo.run("clean").save(arrays(1), step=2, files={"fhrd-run.json": b""})
+    repo.save(arrays(1), files={"fhrd-run.json": b"[no json"})
+    with pytest.raises(fhrd.DamagedError):
+        repo.checkpoint().parameters
+
+
+# Care
+
+
+def test_tags_are_changed(repo: fhrd.Repository) -> None:
+    repo.save(arrays(1), run="r", step=1, tags="a,b")
+    assert repo.tag("run:r@1", add="c", remove="a").tags == ["b", "c"]
+    changed = repo.tag(repo.checkpoint(run="r"), set=["x"])
+    assert changed.tags == ["x"] and changed.step == 1 and len(repo.snapshots()) == 1
+    assert repo.tag(changed, add=["x"]).id == changed.id
+    with pytest.raises(fhrd.NotFoundError):
+        repo.tag("00000000", add="x")
+
+
+def test_snapshots_are_copied_from_another_repository(repo: fhrd.Repository, tmp_path: pathlib.Path) -> None:
+    seen: list[dict[str, int]] = []
+    with fhrd.open(tmp_path / "other", create=True, password="x") as other:
+        for step in range(3):
+            other.save(arrays(step), run="r", step=step)
+        assert [one.copy for one in repo.copy_from(other, dry_run=True)] == [None] * 3 and repo.runs() == []
+        copied = repo.copy_from(other, ["run:r@1"], progress=seen.append)
+        assert len(copied) == 1 and not copied[0].existed and seen
+        assert repo.load(snapshot=str(copied[0].copy))["a"][0, 0] == 1
+        assert [one.existed for one in repo.copy_from(other)] == [False, True, False]
+        assert repo.all_steps("r") == [0, 1, 2]
+        with pytest.raises(fhrd.ArgumentError, match="itself"):
+            repo.copy_from(repo)
+
+
+def test_a_published_name_moves(repo: fhrd.Repository) -> None:
+    for step in range(2):
+        repo.save(arrays(step), run="r", step=step)
+    first = repo.publish("run:r@0", "me/model", revision="production")
+    assert (first.name, first.revision, first.kind, first.files) == ("me/model", "production", "model", 1)
+    assert repo.named("me/model", "production").arrays()["a"][0, 0] == 0
+    second = repo.publish(repo.checkpoint(run="r"), "me/model", revision="production")
+    assert repo.named("me/model", "production").arrays()["a"][0, 0] == 1 and first.commit != second.commit
+    assert [one.snapshot for one in repo.published()] == [second.snapshot]
+    # Rules leave it alone, and the data stays.
+    repo.forget([one.id for one in repo.snapshots() if one.run == "r"])
+    repo.prune(grace_seconds=0)
+    assert repo.named("me/model", "production").arrays()["a"][0, 0] == 1
+    assert repo.unpublish("me/model") == [second.snapshot] and repo.published() == []
+    with pytest.raises(fhrd.NotFoundError, match="production"):
+        repo.named("me/model", "production")
+    repo.save(arrays(1), run="r", step=5)
+    with pytest.raises(fhrd.ArgumentError):
+        repo.publish("run:r@5", "no name")
+
+
+def test_statistics_lineage_and_repairs(repo: fhrd.Repository) -> None:
+    base = np.random.default_rng(1).normal(size=(600, 600)).astype(np.float32)
+    tuned = base + np.float32(1e-4) * np.random.default_rng(2).normal(size=base.shape).astype(np.float32)
+    repo.save({"w": base}, run="r", step=1)
+    repo.save({"w": tuned}, run="r", step=2)
+    sizes = repo.statistics()
+    assert sizes.snapshots == 2 and sizes.stored_bytes["total"] > 1_000_000 and sizes.ratio > 0
+    models = repo.lineage()
+    assert [one.parameters for one in models] == [360_000] * 2 and models[1].parent == 0 and models[1].depth == 1
+    assert [one.snapshot for one in repo.lineage("run:r@1")] == [repo.checkpoint(run="r", step=1).id]
+    for part in ("index", "containers"):
+        assert repo.repair(part)
+    assert repo.repair("snapshots", dry_run=True)["whole"] == 2
+    seen: list[dict[str, int]] = []
+    assert repo.check(read_data=True, progress=seen.append).is_sound and seen
+
+
+# Files with the interface of safetensors
+
+
+def test_a_stored_file_is_opened_like_one_on_disk(repo: fhrd.Repository, tmp_path: pathlib.Path) -> None:
+    import safetensors
+    import safetensors.numpy
+
+    values = {"w": np.arange(6000, dtype=np.float32).reshape(60, 10, 10), "one": np.zeros((), np.int8)}
+    repo.save({**values, "big": np.arange(5, dtype=">i4")}, run="r", step=1, metadata={"k": "v"})
+    repo.restore("latest", tmp_path)
+    with (
+        fhrd.safe_open(repo.run("r", git=False), framework="np", device="cpu") as stored,
+        safetensors.safe_open(tmp_path / "model.safetensors", framework="np") as local,
+    ):
+        assert set(stored.keys()) == set(local.keys()) and stored.offset_keys() == local.offset_keys()
+        assert stored.metadata() == {"k": "v"}
+        assert np.array_equal(stored.get_tensor("w"), local.get_tensor("w"))
+        mine, other = stored.get_slice("w"), local.get_slice("w")
+        assert (mine.get_shape(), mine.get_dtype()) == (other.get_shape(), other.get_dtype())
+        for index in (np.s_[3:7], np.s_[:2], np.s_[-4:], np.s_[5:5], np.s_[:, 2], np.s_[2:9, 1:3, 4], np.s_[70:80]):
+            assert np.array_equal(mine[index], values["w"][index]), index
+        assert np.array_equal(mine[4], values["w"][4]) and np.array_equal(mine[::2], values["w"][::2])
+        assert np.array_equal(stored.get_slice("big")[1:3], np.array([1, 2]))
+        with pytest.raises(KeyError):
+            stored.get_slice("none")
+
+
+def test_a_slice_reads_its_rows_only(tmp_path: pathlib.Path) -> None:
+    array = np.random.default_rng(0).integers(0, 255, (4096, 8192), np.uint8)
+    with fhrd.open(tmp_path / "repo", create=True) as repo:
+        repo.save({"a": array}, run="r", step=1)
+    with fhrd.open(tmp_path / "repo") as repo:
+        part = fhrd.safe_open(repo, run="r").get_slice("a")
+        before = repo._native.bytes_read
+        assert np.array_equal(part[1000:1010, 5], array[1000:1010, 5])
+        assert repo._native.bytes_read - before < array.nbytes / 4
+
+
+# Pytrees
+
+
+class Pair(NamedTuple):
+    mu: Any
+    nu: Any
+
+
+def test_nested_dictionaries_are_stored_under_their_paths(repo: fhrd.Repository) -> None:
+    tree = {
+        "params": {"Dense_0": {"kernel": np.arange(6.0).reshape(2, 3), "bias": np.zeros(3)}},
+        "state": [Pair(np.ones(2), 3), (np.int32(4), None)],
+    }
+    fhrd.jax.save(repo, tree, run="r", step=1)
+    assert "params/Dense_0/kernel" in repo.load(run="r")
+    loaded = fhrd.jax.load(repo, tree, run="r")
+    assert np.array_equal(loaded["params"]["Dense_0"]["kernel"], tree["params"]["Dense_0"]["kernel"])  # type: ignore[call-overload]
+    assert type(loaded["state"][0]) is Pair and loaded["state"][0].nu == 3 and type(loaded["state"][0].nu) is int
+    assert loaded["state"][1][1] is None and list(loaded) == ["params", "state"]
+    assert fhrd.jax.load(repo, run="r")["state"]["0"]["mu"].tolist() == [1, 1]
+    fhrd.jax.save_async(repo.run("r", git=False), tree, step=2).result()
+    with pytest.raises(fhrd.NotFoundError, match="`more`"):
+        fhrd.jax.load(repo, {**tree, "more": np.zeros(1)}, run="r")
+    with pytest.raises(fhrd.ArgumentError, match="no leaf"):
+        fhrd.jax.load(repo, {"params": tree["params"]}, run="r")
+    with pytest.raises(fhrd.ArgumentError, match="float64 of \\[2\\]"):
+        fhrd.jax.load(repo, {**tree, "state": [Pair(np.ones(3), 3), (np.int32(4), None)]}, run="r")
+    with pytest.raises(TypeError, match="`a/b`"):
+        fhrd.jax.save(repo, {"a": {"b": "text"}})
+    with pytest.raises(ValueError, match="two leaves"):
+        fhrd.jax.save(repo, {"a": {1: np.zeros(1), "1": np.zeros(1)}})
+    with pytest.raises(TypeError, match="the repository comes first"):
+        fhrd.jax.save(tree, repo)  # type: ignore[arg-type]
+
+
+def test_trees_of_jax(repo: fhrd.Repository) -> None:
+    jax = pytest.importorskip("jax", reason="NOT CHECKED: jax is not installed")
+    import jax.numpy as jnp
+
+    tree = {"w": jnp.arange(6.0).reshape(2, 3), "low": jnp.ones(4, jnp.bfloat16), "rest": (jnp.zeros(()), 2.5)}
+    fhrd.jax.save(repo, tree, run="r", step=1)
+    shapes = jax.eval_shape(lambda: tree)
+    for template in (tree, {**shapes, "rest": (shapes["rest"][0], 1.0)}):
+        loaded = fhrd.jax.load(repo, template, run="r")
+        assert isinstance(loaded["w"], jax.Array) and loaded["low"].dtype == jnp.bfloat16 and loaded["rest"][1] == 2.5
+        assert jax.tree_util.tree_structure(loaded) == jax.tree_util.tree_structure(tree)
+        assert bool((loaded["w"] == tree["w"]).all())
