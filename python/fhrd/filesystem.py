@@ -51,6 +51,8 @@ from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 from fsspec.transaction import Transaction
 
 import fhrd
+from fhrd.arguments import location as location_of
+from fhrd.errors import ArgumentError
 from fhrd.staged_file import StagedFile
 
 if TYPE_CHECKING:
@@ -76,11 +78,17 @@ def split_url(url: str) -> tuple[str | None, str]:
     return repo, path.strip("/")
 
 
+def _split_name(name: str) -> tuple[str | None, str]:
+    """As :func:`split_url` for a name without ``fhrd://``, which may have a ``!`` within."""
+    at = name.find("!/") if "!/" in name else len(name) - 1 if name.endswith("!") else -1
+    return (None, name) if at < 0 else (name[:at], name[at + 1 :])
+
+
 def join_url(repo: str | os.PathLike[str], path: str = "") -> str:
     """The URL of ``path`` in a repository. The inverse of :func:`split_url`."""
     location = os.fspath(repo)
     if "!" in location:
-        raise ValueError(f"the repository {location!r} has a `!` in its name, which separates repository and path in a URL")
+        raise ArgumentError(f"the repository {location!r} has a `!` in its name, which separates repository and path in a URL")
     return f"fhrd://{location}!/{path.strip('/')}"
 
 
@@ -168,11 +176,11 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
         super().__init__(**storage_options)
         location = os.environ.get("FHRD_REPO") if repo is None else repo
         if not location:
-            raise ValueError(
+            raise ArgumentError(
                 "no repository: use fhrd://REPOSITORY!/path, the option `repo`, or the environment variable FHRD_REPO"
             )
         if isinstance(location, (str, os.PathLike)):
-            self.location = os.fspath(location)
+            self.location = location_of(location)
             self._opened: Repository | None = None
         else:
             self.location = str(location.location)
@@ -198,13 +206,41 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
+        """A path without ``fhrd://``. One that names a repository still does, so that its name says where it is."""
         if isinstance(path, (list, tuple)):
             return [cls._strip_protocol(one) for one in path]
         text = os.fspath(path)
         if text.startswith("fhrd:/"):
-            text = split_url("fhrd://" + text.removeprefix("fhrd:").removeprefix("//"))[1]
-        text = text.strip("/")
-        return "" if not text else posixpath.normpath(text)
+            repo, inner = split_url("fhrd://" + text.removeprefix("fhrd:").removeprefix("//"))
+        else:
+            repo, inner = _split_name(text)
+        inner = inner.strip("/")
+        inner = posixpath.normpath(inner) if inner else ""
+        return inner if repo is None else f"{repo}!/{inner}".rstrip("/")
+
+    def _inner(self, path: Any) -> str:
+        """A path within the repository."""
+        text = str(self._strip_protocol(path))
+        repo, inner = _split_name(text)
+        if repo is None:
+            return inner
+        if self._is_own(repo):
+            return inner.strip("/")
+        if repo.startswith(("/", "~")) or "://" in repo:
+            raise ArgumentError(f"{text}: this file system is of the repository {self.location}")
+        # A name with such a character.
+        return text
+
+    def _is_own(self, repo: str) -> bool:
+        """Whether this is the location of the repository."""
+        given, own = location_of(repo), self.location
+        is_local = "://" not in given and "://" not in own
+        return given == own or (is_local and os.path.realpath(given) == os.path.realpath(own))
+
+    def _prefix(self, path: Any) -> str:
+        """What comes before a path within the repository, as it is given: ``REPOSITORY!/``, or nothing."""
+        prefix = str(self._strip_protocol(path)).removesuffix(self._inner(path))
+        return prefix if not prefix or prefix.endswith("/") else prefix + "/"
 
     @staticmethod
     def _get_kwargs_from_urls(path: str) -> dict[str, Any]:
@@ -213,7 +249,7 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
 
     def unstrip_protocol(self, name: str) -> str:
         """The URL of a path."""
-        return join_url(self.location, self._strip_protocol(name))
+        return join_url(self.location, self._inner(name))
 
     # --- What is stored -------------------------------------------------------------------------------------------
 
@@ -314,7 +350,7 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
 
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
         """The entries of a directory, or the file itself."""
-        path = self._strip_protocol(path)
+        prefix, path = self._prefix(path), self._inner(path)
         entries: dict[str, dict[str, Any]] = {}
 
         def directory(name: str) -> None:
@@ -353,20 +389,22 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
         if not entries and path and path not in made:
             raise FileNotFoundError(f"{self.unstrip_protocol(path)}: no such file or directory")
         found = sorted(entries.values(), key=lambda entry: str(entry["name"]))
+        for entry in found:
+            entry["name"] = prefix + entry["name"]
         return found if detail else [entry["name"] for entry in found]
 
     def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
         """Name, type, size in bytes, time and snapshot of a file or directory."""
-        path = self._strip_protocol(path)
+        prefix, path = self._prefix(path), self._inner(path)
         if not path:
-            return {"name": "", "size": 0, "type": "directory"}
+            return {"name": prefix.rstrip("/"), "size": 0, "type": "directory"}
         view = self._view(self._resolved(path.partition("/")[0]))
         if path in view:
-            return self._entry(path, view[path])
+            return self._entry(prefix + path, view[path])
         with self._lock:
             is_made = any(name == path or name.startswith(path + "/") for name in self._made)
         if is_made or any(name.startswith(path + "/") for name in view):
-            return {"name": path, "size": 0, "type": "directory"}
+            return {"name": prefix + path, "size": 0, "type": "directory"}
         raise FileNotFoundError(f"{self.unstrip_protocol(path)}: no such file or directory")
 
     def exists(self, path: str, **kwargs: Any) -> bool:
@@ -404,7 +442,7 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
         """The bytes ``start..end`` of a file. Negative numbers count from its end."""
-        version = self._version(self._strip_protocol(path))
+        version = self._version(self._inner(path))
         first, last = _range(version.size, start, end)
         return self._read(version, first, last - first)
 
@@ -424,12 +462,12 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
         cache_options: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> Any:
-        path = self._strip_protocol(path)
+        path = self._inner(path)
         if mode == "rb":
             version = self._version(path)
             return _StoredFile(self, path, version, block_size or "default", cache_options)
         if mode not in ("wb", "ab", "xb"):
-            raise ValueError(f"mode {mode!r}: expected rb, wb, ab or xb. Stored files cannot be changed in place")
+            raise ArgumentError(f"mode {mode!r}: expected rb, wb, ab or xb. Stored files cannot be changed in place")
         self._check_writable(path)
         if mode == "xb" and self.exists(path):
             raise FileExistsError(self.unstrip_protocol(path))
@@ -457,7 +495,7 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
             areas.setdefault((area.run, area.step), {})[file.path] = file
         for (run, step), by_path in areas.items():
             content = {_Area.of(path.partition("/")[0]).inner(path): file.content() for path, file in by_path.items()}
-            self.repo.save({}, files=content, run=run, step=step, tags=[TAG])
+            self.repo.save({}, files=content, run=run, step=step, tags=[TAG], if_exists="add")
             for name in {path.partition("/")[0] for path in by_path}:
                 self._forget_replaced(_Area.of(name))
 
@@ -489,9 +527,9 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
 
         :param metrics: of the checkpoint.
         """
-        area = _Area.of(self._strip_protocol(name))
+        area = _Area.of(self._inner(name))
         if area.run is None:
-            raise ValueError(f"{name!r}: expected RUN@STEP")
+            raise ArgumentError(f"{name!r}: expected RUN@STEP")
         view = {path: version for path, version in self._view(area).items() if version.is_own}
         old = {version.snapshot for version, _ in self._versions(area) if version.is_own}
         if len(old) > 1 or metrics:
@@ -506,7 +544,10 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
                 with copy.open("wb") as out:
                     self._copy(version, out)
                 content[area.inner(path)] = copy
-            self.repo.save({}, files=content, run=area.run, step=area.step, tags=[TAG], metrics=metrics or {})
+            self.repo.save(
+                {}, files=content, run=area.run, step=area.step, tags=[TAG], metrics=metrics or {},
+                if_exists="add",
+            )
 
     def _copy(self, version: _Version, out: BinaryIO) -> None:
         checkpoint = self.repo.checkpoint(snapshot=version.snapshot)
@@ -515,14 +556,14 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
 
     def mkdir(self, path: str, create_parents: bool = True, **kwargs: Any) -> None:
         """Makes a directory in this object."""
-        path = self._strip_protocol(path)
+        path = self._inner(path)
         if self.exists(path):
             raise FileExistsError(self.unstrip_protocol(path))
         self.makedirs(path)
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
         """Makes a directory and those above it in this object. Others see it once it holds a file."""
-        path = self._strip_protocol(path)
+        path = self._inner(path)
         if not path:
             return
         try:
@@ -536,7 +577,7 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
 
     def rmdir(self, path: str) -> None:
         """Removes an empty directory."""
-        path = self._strip_protocol(path)
+        path = self._inner(path)
         if any(name != path for name in self.find(path)):
             raise OSError(39, "the directory is not empty", self.unstrip_protocol(path))
         with self._lock:
@@ -547,7 +588,7 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
         given = [path] if isinstance(path, (str, os.PathLike)) else list(path)
         files: set[str] = set()
         for one in given:
-            one = self._strip_protocol(one)
+            one = self._inner(one)
             entry = self.info(one)
             if entry["type"] == "file":
                 files.add(one)
@@ -608,7 +649,7 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
 
     def mv(self, path1: str, path2: str, recursive: bool = False, maxdepth: int | None = None, **kwargs: Any) -> None:
         """Renames a file, with ``recursive`` also a directory. The new name is durable before the old one goes."""
-        path1, path2 = self._strip_protocol(path1), self._strip_protocol(path2)
+        path1, path2 = self._inner(path1), self._inner(path2)
         if path1 == path2:
             return
         if self.info(path1)["type"] == "file":
@@ -640,7 +681,7 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
 
     def put_directory(self, local: str | os.PathLike[str], path: str) -> None:
         """Stores all files below the directory ``local`` as one snapshot below ``path``, without staging them."""
-        path = self._strip_protocol(path)
+        path = self._inner(path)
         root = Path(local)
         area = _Area.of(path.partition("/")[0])
         files = {
@@ -651,7 +692,7 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
         if not files:
             return
         self._check_writable(f"{path}/file")
-        self.repo.save({}, files=files, run=area.run, step=area.step, tags=[TAG])
+        self.repo.save({}, files=files, run=area.run, step=area.step, tags=[TAG], if_exists="add")
         self._forget_replaced(area)
 
     @contextmanager

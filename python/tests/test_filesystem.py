@@ -48,15 +48,16 @@ def test_urls() -> None:
     with pytest.raises(ValueError, match="!"):
         join_url("/data/what!")
     strip = FhrdFileSystem._strip_protocol
-    assert strip("fhrd:///data/repo!/a/../b/") == "b"
-    assert strip(["fhrd://x!/a", "/b/c/"]) == ["a", "b/c"]
+    assert strip("fhrd:///data/repo!/a/../b/") == "/data/repo!/b" == strip("/data/repo!/b")
+    assert strip("fhrd://s3://bucket/x!/a") == "s3://bucket/x!/a" and strip("fhrd:///data/repo!") == "/data/repo!"
+    assert strip(["fhrd://x!/a", "/b/c/", "a/what!.txt"]) == ["x!/a", "b/c", "a/what!.txt"]
 
 
 def test_fsspec_finds_the_file_system_by_its_entry_point(location: Path) -> None:
     with fsspec.open(join_url(location, "a/b.txt"), "w") as file:
         file.write("text")
     fs, path = fsspec.core.url_to_fs(join_url(location, "a/b.txt"))
-    assert (type(fs), path) == (FhrdFileSystem, "a/b.txt")
+    assert (type(fs), path) == (FhrdFileSystem, f"{location}!/a/b.txt")
     assert fs.unstrip_protocol(path) == join_url(location, "a/b.txt")
     assert fs.cat_file(path) == b"text"
     again = pickle.loads(pickle.dumps(fs))
@@ -339,3 +340,47 @@ def test_datasets_read_and_write(location: Path) -> None:
     made = datasets.Dataset.from_dict({"x": list(range(100))})
     made.save_to_disk(join_url(location, "d"))
     assert datasets.load_from_disk(join_url(location, "d"))["x"][:] == list(range(100))
+
+
+def test_names_of_a_url_say_where_the_repository_is(location: Path, tmp_path: Path) -> None:
+    """As `datasets.load_dataset` uses them: it finds files, and opens each by its name after `fhrd://`."""
+    fs, path = fsspec.core.url_to_fs(join_url(location, "tables/*.bin"))
+    put(fs, join_url(location, "tables/a.bin"), b"one")
+    put(fs, f"{location}!/tables/b.bin", b"two")
+    put(fs, "tables/c!.bin", b"three")
+    found = fs.glob(path, detail=True)
+    assert list(found) == [f"{location}!/tables/{name}" for name in ("a.bin", "b.bin", "c!.bin")]
+    for name, content in zip(found, (b"one", b"two", b"three"), strict=True):
+        with fsspec.open(f"fhrd://{name}") as file:
+            assert file.read() == content
+        assert fs.info(name)["name"] == name and fs.cat_file(name) == content
+    assert fs.find(f"{location}!") == list(found) and fs.ls(f"{location}!", detail=False) == [f"{location}!/tables"]
+    assert fs.isdir(f"{location}!") and fs.info(f"{location}!/tables")["type"] == "directory"
+    # Without a repository in it, a name is as short as it was given.
+    assert fs.glob("tables/[ab].bin") == ["tables/a.bin", "tables/b.bin"]
+    fs.mv(f"{location}!/tables/a.bin", join_url(location, "tables/d.bin"))
+    fs.rm(f"{location}!/tables/b.bin")
+    assert fs.ls("tables", detail=False) == ["tables/c!.bin", "tables/d.bin"]
+    with pytest.raises(ValueError, match="this file system is of"):
+        fs.cat_file(join_url(tmp_path / "other", "tables/d.bin"))
+
+
+def test_datasets_reads_a_url_without_options(location: Path, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    pandas = pytest.importorskip("pandas")
+    pandas.DataFrame({"a": [1, 2, 3]}).to_parquet(join_url(location, "tables/frame.parquet"))
+    for files in ("tables/frame.parquet", "tables/*.parquet"):
+        loaded = datasets.load_dataset(
+            "parquet", data_files=join_url(location, files), cache_dir=str(tmp_path / files[-9:].strip("*."))
+        )
+        assert loaded["train"]["a"][:] == [1, 2, 3]
+
+
+def test_the_home_directory_is_meant_by_a_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    fhrd.open("~/own", create=True).close()
+    with fsspec.open("fhrd://~/own!/a/b", "wb") as file:
+        file.write(b"x")
+    assert FhrdFileSystem("~/own", skip_instance_cache=True).cat_file("a/b") == b"x"
+    assert not (tmp_path / "~").exists()
