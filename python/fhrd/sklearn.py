@@ -10,7 +10,8 @@
 Arrays are stored one by one, under names that stay the same while an estimator grows: with ``warm_start``, the trees that
 an ensemble already had are not stored again. The rest of the estimator is stored
 
-* with ``skops`` if that is installed. Loading builds only types that skops trusts, or those in ``trusted``.
+* with ``skops`` if that is installed. Loading builds only types that skops trusts, classes of scikit-learn itself, and
+  those in ``trusted``. Trees are checked: no node of one leads out of it.
 * else as a pickle. *Loading a pickle runs code from the repository.* So it is loaded only with ``trusted=True``, which is
   right only if nobody else can write to the repository.
 """
@@ -26,10 +27,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy
 
-if TYPE_CHECKING:
-    from fhrd import Keep, Repository, SavedCheckpoint
+from fhrd.arguments import choice
+from fhrd.errors import NotTrustedError
+from fhrd.runs import check_order
+from fhrd.sklearn_trust import check_trees, is_owned
 
-__all__ = ["load", "save"]
+if TYPE_CHECKING:
+    from fhrd import Keep, SavedCheckpoint, SaveHandle
+    from fhrd.arguments import IfExists, Progress
+    from fhrd.runs import Store
+
+__all__ = ["load", "save", "save_async"]
 
 _NAME = "estimator.safetensors"
 _SKOPS = ".skops.json"
@@ -39,7 +47,7 @@ _KINDS = "biufc"
 
 
 def save(
-    repo: Repository,
+    repo: Store,
     estimator: Any,
     *,
     run: str | None = None,
@@ -48,21 +56,74 @@ def save(
     tags: Sequence[str] = (),
     name: str = _NAME,
     keep: Keep | None = None,
+    if_exists: IfExists | None = None,
+    progress: Progress | None = None,
     method: Literal["skops", "pickle"] | None = None,
 ) -> SavedCheckpoint:
     """Saves an estimator. It is durable on return.
 
     :param method: ``"skops"`` or ``"pickle"``. Default: skops if it is installed.
+
+    The other arguments are those of :meth:`fhrd.Repository.save`.
     """
+    check_order(repo, estimator, "fhrd.sklearn.save")
+    arrays, files = _encode(estimator, name, method)
+    return repo.save(
+        arrays,
+        run=run,
+        step=step,
+        metrics=metrics or {},
+        tags=tags,
+        files=files,
+        name=name,
+        keep=keep,
+        if_exists=if_exists,
+        progress=progress,
+    )
+
+
+def save_async(
+    repo: Store,
+    estimator: Any,
+    *,
+    run: str | None = None,
+    step: int | None = None,
+    metrics: Mapping[str, float] | None = None,
+    tags: Sequence[str] = (),
+    name: str = _NAME,
+    keep: Keep | None = None,
+    if_exists: IfExists | None = None,
+    progress: Progress | None = None,
+    method: Literal["skops", "pickle"] | None = None,
+) -> SaveHandle:
+    """As :func:`save`, but returns when the arrays are copied. See :meth:`fhrd.Repository.save_async`."""
+    check_order(repo, estimator, "fhrd.sklearn.save_async")
+    arrays, files = _encode(estimator, name, method)
+    return repo.save_async(
+        arrays,
+        run=run,
+        step=step,
+        metrics=metrics or {},
+        tags=tags,
+        files=files,
+        name=name,
+        keep=keep,
+        if_exists=if_exists,
+        progress=progress,
+    )
+
+
+def _encode(estimator: Any, name: str, method: str | None) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The arrays of an estimator, and the file with the rest of it."""
     if method is None:
         method = "skops" if _has_skops() else "pickle"
+    choice(method, "method", ("skops", "pickle"))
     arrays, rest = _with_skops(estimator) if method == "skops" else _with_pickle(estimator)
-    files = {name + (_SKOPS if method == "skops" else _PICKLE): rest}
-    return repo.save(arrays, run=run, step=step, metrics=metrics or {}, tags=tags, files=files, name=name, keep=keep)
+    return arrays, {name + (_SKOPS if method == "skops" else _PICKLE): rest}
 
 
 def load(
-    repo: Repository,
+    repo: Store,
     *,
     run: str | None = None,
     step: int | str | None = None,
@@ -72,9 +133,11 @@ def load(
 ) -> Any:
     """Loads an estimator.
 
-    :param trusted: names of further types that skops may build, as its error names them. ``True`` loads anything, also
+    :param trusted: names of further types that skops may build, as the error names them. ``True`` loads anything, also
         a pickle: only for repositories that nobody else can write to.
-    :raises ValueError: the estimator is pickled, and ``trusted`` is not ``True``.
+    :raises NotTrustedError: (a ``ValueError``) the estimator is pickled, and ``trusted`` is not ``True``; or it has
+        types that are neither trusted by skops nor of scikit-learn, and that ``trusted`` does not name.
+    :raises DamagedError: (an ``OSError``) a tree is none: its nodes lead out of it.
     """
     found = repo.checkpoint(run=run, step=step, snapshot=snapshot)
     paths = {file.path for file in found.files()}
@@ -82,9 +145,9 @@ def load(
     if name + _SKOPS in paths:
         return _from_skops(arrays, found.read_file(name + _SKOPS), trusted)
     if trusted is not True:
-        raise ValueError(
+        raise NotTrustedError(
             f"{name}: the estimator is pickled. Loading it runs code from the repository: if nobody else can write to "
-            "it, load with trusted=True. Estimators that were saved with skops installed need no trust"
+            "it, load with trusted=True. Estimators of scikit-learn that were saved with skops installed need no trust"
         )
     return _Unpickler(io.BytesIO(found.read_file(name + _PICKLE)), arrays).load()
 
@@ -104,6 +167,7 @@ def _with_skops(estimator: Any) -> tuple[dict[str, Any], bytes]:
     archive = zipfile.ZipFile(io.BytesIO(skops.io.dumps(estimator)))
     schema = json.loads(archive.read("schema.json"))
     names = _Names()
+    members = set(archive.namelist())
     arrays: dict[str, Any] = {}
     other: dict[str, str] = {}
     numbers: dict[int, int] = {}
@@ -115,7 +179,7 @@ def _with_skops(estimator: Any) -> tuple[dict[str, Any], bytes]:
             if isinstance(node.get("__id__"), int):
                 node["__id__"] = numbers.setdefault(node["__id__"], len(numbers))
             member = node.get("file")
-            if isinstance(member, str) and member in archive.namelist():
+            if isinstance(member, str) and member in members:
                 content = archive.read(member)
                 array = numpy.load(io.BytesIO(content), allow_pickle=False) if member.endswith(".npy") else None
                 node["file"] = name = names.next()
@@ -165,9 +229,19 @@ def _from_skops(arrays: Mapping[str, Any], described: bytes, trusted: bool | Seq
         visit(rest["schema"])
         archive.writestr("schema.json", json.dumps(rest["schema"]))
     content = packed.getvalue()
-    if trusted is True:
-        return skops.io.loads(content, trusted=skops.io.get_untrusted_types(data=content))
-    return skops.io.loads(content, trusted=list(trusted) if trusted else None)
+    # What skops does not trust by itself.
+    doubtful: list[str] = skops.io.get_untrusted_types(data=content)
+    if trusted is not True:
+        named = set(trusted or ())
+        refused = [one for one in doubtful if one not in named and not is_owned(one)]
+        if refused:
+            raise NotTrustedError(
+                f"the estimator has types that are neither trusted by skops nor of scikit-learn: {', '.join(refused)}. "
+                f"If they are yours and do no harm, load with trusted={refused!r}"
+            )
+    loaded = skops.io.loads(content, trusted=doubtful)
+    check_trees(loaded)
+    return loaded
 
 
 class _Names:

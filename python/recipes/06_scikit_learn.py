@@ -23,10 +23,10 @@ def main(directory: Path) -> None:
             model.fit(x, y)
             saved = fhrd.sklearn.save(repo, model, run="boost", step=trees, metrics={"score": model.score(x, y)})
             print(f"{trees} trees: {saved.total_bytes:,} bytes, the repository grew by {saved.stored_bytes:,}")
-        # With skops no code of the repository runs. Without skops this needs trusted=True.
-        loaded = fhrd.sklearn.load(repo, run="boost", step=100, trusted=True)
+        # Stored with skops, so that no code of the repository runs.
+        loaded = fhrd.sklearn.load(repo, run="boost", step=100)
         assert loaded.n_estimators == 100
-        assert np.array_equal(fhrd.sklearn.load(repo, run="boost", trusted=True).predict(x), model.predict(x))
+        assert np.array_equal(fhrd.sklearn.load(repo, run="boost").predict(x), model.predict(x))
 
 
 if __name__ == "__main__":

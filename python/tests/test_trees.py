@@ -61,7 +61,7 @@ def test_estimators(repo: Any, data: tuple[Any, Any], method: Any, kind: str) ->
     x, y = data
     model = makers[kind]().fit(x, y)
     fhrd.sklearn.save(repo, model, run=kind, step=1, method=method)
-    loaded = fhrd.sklearn.load(repo, run=kind, trusted=True)
+    loaded = fhrd.sklearn.load(repo, run=kind, trusted=method == "pickle")
     assert numpy.array_equal(loaded.predict(x), model.predict(x))
     # What is loaded is a full estimator: it can be fitted and saved again.
     loaded.fit(x, y)
@@ -91,14 +91,85 @@ def test_a_pickle_is_not_loaded_without_trust(repo: Any, data: tuple[Any, Any], 
 
 def test_skops_builds_only_types_that_are_trusted(repo: Any) -> None:
     pytest.importorskip("skops")
-    import skops.io.exceptions
     from sklearn.preprocessing import FunctionTransformer
 
     import fhrd.sklearn
 
     fhrd.sklearn.save(repo, FunctionTransformer(numpy.savetxt), run="r", step=1, method="skops")
-    with pytest.raises(skops.io.exceptions.UntrustedTypesFoundException, match="savetxt"):
+    with pytest.raises(fhrd.NotTrustedError, match="savetxt") as raised:
         fhrd.sklearn.load(repo, run="r")
+    assert isinstance(raised.value, ValueError)
+    with pytest.raises(fhrd.NotTrustedError, match="savetxt"):
+        fhrd.sklearn.load(repo, run="r", trusted=["numpy.load"])
+    named = str(raised.value).partition("scikit-learn: ")[2].partition(". If")[0].split(", ")
+    assert fhrd.sklearn.load(repo, run="r", trusted=named).func is numpy.savetxt
+
+
+def test_only_classes_of_scikit_learn_itself_are_its_own() -> None:
+    pytest.importorskip("sklearn")
+    from fhrd.sklearn_trust import is_owned
+
+    assert is_owned("sklearn.tree._tree.Tree") and is_owned("sklearn._loss.loss.HalfBinomialLoss")
+    assert is_owned("sklearn.tree._classes.DecisionTreeRegressor")
+    for name in (
+        "sklearn.utils.check_array", "sklearn.datasets._base.load_iris", "sklearn.tree._classes.BaseEstimator",
+        "sklearn.externals.joblib.Parallel", "sklearn.neighbors._kd_tree.KDTree", "sklearn.tree._classes.np",
+        "sklearn.conftest.x", "sklearn_evil.tree.Tree", "os.system", "builtins.eval", "sklearn", "", "sklearn.none.A",
+    ):  # fmt: skip
+        assert not is_owned(name), name
+
+
+@pytest.mark.parametrize("kind", ["forest", "boosting", "histograms"])
+def test_trees_whose_nodes_lead_out_of_them_are_not_loaded(repo: Any, data: tuple[Any, Any], kind: str) -> None:
+    pytest.importorskip("skops")
+    import sklearn.ensemble
+
+    import fhrd.sklearn
+    from fhrd.sklearn_trust import check_trees
+
+    makers: dict[str, Any] = {
+        "forest": lambda: sklearn.ensemble.RandomForestClassifier(n_estimators=3),
+        "boosting": lambda: sklearn.ensemble.GradientBoostingClassifier(n_estimators=3),
+        "histograms": lambda: sklearn.ensemble.HistGradientBoostingClassifier(max_iter=3),
+    }
+
+    def nodes(model: Any) -> Any:
+        if kind == "histograms":
+            return model._predictors[1][0].nodes
+        tree = (model.estimators_[1] if kind == "forest" else model.estimators_[1][0]).tree_
+        return tree.__getstate__()["nodes"]
+
+    left = "left" if kind == "histograms" else "left_child"
+    feature = "feature_idx" if kind == "histograms" else "feature"
+    for field, value in ((left, 10_000), (left, 0), (feature, 8), (feature, 1 << 20)):
+        model = makers[kind]().fit(*data)
+        check_trees(model)
+        nodes(model)[field][0] = value
+        fhrd.sklearn.save(repo, model, run="r", step=1, method="skops", if_exists="replace")
+        with pytest.raises(fhrd.DamagedError, match="a node of a tree"):
+            fhrd.sklearn.load(repo, run="r")
+    # An ensemble that says it has fewer features than its trees ask for.
+    model = makers[kind]().fit(*data)
+    model.n_features_in_ = 1
+    with pytest.raises(fhrd.DamagedError, match="a feature"):
+        check_trees(model)
+
+
+def test_estimators_are_saved_in_the_background_with_progress(repo: Any, data: tuple[Any, Any]) -> None:
+    pytest.importorskip("sklearn")
+    import sklearn.linear_model
+
+    import fhrd.sklearn
+
+    model, seen = sklearn.linear_model.LogisticRegression().fit(*data), []
+    fhrd.sklearn.save(repo, model, run="r", step=1, progress=seen.append)
+    assert fhrd.sklearn.save_async(repo, model, run="r", step=2).result().id and seen
+    assert fhrd.sklearn.save(repo.run("r", git=False), model, step=3).id
+    with pytest.raises(fhrd.StepExistsError):
+        fhrd.sklearn.save(repo, model, run="r", step=3)
+    assert numpy.array_equal(fhrd.sklearn.load(repo, run="r", trusted=True).coef_, model.coef_)
+    with pytest.raises(TypeError, match="the repository comes first"):
+        fhrd.sklearn.save(model, repo)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("method", ["skops", "pickle"])
