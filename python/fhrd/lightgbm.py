@@ -16,15 +16,19 @@ import lightgbm
 import numpy
 
 from fhrd.arrays_of_text import text_array, text_of
+from fhrd.errors import UnsupportedError
+from fhrd.runs import check_order
 
 if TYPE_CHECKING:
-    from fhrd import Keep, Repository, SavedCheckpoint
+    from fhrd import Keep, SavedCheckpoint, SaveHandle
+    from fhrd.arguments import IfExists, Progress
+    from fhrd.runs import Store
 
-__all__ = ["checkpoint", "load", "save"]
+__all__ = ["checkpoint", "load", "save", "save_async"]
 
 
 def save(
-    repo: Repository,
+    repo: Store,
     booster: Any,
     *,
     run: str | None = None,
@@ -33,13 +37,57 @@ def save(
     tags: Sequence[str] = (),
     name: str = "booster.safetensors",
     keep: Keep | None = None,
+    if_exists: IfExists | None = None,
+    progress: Progress | None = None,
 ) -> SavedCheckpoint:
-    """Saves a ``Booster``, or an estimator such as ``LGBMClassifier``. It is durable on return."""
-    return repo.save(encode(booster), run=run, step=step, metrics=metrics or {}, tags=tags, name=name, keep=keep)
+    """Saves a ``Booster``, or an estimator such as ``LGBMClassifier``. It is durable on return.
+
+    The other arguments are those of :meth:`fhrd.Repository.save`.
+    """
+    check_order(repo, booster, "fhrd.lightgbm.save")
+    return repo.save(
+        encode(booster),
+        run=run,
+        step=step,
+        metrics=metrics or {},
+        tags=tags,
+        name=name,
+        keep=keep,
+        if_exists=if_exists,
+        progress=progress,
+    )
+
+
+def save_async(
+    repo: Store,
+    booster: Any,
+    *,
+    run: str | None = None,
+    step: int | None = None,
+    metrics: Mapping[str, float] | None = None,
+    tags: Sequence[str] = (),
+    name: str = "booster.safetensors",
+    keep: Keep | None = None,
+    if_exists: IfExists | None = None,
+    progress: Progress | None = None,
+) -> SaveHandle:
+    """As :func:`save`, but returns when the trees are copied. See :meth:`fhrd.Repository.save_async`."""
+    check_order(repo, booster, "fhrd.lightgbm.save_async")
+    return repo.save_async(
+        encode(booster),
+        run=run,
+        step=step,
+        metrics=metrics or {},
+        tags=tags,
+        name=name,
+        keep=keep,
+        if_exists=if_exists,
+        progress=progress,
+    )
 
 
 def load(
-    repo: Repository,
+    repo: Store,
     *,
     run: str | None = None,
     step: int | str | None = None,
@@ -58,7 +106,7 @@ def encode(booster: Any) -> dict[str, numpy.ndarray[Any, Any]]:
     starts = [found.start() for found in re.finditer(r"^Tree=\d+$", text, re.MULTILINE)]
     tail = text.find("end of trees", starts[-1] if starts else 0)
     if tail < 0:
-        raise ValueError("the text of the booster has no `end of trees`: a version of LightGBM that is not known")
+        raise UnsupportedError("the text of the booster has no `end of trees`: a version of LightGBM that is not known")
     bounds = [*starts, tail]
     arrays = {
         f"tree.{number:06}": text_array(text[bounds[number] : bounds[number + 1]]) for number in range(len(starts))
@@ -74,11 +122,18 @@ def decode(arrays: Mapping[str, Any]) -> str:
 
 
 def checkpoint(
-    repo: Repository, run: str, *, interval: int = 10, name: str = "booster.safetensors"
+    repo: Store,
+    run: str | None = None,
+    *,
+    interval: int = 10,
+    name: str = "booster.safetensors",
+    if_exists: IfExists | None = None,
 ) -> Callable[[Any], None]:
     """A callback for ``lightgbm.train`` that saves the booster every ``interval`` rounds.
 
     The step is the number of rounds, and the metrics are those of evaluation.
+
+    :param if_exists: as of :meth:`fhrd.Repository.save`.
     """
 
     def after_iteration(environment: Any) -> None:
@@ -86,6 +141,7 @@ def checkpoint(
         if rounds % interval == 0:
             results = environment.evaluation_result_list or []
             metrics = {f"{result[0]}-{result[1]}": float(result[2]) for result in results}
-            save(repo, environment.model, run=run, step=rounds, metrics=metrics, name=name)
+            model = environment.model
+            save(repo, model, run=run, step=rounds, metrics=metrics, name=name, if_exists=if_exists)
 
     return after_iteration

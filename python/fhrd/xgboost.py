@@ -16,11 +16,14 @@ import numpy
 import xgboost
 
 from fhrd.arrays_of_text import text_array, text_of
+from fhrd.runs import check_order
 
 if TYPE_CHECKING:
-    from fhrd import Keep, Repository, SavedCheckpoint
+    from fhrd import Keep, SavedCheckpoint, SaveHandle
+    from fhrd.arguments import IfExists, Progress
+    from fhrd.runs import Store
 
-__all__ = ["FhrdTrainingCheckpoint", "load", "save"]
+__all__ = ["FhrdTrainingCheckpoint", "load", "save", "save_async"]
 
 #: Where a model's trees are, by the kind of booster.
 _TREES = {
@@ -30,7 +33,7 @@ _TREES = {
 
 
 def save(
-    repo: Repository,
+    repo: Store,
     booster: Any,
     *,
     run: str | None = None,
@@ -39,13 +42,57 @@ def save(
     tags: Sequence[str] = (),
     name: str = "booster.safetensors",
     keep: Keep | None = None,
+    if_exists: IfExists | None = None,
+    progress: Progress | None = None,
 ) -> SavedCheckpoint:
-    """Saves a ``Booster``, or an estimator such as ``XGBClassifier``. It is durable on return."""
-    return repo.save(encode(booster), run=run, step=step, metrics=metrics or {}, tags=tags, name=name, keep=keep)
+    """Saves a ``Booster``, or an estimator such as ``XGBClassifier``. It is durable on return.
+
+    The other arguments are those of :meth:`fhrd.Repository.save`.
+    """
+    check_order(repo, booster, "fhrd.xgboost.save")
+    return repo.save(
+        encode(booster),
+        run=run,
+        step=step,
+        metrics=metrics or {},
+        tags=tags,
+        name=name,
+        keep=keep,
+        if_exists=if_exists,
+        progress=progress,
+    )
+
+
+def save_async(
+    repo: Store,
+    booster: Any,
+    *,
+    run: str | None = None,
+    step: int | None = None,
+    metrics: Mapping[str, float] | None = None,
+    tags: Sequence[str] = (),
+    name: str = "booster.safetensors",
+    keep: Keep | None = None,
+    if_exists: IfExists | None = None,
+    progress: Progress | None = None,
+) -> SaveHandle:
+    """As :func:`save`, but returns when the trees are copied. See :meth:`fhrd.Repository.save_async`."""
+    check_order(repo, booster, "fhrd.xgboost.save_async")
+    return repo.save_async(
+        encode(booster),
+        run=run,
+        step=step,
+        metrics=metrics or {},
+        tags=tags,
+        name=name,
+        keep=keep,
+        if_exists=if_exists,
+        progress=progress,
+    )
 
 
 def load(
-    repo: Repository,
+    repo: Store,
     *,
     run: str | None = None,
     step: int | str | None = None,
@@ -100,10 +147,22 @@ def _compact(value: Any) -> str:
 class FhrdTrainingCheckpoint(xgboost.callback.TrainingCallback):  # type: ignore[misc, unused-ignore]
     """A callback that saves the booster every ``interval`` rounds."""
 
-    def __init__(self, repo: Repository, run: str, *, interval: int = 10, name: str = "booster.safetensors") -> None:
-        """A callback for the run ``run``. The step is the number of rounds, and the metrics are those of evaluation."""
+    def __init__(
+        self,
+        repo: Store,
+        run: str | None = None,
+        *,
+        interval: int = 10,
+        name: str = "booster.safetensors",
+        if_exists: IfExists | None = None,
+    ) -> None:
+        """A callback for the run ``run``. The step is the number of rounds, and the metrics are those of evaluation.
+
+        :param if_exists: as of :meth:`fhrd.Repository.save`.
+        """
         super().__init__()
         self._repo, self._run, self._interval, self._name = repo, run, interval, name
+        self._if_exists: IfExists | None = if_exists
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         """Saves after the rounds ``interval``, 2 * ``interval`` and so on. The training goes on."""
@@ -114,5 +173,13 @@ class FhrdTrainingCheckpoint(xgboost.callback.TrainingCallback):  # type: ignore
                 for metric, values in by_name.items():
                     last = values[-1]
                     metrics[f"{data}-{metric}"] = float(last[0] if isinstance(last, tuple) else last)
-            save(self._repo, model, run=self._run, step=rounds, metrics=metrics, name=self._name)
+            save(
+                self._repo,
+                model,
+                run=self._run,
+                step=rounds,
+                metrics=metrics,
+                name=self._name,
+                if_exists=self._if_exists,
+            )
         return False
