@@ -151,12 +151,12 @@ def named_files(files: Files) -> dict[str, PathLike | bytes]:
         raise ArgumentTypeError(f"files: expected a list of paths or a dictionary, found {files!r}")
     else:
         for file in files:
-            path = os.path.basename(os.fspath(file))
+            path: str = os.path.basename(os.fspath(file))
             if path in named:
                 raise ArgumentError(f"files: two of them are called {path!r}: give a dictionary with their paths")
             named[path] = file
     for path, source in named.items():
-        if not isinstance(source, (str, bytes, os.PathLike)):
+        if not isinstance(source, (str, bytes, os.PathLike)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ArgumentTypeError(f"files: `{path}`: expected a path or bytes, found {type(source).__qualname__}")
     return named
 

@@ -1,3 +1,5 @@
+# pyright: basic, reportMissingImports=false
+# The packages that this adapts have no types, or few.
 """Pytrees of JAX and Flax: nested dictionaries, lists and tuples of arrays, on the CPU.
 
 ```python
@@ -172,13 +174,13 @@ def _children(tree: Any) -> list[tuple[str, Any]] | None:
     if tree is None:
         return []
     if isinstance(tree, Mapping):
-        named: Mapping[Any, Any] = tree  # pyright: ignore[reportUnknownVariableType]
+        named: Mapping[Any, Any] = tree
         for key in named:
             if not isinstance(key, (str, int)) or "/" in str(key):
                 raise ArgumentError(f"keys of a tree are texts without `/`, or numbers: found {key!r}")
         return [(str(key), named[key]) for key in named]
     if isinstance(tree, (list, tuple)):
-        items: Sequence[Any] = tree  # pyright: ignore[reportUnknownVariableType]
+        items: Sequence[Any] = tree
         names: Sequence[str] = getattr(items, "_fields", None) or [str(at) for at in range(len(items))]
         return list(zip(names, items, strict=True))
     util = _tree_util(tree)
