@@ -8,12 +8,14 @@ pub mod error;
 pub mod memory;
 pub mod metrics;
 pub mod read_at;
+pub mod text;
 pub mod types;
 pub mod wire;
 
 pub mod codec;
 pub mod crypto;
 pub mod format;
+pub mod html;
 pub mod kernel;
 pub mod pipeline;
 pub mod store;

@@ -2,13 +2,13 @@
 
 use maud::{Markup, html};
 
-use super::page::{counted, table};
-use super::picture::{COLOURS_OWN, colour, for_both, name};
 use super::space::HEIGHTS;
-use super::treemap::{MapGroup, MapTile, treemap};
 use crate::cli::lineage::branches;
 use crate::cli::models::kind;
 use crate::cli::output::{count, size};
+use crate::html::picture::{COLOURS_OWN, colour, for_both, name};
+use crate::html::table::{counted, table};
+use crate::html::treemap::{MapGroup, MapTile, treemap};
 use crate::inspect::lineage::FamilyMember;
 use crate::inspect::report::RepositoryReport;
 use crate::inspect::report::families::{FamilyTree, families as families_of};

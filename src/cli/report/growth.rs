@@ -3,12 +3,12 @@
 use jiff::tz::TimeZone;
 use maud::{Markup, html};
 
-use super::chart::{Chart, ChartPoint, ChartSeries};
-use super::page::table;
-use super::picture::{PictureSize, for_both, legend, name};
-use super::ticks::{byte_ticks, time_ticks};
 use crate::cli::output::{ratio, size, split_ns, time_local};
 use crate::cli::snapshots::short_id;
+use crate::html::chart::{Chart, ChartPoint, ChartSeries};
+use crate::html::picture::{PictureSize, colour, for_both, legend, name};
+use crate::html::table::table;
+use crate::html::ticks::{byte_ticks, time_ticks};
 use crate::inspect::report::RepositoryReport;
 use crate::inspect::report::growth::{GrowthBytes, GrowthPoint, largest};
 
@@ -66,7 +66,7 @@ fn content_chart(points: &[&GrowthPoint<'_>], size: PictureSize) -> Markup {
             (seconds(point), at(rank), at(rank + 1))
         };
         let points = points.iter().map(between).collect();
-        ChartSeries { name: name.into(), colour: super::picture::colour(rank), points, is_area: true }
+        ChartSeries { name: name.into(), colour: colour(rank), points, is_area: true }
     };
     let series = names.into_iter().enumerate().map(area).collect();
     chart(("growth", "Content that was backed up, and what became of it, summed over time"), points, series, size)

@@ -2,11 +2,11 @@
 
 use maud::{Markup, html};
 
-use super::page::{counted, table, text};
-use super::picture::name;
 use crate::cli::no_snapshots::{describe, describe_gone};
 use crate::cli::output::{printable, ratio, size};
 use crate::cli::status::{damage_text, duration, is_damaged, pending_text, proof_text, row, run_text};
+use crate::html::picture::name;
+use crate::html::table::{counted, table, text};
 use crate::inspect::report::RepositoryReport;
 use crate::inspect::status::RepositoryStatus;
 

@@ -2,27 +2,23 @@
 //!
 //! | module | what is in it |
 //! |---|---|
-//! | `page` | the page, its sections in order, and tables |
+//! | `page` | the page, and its sections in order |
 //! | `head` | what the page lacks, the main numbers, health, the last backups |
 //! | `space` | treemaps by host, directory and kind of file |
 //! | `growth` | charts over time, and the largest changes |
 //! | `families` | models as treemap and trees |
 //! | `runs` | training runs with curves of their metrics |
 //! | `document` | the same as JSON |
-//! | `picture` `treemap` `squarify` `chart` `ticks` | SVG |
+//!
+//! Tables and pictures are those of [`crate::html`].
 
-mod chart;
 mod document;
 mod families;
 mod growth;
 mod head;
 mod page;
-mod picture;
 mod runs;
 mod space;
-mod squarify;
-mod ticks;
-mod treemap;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -2,14 +2,12 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::picture::name;
 use super::{families, growth, head, runs, space};
-use crate::cli::output::{split_ns, time_local};
+use crate::cli::output::{printable, split_ns, time_local};
+use crate::html::STYLE;
+use crate::html::picture::name;
 use crate::inspect::report::RepositoryReport;
 use crate::inspect::report::growth::growth as growth_of;
-
-/// Look of the page: colours and their order are variables of it.
-const STYLE: &str = include_str!("style.css");
 
 /// The page of the repository at `location`.
 pub fn page(report: &RepositoryReport, location: &str) -> String {
@@ -22,7 +20,7 @@ pub fn page(report: &RepositoryReport, location: &str) -> String {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="referrer" content="no-referrer";
-                title { "Backup report: " (crate::cli::output::printable(location)) }
+                title { "Backup report: " (printable(location)) }
                 style { (PreEscaped(STYLE)) }
             }
             body {
@@ -50,33 +48,4 @@ pub fn page(report: &RepositoryReport, location: &str) -> String {
 
 fn section(title: &str, content: &Markup) -> Markup {
     html! { section { h2 { (title) } (content) } }
-}
-
-/// A table in a box of its own, which scrolls if it is too wide. Numbers stand on the right.
-pub fn table(class: &str, columns: &[(&str, bool)], rows: &[Vec<Markup>]) -> Markup {
-    let align = |at: usize| columns.get(at).filter(|(_, is_number)| *is_number).map(|_| "n");
-    html! {
-        div.scroll tabindex="0" {
-            table class=[Some(class).filter(|class| !class.is_empty())] {
-                thead {
-                    tr { @for (at, (title, _)) in columns.iter().enumerate() { th scope="col" class=[align(at)] { (title) } } }
-                }
-                tbody {
-                    @for row in rows {
-                        tr { @for (at, cell) in row.iter().enumerate() { td class=[align(at)] { (cell) } } }
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// A number of things.
-pub fn counted(count: u64, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
-}
-
-/// A cell of text that is no name from data.
-pub fn text(text: impl AsRef<str>) -> Markup {
-    html! { (text.as_ref()) }
 }

@@ -2,12 +2,12 @@
 
 use maud::{Markup, html};
 
-use super::chart::{Chart, ChartPoint, ChartSeries};
-use super::page::table;
-use super::picture::{PictureSize, name};
-use super::ticks::{number_ticks, short};
 use crate::cli::output::{size, split_ns, time_local};
 use crate::cli::runs::{metric_names, statistic};
+use crate::html::chart::{Chart, ChartPoint, ChartSeries};
+use crate::html::picture::{PictureSize, name};
+use crate::html::table::table;
+use crate::html::ticks::{number_ticks, short};
 use crate::inspect::report::RepositoryReport;
 use crate::repo::checkpoint::RunStep;
 

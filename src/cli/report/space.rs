@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use maud::{Markup, html};
 
-use super::page::table;
-use super::picture::{COLOURS_OWN, colour, for_both, legend, name};
-use super::treemap::{MapGroup, MapTile, treemap};
 use crate::cli::output::size;
+use crate::html::picture::{COLOURS_OWN, colour, for_both, legend, name};
+use crate::html::table::table;
+use crate::html::treemap::{MapGroup, MapTile, treemap};
 use crate::inspect::report::RepositoryReport;
 use crate::inspect::usage::TreeUsage;
 use crate::inspect::usage_directories::DirectoryUsage;

@@ -16,6 +16,7 @@ const LAYERS: &[&[&str]] = &[
     &["metrics"],
     &["memory"],
     &["child"],
+    &["text"],
     // Loops
     &["kernel"],
     // Plugs
@@ -25,6 +26,7 @@ const LAYERS: &[&[&str]] = &[
     &["store"],
     // Machinery
     &["pipeline"],
+    &["html"],
     // Data
     &["repo"],
     &["filesystem"],

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::picture::{PictureSize, fitting_name, picture, whole};
 use super::squarify::{TileBox, squarified};
-use crate::cli::output::{printable, size};
+use crate::text::{printable, size};
 
 /// Height of the head of a group.
 const HEAD: f64 = 20.0;

@@ -4,7 +4,7 @@
 
 use maud::{Markup, html};
 
-use crate::cli::output::{printable, shortened};
+use crate::text::{printable, shortened};
 
 /// Classes of the colours, in the order of every picture. The last is for what is left over.
 const COLOURS: [&str; 8] = ["c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8"];
