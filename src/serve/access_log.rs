@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use prometheus_client::metrics::counter::Counter;
 
 use super::answer::AnswerBody;
 use crate::error::{Error, Result};
@@ -23,6 +24,8 @@ pub struct AccessLine {
     pub status: u16,
     /// Line of the token in its file.
     pub token: Option<usize>,
+    /// Bytes that all answers have sent.
+    pub sent_bytes: Counter,
 }
 
 /// The body of an answer, which writes the line when it is dropped.
@@ -50,7 +53,11 @@ impl Body for LoggedBody {
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
         let polled = Pin::new(&mut self.inner).poll_frame(context);
         match &polled {
-            Poll::Ready(Some(Ok(frame))) => self.bytes += frame.data_ref().map_or(0, Bytes::len) as u64,
+            Poll::Ready(Some(Ok(frame))) => {
+                let bytes = frame.data_ref().map_or(0, Bytes::len) as u64;
+                self.bytes += bytes;
+                self.line.sent_bytes.inc_by(bytes);
+            }
             Poll::Ready(None) => self.is_whole = true,
             _ => {}
         }
@@ -69,7 +76,7 @@ impl Body for LoggedBody {
 
 impl Drop for LoggedBody {
     fn drop(&mut self) {
-        let AccessLine { request, peer, started, status, token } = &self.line;
+        let AccessLine { request, peer, started, status, token, .. } = &self.line;
         let (bytes, milliseconds) = (self.bytes, started.elapsed().as_millis());
         let token = token.map_or_else(|| "-".into(), |line| format!("token-{line}"));
         // Nobody asks for the end behind the last byte that was announced.

@@ -14,15 +14,39 @@ use crate::error::Result;
 use crate::repo::Repository;
 use crate::repo::published::{DirectoryCache, PublishedKind, PublishedSnapshot, PublishedTree, published};
 use crate::repo::read::Reader;
+use crate::repo::reads::{ReadLedger, ReadRun};
+use crate::repo::snapshot::NamedSnapshot;
 use crate::repo::snapshot_listing::{self, SnapshotListing};
+use crate::store::{BlobKind, BlobName};
+
+/// Commands that prove what is stored.
+const READS: [&str; 2] = ["check", "verify"];
+/// How many times rarer the records of what was read are listed than the snapshots.
+const RECORDS_RARER: u32 = 12;
 
 /// What was found at one time.
 pub struct PublishedNames {
     /// The snapshots of a revision are in order; the last one counts.
     pub snapshots: Vec<PublishedSnapshot>,
+    /// All other snapshots that their backup has reported, oldest first.
+    pub backups: Vec<NamedSnapshot>,
     reader: Reader,
     /// Snapshots that cannot be read.
     pub unreadable: usize,
+}
+
+/// What is known without a look at the store.
+pub struct KnownNames {
+    /// The time, nanoseconds since 1970.
+    pub now_ns: i64,
+    /// What the last look that succeeded has found.
+    pub names: Option<Arc<PublishedNames>>,
+    /// When that was, nanoseconds since 1970.
+    pub listed_ns: Option<i64>,
+    /// The last runs of `check` and `verify`.
+    pub runs: Arc<Vec<ReadRun>>,
+    /// Whether the last look succeeded.
+    pub is_ready: bool,
 }
 
 /// A commit that somebody asked for.
@@ -37,8 +61,13 @@ pub struct FoundCommit {
 #[derive(Default)]
 struct CatalogueState {
     names: Option<Arc<PublishedNames>>,
+    listed_ns: Option<i64>,
     looked: Option<Instant>,
     has_failed: bool,
+    runs: Arc<Vec<ReadRun>>,
+    /// The records that `runs` come from, and when they were listed.
+    records: Vec<BlobName>,
+    records_listed: Option<Instant>,
 }
 
 /// See the module.
@@ -89,7 +118,7 @@ impl Catalogue {
         (state.looked, state.has_failed) = (Some(Instant::now()), found.is_err());
         match (found, known) {
             (Ok(found), _) => {
-                state.names = Some(found.clone());
+                (state.names, state.listed_ns) = (Some(found.clone()), Some(self.repository.clock.now_ns()));
                 Ok(found)
             }
             (Err(error), Some(known)) => {
@@ -98,6 +127,61 @@ impl Catalogue {
             }
             (Err(error), None) => Err(error),
         }
+    }
+
+    /// Directories that were read.
+    pub fn directories(&self) -> &DirectoryCache {
+        &self.directories
+    }
+
+    /// Whether the last look is so recent that none is needed.
+    pub fn is_recent(&self) -> bool {
+        self.recent().is_some()
+    }
+
+    /// What is known. Never waits for the store.
+    pub fn known(&self) -> KnownNames {
+        let state = self.state.lock();
+        KnownNames {
+            now_ns: self.repository.clock.now_ns(),
+            names: state.names.clone(),
+            listed_ns: state.listed_ns,
+            runs: state.runs.clone(),
+            is_ready: !state.has_failed,
+        }
+    }
+
+    /// Looks again if the last look is some seconds old, also at the records of what was read, which change rarely.
+    /// Blocks. What fails is logged.
+    pub fn refresh(&self) {
+        if let Err(error) = self.names().and_then(|_| self.refresh_runs()) {
+            tracing::error!("the repository cannot be listed: {error}");
+        }
+    }
+
+    fn refresh_runs(&self) -> Result<()> {
+        let records = {
+            let mut state = self.state.lock();
+            let every = self.refresh * RECORDS_RARER;
+            if state.records_listed.is_some_and(|listed| listed.elapsed() < every) {
+                return Ok(());
+            }
+            state.records_listed = Some(Instant::now());
+            state.records.clone()
+        };
+        let store = self.repository.store.as_ref();
+        let mut listed: Vec<BlobName> =
+            store.list(BlobKind::ReadRecord.into())?.into_iter().map(|record| record.name).collect();
+        listed.sort_unstable();
+        if listed == records {
+            return Ok(());
+        }
+        let ledger = ReadLedger::load(store, self.repository.clock.now_ns())?;
+        let last_run = |verb: &str| ledger.runs.iter().rfind(|run| run.verb == verb).cloned();
+        let runs = READS.into_iter().filter_map(last_run).collect();
+        let mut state = self.state.lock();
+        (state.runs, state.records) = (Arc::new(runs), listed);
+        Ok(())
     }
 
     /// Whether the last look succeeded. Blocks.
@@ -117,17 +201,22 @@ impl Catalogue {
     fn look(&self, known: Option<&Arc<PublishedNames>>) -> Result<Arc<PublishedNames>> {
         let SnapshotListing { snapshots, damaged, .. } = snapshot_listing::list(&self.repository)?;
         damaged.iter().for_each(|(name, error)| tracing::error!("cannot read {name}: {error}"));
-        let snapshots = published(snapshots, self.repository.clock.now_ns())?;
-        let ids = |snapshots: &[PublishedSnapshot]| snapshots.iter().map(|found| found.named.id).collect::<Vec<_>>();
-        if let Some(known) = known
-            && ids(&known.snapshots) == ids(&snapshots)
-            && known.unreadable == damaged.len()
-        {
+        let (snapshots, backups): (Vec<_>, Vec<_>) =
+            snapshots.into_iter().partition(|named| named.snapshot.is_published());
+        let (snapshots, unreadable) = (published(snapshots, self.repository.clock.now_ns())?, damaged.len());
+        let same = known.filter(|known| {
+            let (own, found) = (known.snapshots.iter(), snapshots.iter());
+            known.unreadable == unreadable && own.map(|own| own.named.id).eq(found.map(|found| found.named.id))
+        });
+        let is_same = |known: &&Arc<PublishedNames>| {
+            known.backups.iter().map(|own| own.id).eq(backups.iter().map(|found| found.id))
+        };
+        if let Some(known) = same.filter(is_same) {
             return Ok(known.clone());
         }
         // What is new may be in containers that an older reader does not know.
-        let reader = Reader::open(&self.repository)?;
-        Ok(Arc::new(PublishedNames { snapshots, reader, unreadable: damaged.len() }))
+        let reader = same.map_or_else(|| Reader::open(&self.repository), |known| Ok(known.reader.clone()))?;
+        Ok(Arc::new(PublishedNames { snapshots, backups, reader, unreadable }))
     }
 
     /// The commit that `revision` names: by its name, or by itself. Blocks.

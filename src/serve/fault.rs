@@ -13,6 +13,8 @@ pub enum Fault {
     NoToken,
     /// It has a token that nobody has.
     WrongToken,
+    /// Its token may not read that.
+    NotAllowed,
     /// It is for another host.
     ForeignHost,
     /// It comes from a page of another origin.
@@ -46,7 +48,7 @@ impl Fault {
             Fault::Bad(_) => StatusCode::BAD_REQUEST,
             Fault::NoToken | Fault::WrongToken => StatusCode::UNAUTHORIZED,
             Fault::ForeignHost => StatusCode::MISDIRECTED_REQUEST,
-            Fault::ForeignOrigin => StatusCode::FORBIDDEN,
+            Fault::ForeignOrigin | Fault::NotAllowed => StatusCode::FORBIDDEN,
             Fault::NoRoute | Fault::NoName | Fault::NoRevision | Fault::NoEntry(_) => StatusCode::NOT_FOUND,
             Fault::NoMethod(_) => StatusCode::METHOD_NOT_ALLOWED,
             Fault::NoRange(_) => StatusCode::RANGE_NOT_SATISFIABLE,
@@ -74,6 +76,7 @@ impl Fault {
             Fault::NoToken => "a token is needed".into(),
             // Clients know this text, and say that the token is wrong.
             Fault::WrongToken => "Invalid credentials in Authorization header".into(),
+            Fault::NotAllowed => "a token that may read everything is needed".into(),
             Fault::ForeignHost => "this server has another name; its --public-url says which ones it has".into(),
             Fault::ForeignOrigin => "pages of other origins are not answered".into(),
             Fault::NoRoute => "there is nothing here".into(),

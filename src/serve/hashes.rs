@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 
 use super::parts::{PART_BYTES, blocking, read_part};
 use crate::error::{Error, Result};
+use crate::memory::LookUps;
 use crate::repo::index::HashDatabase;
 use crate::repo::published::{PublishedFile, PublishedTree};
 use crate::repo::read::StoredFile;
@@ -71,6 +72,7 @@ pub struct Hashes {
     /// A look at a small file must be quick, so it does not wait for a large one.
     small: Arc<Semaphore>,
     large: Arc<Semaphore>,
+    look_ups: LookUps,
 }
 
 /// The name of a content: of its reference, so nothing is read.
@@ -128,7 +130,13 @@ impl Hashes {
             database: Mutex::new(database),
             small: Arc::new(Semaphore::new(SMALL_AT_ONCE)),
             large: Arc::new(Semaphore::new(1)),
+            look_ups: LookUps::default(),
         }
+    }
+
+    /// How often a hash was asked for, and known.
+    pub fn look_ups(&self) -> &LookUps {
+        &self.look_ups
     }
 
     /// The hash of a file, if it is known.
@@ -137,8 +145,10 @@ impl Hashes {
     /// [`Error::Internal`].
     pub async fn known(self: &Arc<Self>, file: &PublishedFile) -> Result<Option<ContentHash>> {
         let name = content_name(file)?;
-        if let Some(hash) = self.memory.lock().get(&name) {
-            return Ok(Some(*hash));
+        let remembered = self.memory.lock().get(&name).copied();
+        if remembered.is_some() {
+            self.look_ups.add(true);
+            return Ok(remembered);
         }
         let hashes = self.clone();
         let stored = blocking(move || Ok(hashes.database.lock().as_ref().and_then(|database| database.get(&name))));
@@ -146,6 +156,7 @@ impl Hashes {
         let is_large = file.len >= LARGE_FROM;
         let fits = |hash: &ContentHash| matches!(hash, ContentHash::Sha256(_)) == is_large;
         let hash = stored.and_then(|bytes| ContentHash::from_bytes(&bytes)).filter(fits);
+        self.look_ups.add(hash.is_some());
         if let Some(hash) = hash {
             self.memory.lock().put(name, hash);
         }

@@ -1,7 +1,7 @@
 //! Serve: what is published, over HTTP, as the clients of the Hub ask for it.
 //!
-//! 1. `server` takes connections within bounds, `router` checks for whom a request is and who asks, and finds its
-//!    route.
+//! 1. `server` takes connections within bounds, `router` checks for whom a request is and who asks, and answers it by
+//!    its `route`.
 //! 2. `catalogue` knows the names. `names`, `listing` and `file` answer for one name, for a tree and for a file.
 //! 3. The engine blocks, so it works on a bounded number of threads (`parts`). A file is read part by part, when its
 //!    connection has space for one.
@@ -17,9 +17,12 @@ mod file;
 mod hashes;
 mod hosts;
 mod listing;
+mod metrics;
 mod names;
 mod parts;
+mod question;
 mod ranges;
+mod route;
 mod router;
 mod server;
 mod state;
@@ -32,6 +35,7 @@ use std::sync::Arc;
 
 use catalogue::Catalogue;
 use hashes::Hashes;
+use metrics::ServeMetrics;
 
 use crate::error::Result;
 use crate::repo::Repository;
@@ -60,7 +64,10 @@ pub fn state(
         directory.and_then(|path| HashDatabase::open(&path, &repository.id, repository.cache_key().as_ref()));
     let catalogue = Arc::new(Catalogue::new(repository, limits.refresh));
     catalogue.names()?;
-    Ok(Arc::new(ServeState { catalogue, hashes: Arc::new(Hashes::new(database)), tokens, hosts, limits }))
+    // What was read is known from the first scrape on.
+    catalogue.refresh();
+    let hashes = Arc::new(Hashes::new(database));
+    Ok(Arc::new(ServeState { catalogue, hashes, tokens, hosts, limits, metrics: ServeMetrics::default() }))
 }
 
 impl ServeState {

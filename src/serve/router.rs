@@ -15,26 +15,19 @@ use super::fault::Fault;
 use super::file::file;
 use super::hosts::HostFault;
 use super::listing;
+use super::metrics::metrics;
 use super::names;
 use super::parts::blocking;
+use super::question::Question;
+use super::route::{LOOKS, NO_ROUTE, Route};
 use super::state::{Client, ServeState};
 use super::target::{RequestTarget, pairs};
 use super::tokens::bearer;
-use crate::repo::published::{DEFAULT_REVISION, PublishedKind, TreePath};
 
+/// What the server says of itself.
+const HOME: &str = "fhrd serves models and datasets to clients of the Hub, read-only.\n";
 /// Bytes of the body of a request, at most.
 const BODY_BYTES_MAX: usize = 1 << 20;
-/// Methods of all routes but one.
-const LOOKS: &str = "GET, HEAD";
-
-/// A request without its body.
-struct Question<'a> {
-    method: &'a Method,
-    headers: &'a HeaderMap,
-    target: RequestTarget,
-    /// URL of the route, absolute.
-    url: String,
-}
 
 /// The body of a request for some paths.
 #[derive(Deserialize)]
@@ -50,22 +43,50 @@ enum PathList {
     Several(Vec<String>),
 }
 
-/// The answer to a request, and the line of its token in the file.
-pub async fn answer(state: &Arc<ServeState>, request: Request<Incoming>, is_tls: bool) -> (HttpAnswer, Option<usize>) {
+/// What logs and metrics say of a request.
+pub struct AskedRoute {
+    /// Its route.
+    pub template: &'static str,
+    /// The line of its token in the file.
+    pub token: Option<usize>,
+}
+
+/// The answer to a request.
+pub async fn answer(state: &Arc<ServeState>, request: Request<Incoming>, is_tls: bool) -> (HttpAnswer, AskedRoute) {
     let (parts, body) = request.into_parts();
-    let mut line = None;
-    let answer = match checked(state, &parts, is_tls) {
-        Ok((question, client)) => {
-            if let Client::Holder(token) = client {
-                line = Some(token.line);
-            }
-            routed(state, &question, client, body).await
-        }
-        Err(fault) => Err(fault),
-    };
-    let answer = answer.unwrap_or_else(HttpAnswer::from);
+    let mut asked = AskedRoute { template: NO_ROUTE, token: None };
+    let answer = answered(state, &parts, body, is_tls, &mut asked).await.unwrap_or_else(HttpAnswer::from);
     let answer = if parts.method == Method::HEAD { answer::without_body(answer) } else { answer };
-    (answer, line)
+    (answer, asked)
+}
+
+async fn answered(
+    state: &Arc<ServeState>,
+    parts: &http::request::Parts,
+    body: Incoming,
+    is_tls: bool,
+    asked: &mut AskedRoute,
+) -> Result<HttpAnswer, Fault> {
+    let target = RequestTarget::parse(parts.uri.path(), parts.uri.query());
+    let route = target.as_ref().map(|target| Route::of(&target.names));
+    if let Some(Ok(route)) = &route {
+        asked.template = route.template();
+    }
+    let origin = checked(state, parts, is_tls)?;
+    let (Some(target), Some(route)) = (&target, route) else {
+        return Err(Fault::Bad("the path or the query is not valid"));
+    };
+    let client = client(state, &parts.headers, route.as_ref().ok())?;
+    if let Client::Holder(token) = client {
+        asked.token = Some(token.line);
+    }
+    let methods = route.as_ref().map_or(LOOKS, Route::methods);
+    if !methods.split(", ").any(|method| method == parts.method.as_str()) {
+        return Err(Fault::NoMethod(methods));
+    }
+    let (method, headers, path) = (&parts.method, &parts.headers, parts.uri.path());
+    let question = Question { state, client, method, headers, target, origin, path };
+    routed(&question, route?, body).await
 }
 
 /// The only value of a header. Several are as none.
@@ -75,12 +96,8 @@ fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     values.next().is_none().then_some(first)
 }
 
-/// Checks for whom a request is, and who sent it.
-fn checked<'a>(
-    state: &'a ServeState,
-    parts: &'a http::request::Parts,
-    is_tls: bool,
-) -> Result<(Question<'a>, Client<'a>), Fault> {
+/// Checks for whom a request is, and from where. The origin of this server, as the client sees it.
+fn checked(state: &ServeState, parts: &http::request::Parts, is_tls: bool) -> Result<String, Fault> {
     let (headers, uri) = (&parts.headers, &parts.uri);
     let host = header(headers, &HOST);
     let origins: Vec<&str> = headers.get_all(ORIGIN).iter().map(|origin| origin.to_str().unwrap_or_default()).collect();
@@ -98,68 +115,42 @@ fn checked<'a>(
             })?;
         }
     }
-    let target = RequestTarget::parse(uri.path(), uri.query());
-    let target = target.ok_or(Fault::Bad("the path or the query is not valid"))?;
-    let base = state.hosts.public_origin().map_or_else(
-        || format!("{}://{}", if is_tls { "https" } else { "http" }, host.unwrap_or_default()),
-        str::to_string,
-    );
-    let question = Question { method: &parts.method, headers, target, url: format!("{base}{}", uri.path()) };
-    let client = match &state.tokens {
-        None => Client::Anybody,
-        Some(_) if is_open(&question.target) => Client::Anybody,
-        Some(tokens) => {
-            if !headers.contains_key(AUTHORIZATION) {
-                return Err(Fault::NoToken);
-            }
-            let presented = header(headers, &AUTHORIZATION).and_then(bearer).ok_or(Fault::WrongToken)?;
-            Client::Holder(tokens.find(presented).ok_or(Fault::WrongToken)?)
-        }
-    };
-    Ok((question, client))
+    let scheme = if is_tls { "https" } else { "http" };
+    let own = || format!("{scheme}://{}", host.unwrap_or_default());
+    Ok(state.hosts.public_origin().map_or_else(own, str::to_string))
 }
 
-/// Whether a route says nothing of what is stored, so that nobody needs a token.
-fn is_open(target: &RequestTarget) -> bool {
-    match target.names.as_slice() {
-        [] => true,
-        [name] => matches!(name.as_slice(), b"healthz" | b"readyz"),
-        _ => false,
+/// Who asks.
+fn client<'a>(state: &'a ServeState, headers: &HeaderMap, route: Option<&Route>) -> Result<Client<'a>, Fault> {
+    let Some(tokens) = &state.tokens else { return Ok(Client::Anybody) };
+    if route.is_some_and(Route::is_open) {
+        return Ok(Client::Anybody);
     }
+    if !headers.contains_key(AUTHORIZATION) {
+        return Err(Fault::NoToken);
+    }
+    let presented = header(headers, &AUTHORIZATION).and_then(bearer).ok_or(Fault::WrongToken)?;
+    Ok(Client::Holder(tokens.find(presented).ok_or(Fault::WrongToken)?))
 }
 
-async fn routed(
-    state: &Arc<ServeState>,
-    question: &Question<'_>,
-    client: Client<'_>,
-    body: Incoming,
-) -> Result<HttpAnswer, Fault> {
-    let names: Vec<&[u8]> = question.target.names.iter().map(Vec::as_slice).collect();
-    let is_look = matches!(*question.method, Method::GET | Method::HEAD);
-    if let [b"api", kind, org, name, b"paths-info", revision] = names.as_slice() {
-        if *question.method != Method::POST {
-            return Err(Fault::NoMethod("POST"));
+async fn routed(question: &Question<'_>, route: Route, body: Incoming) -> Result<HttpAnswer, Fault> {
+    let Question { state, client, method, headers, target, .. } = question;
+    match route {
+        Route::Health => Ok(answer::text(StatusCode::OK, "ok\n")),
+        Route::Ready => ready(state).await,
+        Route::Metrics if client.may_read_all() => metrics(state),
+        Route::Metrics => Err(Fault::NotAllowed),
+        Route::Who => Ok(names::who(*client)),
+        Route::Names(kind) => names::list(state, *client, kind, target, &question.url()).await,
+        Route::Name(at) => names::name(state, question.find(&at).await?).await,
+        Route::Revisions(kind, name) => names::revisions(state, *client, kind, &name).await,
+        Route::Tree(at) => listing::tree(state, question.find(&at).await?, at.path, target, &question.url()).await,
+        Route::Paths(at) => {
+            let found = question.find(&at).await?;
+            listing::paths(state, found, wanted(question, body).await?).await
         }
-        let kind = kind_of(kind)?;
-        let found = state.find(client, kind, &name_of(org, name)?, &text(revision)?).await?;
-        let wanted = wanted(state, question.headers, body).await?;
-        return listing::paths(state, found, wanted).await;
-    }
-    if !is_look {
-        return Err(Fault::NoMethod(LOOKS));
-    }
-    match names.as_slice() {
-        [] => Ok(answer::text(StatusCode::OK, "fhrd serves models and datasets to clients of the Hub, read-only.\n")),
-        [b"healthz"] => Ok(answer::text(StatusCode::OK, "ok\n")),
-        [b"readyz"] => ready(state).await,
-        [b"api", rest @ ..] => api(state, question, client, rest).await,
-        [b"datasets", org, name, b"resolve", revision, path @ ..] if !path.is_empty() => {
-            resolved(state, question, client, (PublishedKind::Dataset, org, name), revision, path).await
-        }
-        [org, name, b"resolve", revision, path @ ..] if !path.is_empty() => {
-            resolved(state, question, client, (PublishedKind::Model, org, name), revision, path).await
-        }
-        _ => Err(Fault::NoRoute),
+        Route::File(at) => file(state, question.find(&at).await?, at.path, method, headers).await,
+        Route::Home => Ok(answer::text(StatusCode::OK, HOME)),
     }
 }
 
@@ -171,82 +162,25 @@ async fn ready(state: &ServeState) -> Result<HttpAnswer, Fault> {
     }
 }
 
-async fn api(
-    state: &Arc<ServeState>,
-    question: &Question<'_>,
-    client: Client<'_>,
-    names: &[&[u8]],
-) -> Result<HttpAnswer, Fault> {
-    let Question { target, url, .. } = question;
-    match names {
-        [b"whoami-v2"] => Ok(names::who(client)),
-        [kind] => names::list(state, client, kind_of(kind)?, target, url).await,
-        [kind, org, name, rest @ ..] => {
-            let (kind, name) = (kind_of(kind)?, name_of(org, name)?);
-            match rest {
-                [] => names::name(state, state.find(client, kind, &name, DEFAULT_REVISION).await?).await,
-                [b"revision", revision] => {
-                    names::name(state, state.find(client, kind, &name, &text(revision)?).await?).await
-                }
-                [b"refs"] => names::revisions(state, client, kind, &name).await,
-                [b"tree", revision, path @ ..] => {
-                    let found = state.find(client, kind, &name, &text(revision)?).await?;
-                    listing::tree(state, found, owned(path), target, url).await
-                }
-                _ => Err(Fault::NoRoute),
-            }
-        }
-        _ => Err(Fault::NoRoute),
-    }
+/// The body of a request.
+async fn bytes_of(state: &ServeState, body: Incoming) -> Result<Bytes, Fault> {
+    let collected = timeout(state.limits.body, Limited::new(body, BODY_BYTES_MAX).collect()).await;
+    let collected = collected.map_err(|_| Fault::TooSlow)?;
+    Ok(collected.map_err(|_| Fault::TooLong)?.to_bytes())
 }
 
-async fn resolved(
-    state: &ServeState,
-    question: &Question<'_>,
-    client: Client<'_>,
-    (kind, org, name): (PublishedKind, &[u8], &[u8]),
-    revision: &[u8],
-    path: &[&[u8]],
-) -> Result<HttpAnswer, Fault> {
-    let found = state.find(client, kind, &name_of(org, name)?, &text(revision)?).await?;
-    file(state, found, owned(path), question.method, question.headers).await
-}
-
-fn owned(path: &[&[u8]]) -> TreePath {
-    path.iter().map(|name| name.to_vec()).collect()
-}
-
-/// Spaces and other kinds have no names here.
-fn kind_of(kind: &[u8]) -> Result<PublishedKind, Fault> {
-    match kind {
-        b"models" => Ok(PublishedKind::Model),
-        b"datasets" => Ok(PublishedKind::Dataset),
-        b"spaces" | b"kernels" | b"buckets" => Err(Fault::NoName),
-        _ => Err(Fault::NoRoute),
-    }
-}
-
-fn name_of(org: &[u8], name: &[u8]) -> Result<String, Fault> {
-    match (std::str::from_utf8(org), std::str::from_utf8(name)) {
-        (Ok(org), Ok(name)) => Ok(format!("{org}/{name}")),
-        _ => Err(Fault::NoName),
-    }
-}
-
-fn text(revision: &[u8]) -> Result<String, Fault> {
-    std::str::from_utf8(revision).map(str::to_string).map_err(|_| Fault::NoRevision)
+/// Keys and values of a form.
+fn form_of(bytes: &[u8]) -> Result<Vec<(String, String)>, Fault> {
+    std::str::from_utf8(bytes).ok().and_then(pairs).ok_or(Fault::Bad("the form is not valid"))
 }
 
 /// The paths in the body of a request: JSON, or a form as older clients send it.
-async fn wanted(state: &ServeState, headers: &HeaderMap, body: Incoming) -> Result<Vec<String>, Fault> {
-    let collected = timeout(state.limits.body, Limited::new(body, BODY_BYTES_MAX).collect()).await;
-    let collected = collected.map_err(|_| Fault::TooSlow)?;
-    let bytes: Bytes = collected.map_err(|_| Fault::TooLong)?.to_bytes();
-    let is_urlencoded =
-        header(headers, &CONTENT_TYPE).is_some_and(|kind| kind.starts_with("application/x-www-form-urlencoded"));
+async fn wanted(question: &Question<'_>, body: Incoming) -> Result<Vec<String>, Fault> {
+    let bytes = bytes_of(question.state, body).await?;
+    let is_urlencoded = header(question.headers, &CONTENT_TYPE)
+        .is_some_and(|kind| kind.starts_with("application/x-www-form-urlencoded"));
     if is_urlencoded {
-        let text = std::str::from_utf8(&bytes).ok().and_then(pairs);
-        let pairs = text.ok_or(Fault::Bad("the form is not valid"))?;
+        let pairs = form_of(&bytes)?;
         return Ok(pairs.into_iter().filter(|(key, _)| key == "paths").map(|(_, value)| value).collect());
     }
     let wanted: WantedPaths = serde_json::from_slice(&bytes).map_err(|_| Fault::Bad("expected JSON with `paths`"))?;

@@ -105,6 +105,7 @@ async fn run(
             Some(Ok((stream, peer))) => {
                 let (state, tls, stopped) = (state.clone(), tls.clone(), stopped.clone());
                 tokio::spawn(async move {
+                    let _open = state.metrics.connection();
                     connection(&state, stream, peer, tls, stopped).await;
                     drop(permit);
                 });
@@ -184,8 +185,10 @@ async fn logged(
     let started = Instant::now();
     let path = request.uri().path();
     let shown = format!("{} {}", request.method(), path.get(..LOGGED_BYTES_MAX).unwrap_or(path));
-    let (answer, token) = router::answer(state, request, is_tls).await;
-    let line = AccessLine { request: shown, peer, started, status: answer.status().as_u16(), token };
+    let (answer, asked) = router::answer(state, request, is_tls).await;
+    state.metrics.answer(asked.template, answer.status(), started.elapsed());
+    let (status, sent_bytes) = (answer.status().as_u16(), state.metrics.sent_bytes());
+    let line = AccessLine { request: shown, peer, started, status, token: asked.token, sent_bytes };
     let len = answer.headers().get(CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse().ok());
     Ok(answer.map(|body| LoggedBody::new(body, len, line)))
 }

@@ -7,6 +7,7 @@ use super::catalogue::{Catalogue, FoundCommit};
 use super::fault::Fault;
 use super::hashes::Hashes;
 use super::hosts::HostRules;
+use super::metrics::ServeMetrics;
 use super::parts::blocking;
 use super::tokens::{TokenRule, Tokens};
 use crate::repo::published::PublishedKind;
@@ -53,6 +54,8 @@ pub struct ServeState {
     pub hosts: HostRules,
     /// Bounds.
     pub limits: ServeLimits,
+    /// What is counted.
+    pub metrics: ServeMetrics,
 }
 
 /// Who asks.
@@ -65,6 +68,14 @@ pub enum Client<'a> {
 }
 
 impl Client<'_> {
+    /// Whether they may read everything, also what is not published under a name.
+    pub fn may_read_all(&self) -> bool {
+        match self {
+            Client::Anybody => true,
+            Client::Holder(token) => token.may_read_all(),
+        }
+    }
+
     /// Whether they may read what has this name.
     pub fn may_read(&self, name: &str) -> bool {
         match self {

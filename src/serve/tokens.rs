@@ -79,6 +79,11 @@ impl Tokens {
 }
 
 impl TokenRule {
+    /// Whether it may read all names, and what is said of the whole repository.
+    pub fn may_read_all(&self) -> bool {
+        self.scope.is_none()
+    }
+
     /// Whether it may read what has this name.
     pub fn may_read(&self, name: &str) -> bool {
         let organisation = name.split_once('/').map_or(name, |(organisation, _)| organisation);

@@ -1,5 +1,6 @@
 //! The program as users run it, each test with caches and data of its own.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -65,4 +66,22 @@ pub fn finished(output: Output, what: &str) -> Value {
 /// A number of a report.
 pub fn number(report: &Value, name: &str) -> u64 {
     report[name].as_u64().unwrap_or_else(|| panic!("no number `{name}` in {report}"))
+}
+
+/// promtool finds nothing to complain about in these metrics, where it is installed.
+pub fn promtool(metrics: &[u8]) {
+    let Some(program) = std::env::var_os("FHRD_TEST_PROMTOOL") else {
+        println!("promtool is not tried: FHRD_TEST_PROMTOOL does not name it");
+        return;
+    };
+    let mut child = Command::new(program)
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(metrics).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::Publication;
 use crate::error::{Error, Result};
-use crate::memory::ByteLru;
+use crate::memory::{ByteLru, LookUps};
 use crate::repo::read::{Reader, StoredFile};
 use crate::repo::recipe::ContentReference;
 use crate::repo::tree::{Node, NodeKind, TreeCursor};
@@ -92,11 +92,27 @@ impl ListedName {
 type Listed = Arc<Vec<ListedName>>;
 
 /// Directories that were read.
-pub struct DirectoryCache(Mutex<ByteLru<ContentReference, Listed>>);
+pub struct DirectoryCache {
+    directories: Mutex<ByteLru<ContentReference, Listed>>,
+    look_ups: LookUps,
+}
 
 impl Default for DirectoryCache {
     fn default() -> Self {
-        DirectoryCache(Mutex::new(ByteLru::new(CACHE_BYTES_MAX)))
+        DirectoryCache { directories: Mutex::new(ByteLru::new(CACHE_BYTES_MAX)), look_ups: LookUps::default() }
+    }
+}
+
+impl DirectoryCache {
+    /// How often it was asked.
+    pub fn look_ups(&self) -> &LookUps {
+        &self.look_ups
+    }
+
+    fn get(&self, content: &ContentReference) -> Option<Listed> {
+        let listed = self.directories.lock().get(content);
+        self.look_ups.add(listed.is_some());
+        listed
     }
 }
 
@@ -313,7 +329,7 @@ impl PublishedTree {
     /// The entries of a directory, in order of their names.
     fn listed(&self, content: Option<ContentReference>) -> Result<Listed> {
         let Some(content) = content else { return Ok(Listed::default()) };
-        if let Some(listed) = self.cache.0.lock().get(&content) {
+        if let Some(listed) = self.cache.get(&content) {
             return Ok(listed);
         }
         let (mut cursor, mut entries) = (TreeCursor::open(Some(content)), Vec::new());
@@ -328,7 +344,7 @@ impl PublishedTree {
             Ok(())
         })?;
         let (bytes, listed) = (entries.iter().map(ListedName::bytes).sum(), Arc::new(entries));
-        self.cache.0.lock().put(content, listed.clone(), bytes);
+        self.cache.directories.lock().put(content, listed.clone(), bytes);
         Ok(listed)
     }
 }

@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::memory::ByteLru;
+use crate::memory::{ByteLru, LookUps};
 use crate::repo::container::{ContainerKind, FrameNumber};
 use crate::repo::recipe::ContentReference;
 use crate::types::Fingerprint;
@@ -55,6 +55,7 @@ pub(super) struct ReadCache {
     /// Tells waiting threads that something was decoded, or could not be.
     decoded: Condvar,
     has_metadata: bool,
+    look_ups: LookUps,
 }
 
 struct DecodedEntries {
@@ -75,7 +76,7 @@ impl ReadCache {
             at_work: HashSet::new(),
         };
         let (decoded, has_metadata) = (Condvar::new(), limits.metadata.is_some());
-        Arc::new(ReadCache { entries: Mutex::new(entries), decoded, has_metadata })
+        Arc::new(ReadCache { entries: Mutex::new(entries), decoded, has_metadata, look_ups: LookUps::default() })
     }
 
     /// A share for the readers that number frames alike.
@@ -83,6 +84,11 @@ impl ReadCache {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         Arc::new(ReadCacheShare { cache: self.clone(), number, is_used: AtomicBool::new(false) })
+    }
+
+    /// How often its frames and chunks were asked for.
+    pub(super) fn look_ups(&self) -> &LookUps {
+        &self.look_ups
     }
 
     /// Bytes of metadata, of recipes and of content.
@@ -141,9 +147,11 @@ impl ReadCacheShare {
         let mut entries = self.cache.entries();
         loop {
             if let Some(bytes) = entries.content.get(&own).or_else(|| entries.metadata.get(&own)) {
+                self.cache.look_ups.add(true);
                 return Decoded::Found(bytes);
             }
             if entries.at_work.insert(own) {
+                self.cache.look_ups.add(false);
                 return Decoded::Missing(Some(DecodingTask { share: self.clone(), key }));
             }
             self.cache.decoded.wait(&mut entries);
@@ -153,7 +161,9 @@ impl ReadCacheShare {
     /// Returns what was decoded. Waits for nobody.
     pub(super) fn look(&self, key: DecodedKey) -> Decoded {
         let own = (self.number, key);
-        self.cache.entries().content.get(&own).map_or(Decoded::Missing(None), Decoded::Found)
+        let found = self.cache.entries().content.get(&own);
+        self.cache.look_ups.add(found.is_some());
+        found.map_or(Decoded::Missing(None), Decoded::Found)
     }
 
     /// A recipe.

@@ -60,6 +60,11 @@ impl Reader {
         Reader { shared: Arc::new(SharedReader { store: repository.store.clone(), chunk_readers }) }
     }
 
+    /// How often all readers of this process asked for what one of them had decoded: hits and misses.
+    pub fn look_ups() -> (u64, u64) {
+        process_cache().look_ups().counts()
+    }
+
     /// The store that it reads.
     pub fn store(&self) -> &dyn Store {
         self.shared.store.as_ref()

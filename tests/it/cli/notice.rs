@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::fixture::{Home, code, is_gone, stderr, stdout};
+use crate::program::promtool;
 
 /// A request: its first line, and its body.
 type Requests = Arc<Mutex<Vec<(String, String)>>>;
@@ -189,7 +190,7 @@ fn metrics_are_written_at_success_and_failure_and_replaced_at_once() {
     // A place that cannot be written to is a warning.
     let output = home.run(&["check", "--profile", "nightly", "--metrics-file", "nowhere/fhrd.prom"]);
     assert!(code(&output) == 0 && stderr(&output).contains("metrics"), "{}", stderr(&output));
-    promtool(&home);
+    promtool(&home.read("fhrd.prom"));
 }
 
 #[test]
@@ -214,17 +215,6 @@ fn metrics_never_replace_a_device_a_pipe_or_a_link() {
     let text = String::from_utf8(home.read("file")).unwrap();
     assert!(!text.contains("NaN") && text.contains("last_run_success"), "{text}");
     assert!(home.path("link").is_symlink() && !home.path("nowhere").exists());
-}
-
-/// promtool finds nothing to complain about, where it is installed.
-fn promtool(home: &Home) {
-    let Some(program) = std::env::var_os("FHRD_TEST_PROMTOOL") else {
-        println!("promtool is not tried: FHRD_TEST_PROMTOOL does not name it");
-        return;
-    };
-    let file = std::fs::File::open(home.path("fhrd.prom")).unwrap();
-    let output = std::process::Command::new(program).args(["check", "metrics"]).stdin(file).output().unwrap();
-    assert!(output.status.success(), "{}", stderr(&output));
 }
 
 #[test]

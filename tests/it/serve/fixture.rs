@@ -34,6 +34,10 @@ impl Reply {
         self.headers.get(name).map_or("", String::as_str)
     }
 
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
@@ -179,6 +183,14 @@ pub fn write_sources(place: &Place) {
     link("/etc/passwd", "hub/model/absolute");
     link("loop", "hub/model/loop");
     link("below", "hub/model/directory");
+}
+
+/// Writes a file of tokens that only its owner may read. Its path.
+pub fn token_file(place: &Place, lines: &str) -> String {
+    let file = place.path("tokens");
+    std::fs::write(&file, lines).unwrap();
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    file.to_str().unwrap().into()
 }
 
 /// A repository with the published model `me/model`, with two revisions, and the dataset `me/dataset`.

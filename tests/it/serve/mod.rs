@@ -4,5 +4,6 @@ mod answers;
 mod fixture;
 mod hostile;
 mod lives;
+mod metrics;
 mod real_client;
 mod tokens;

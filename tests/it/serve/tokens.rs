@@ -1,8 +1,6 @@
 //! Who may ask.
 
-use std::os::unix::fs::PermissionsExt;
-
-use super::fixture::{Server, scene};
+use super::fixture::{Server, scene, token_file};
 
 const ALL: &str = "hf_0123456789abcdef0123456789abcdef012345";
 const ORG: &str = "hf_fedcba9876543210fedcba9876543210fedcba";
@@ -11,11 +9,8 @@ const OTHER: &str = "hf_11112222333344445555666677778888999900";
 #[test]
 fn a_token_reads_its_names_and_a_forged_one_nothing() {
     let place = scene();
-    let file = place.path("tokens");
-    std::fs::write(&file, format!("{ALL} read\n{ORG} write me/*\n{OTHER} read you/*\n")).unwrap();
-    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
-    let server =
-        Server::start(&place, &["--token-file", file.to_str().unwrap(), "--public-url", "http://models.example"]);
+    let file = token_file(&place, &format!("{ALL} read\n{ORG} write me/*\n{OTHER} read you/*\n"));
+    let server = Server::start(&place, &["--token-file", &file, "--public-url", "http://models.example"]);
     let target = "/me/model/resolve/main/config.json";
     let status = |target: &str, headers: &str| server.ask("GET", target, headers).status;
     let with = |token: &str| format!("Authorization: Bearer {token}\r\n");
@@ -43,7 +38,9 @@ fn a_token_reads_its_names_and_a_forged_one_nothing() {
         }
     }
     // What says nothing of the repository is open.
-    assert_eq!((status("/", ""), status("/healthz", ""), status("/readyz", "")), (200, 200, 200));
+    for target in ["/", "/healthz", "/readyz"] {
+        assert_eq!(status(target, ""), 200, "{target}");
+    }
     let errors = server.stop();
     assert!(!errors.contains("hf_"), "no token is in the log: {errors}");
 }
@@ -51,12 +48,10 @@ fn a_token_reads_its_names_and_a_forged_one_nothing() {
 #[test]
 fn damage_tells_nobody_which_names_exist() {
     let place = scene();
-    let file = place.path("tokens");
-    std::fs::write(&file, format!("{ALL} read\n{OTHER} read you/*\n")).unwrap();
-    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+    let file = token_file(&place, &format!("{ALL} read\n{OTHER} read you/*\n"));
     // Whoever may put blobs can do this.
     std::fs::write(place.repository().join("snapshots").join("ab".repeat(32)), b"nothing").unwrap();
-    let server = Server::start(&place, &["--token-file", file.to_str().unwrap()]);
+    let server = Server::start(&place, &["--token-file", &file]);
     let status =
         |target: &str, token: &str| server.ask("GET", target, &format!("Authorization: Bearer {token}\r\n")).status;
     for end in ["", "/refs", "/tree/main"] {

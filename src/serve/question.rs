@@ -1,0 +1,44 @@
+//! A request that has passed the checks, without its body.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, Method};
+
+use super::catalogue::FoundCommit;
+use super::fault::Fault;
+use super::route::NamedPath;
+use super::state::{Client, ServeState};
+use super::target::RequestTarget;
+
+/// A request, and who asks.
+pub struct Question<'a> {
+    /// What all requests share.
+    pub state: &'a Arc<ServeState>,
+    /// Who asks.
+    pub client: Client<'a>,
+    /// Its method.
+    pub method: &'a Method,
+    /// Its headers.
+    pub headers: &'a HeaderMap,
+    /// Its path and query.
+    pub target: &'a RequestTarget,
+    /// Scheme, host and port under which the client knows this server.
+    pub origin: String,
+    /// Its path, as the client sent it.
+    pub path: &'a str,
+}
+
+impl Question<'_> {
+    /// URL of the route, absolute.
+    pub fn url(&self) -> String {
+        format!("{}{}", self.origin, self.path)
+    }
+
+    /// The commit that a route names.
+    ///
+    /// # Errors
+    /// Errors of [`ServeState::find`].
+    pub async fn find(&self, at: &NamedPath) -> Result<FoundCommit, Fault> {
+        self.state.find(self.client, at.kind, &at.name, &at.revision).await
+    }
+}

@@ -1,0 +1,187 @@
+//! Routes: what the path of a request names.
+
+use super::fault::Fault;
+use crate::repo::published::{DEFAULT_REVISION, PublishedKind, TreePath};
+
+/// What stands for the routes of requests that have none, in metrics.
+pub const NO_ROUTE: &str = "none";
+
+/// A name, a revision of it, and a path there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedPath {
+    /// What it is.
+    pub kind: PublishedKind,
+    /// `ORG/NAME`.
+    pub name: String,
+    /// Name of a revision, or a commit.
+    pub revision: String,
+    /// The path. Empty for all that is shown.
+    pub path: TreePath,
+}
+
+/// A route with what its path says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Route {
+    /// What this server is.
+    Home,
+    /// Whether it runs.
+    Health,
+    /// Whether it can list the snapshots.
+    Ready,
+    /// Metrics.
+    Metrics,
+    /// Who asks.
+    Who,
+    /// Names of a kind.
+    Names(PublishedKind),
+    /// A name with its files.
+    Name(NamedPath),
+    /// The revisions of a name.
+    Revisions(PublishedKind, String),
+    /// A tree.
+    Tree(NamedPath),
+    /// Some paths.
+    Paths(NamedPath),
+    /// A file.
+    File(NamedPath),
+}
+
+impl Route {
+    /// The route of a path.
+    ///
+    /// # Errors
+    /// [`Fault::NoRoute`]; [`Fault::NoName`] and [`Fault::NoRevision`] for what cannot be one.
+    pub fn of(names: &[Vec<u8>]) -> Result<Self, Fault> {
+        let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+        match names.as_slice() {
+            [] => Ok(Route::Home),
+            [b"healthz"] => Ok(Route::Health),
+            [b"readyz"] => Ok(Route::Ready),
+            [b"metrics"] => Ok(Route::Metrics),
+            [b"api", rest @ ..] => Self::of_api(rest),
+            [b"datasets", org, name, rest @ ..] => Self::of_name(PublishedKind::Dataset, org, name, rest),
+            [org, name, rest @ ..] => Self::of_name(PublishedKind::Model, org, name, rest),
+            _ => Err(Fault::NoRoute),
+        }
+    }
+
+    fn of_api(names: &[&[u8]]) -> Result<Self, Fault> {
+        match names {
+            [b"whoami-v2"] => Ok(Route::Who),
+            [kind] => Ok(Route::Names(kind_of(kind)?)),
+            [kind, org, name, rest @ ..] => {
+                let at = |revision: &[u8], path: &[&[u8]]| named((kind_of(kind)?, org, name), revision, path);
+                match rest {
+                    [] => Ok(Route::Name(at(DEFAULT_REVISION.as_bytes(), &[])?)),
+                    [b"revision", revision] => Ok(Route::Name(at(revision, &[])?)),
+                    [b"refs"] => Ok(Route::Revisions(kind_of(kind)?, name_of(org, name)?)),
+                    [b"tree", revision, path @ ..] => Ok(Route::Tree(at(revision, path)?)),
+                    [b"paths-info", revision] => Ok(Route::Paths(at(revision, &[])?)),
+                    _ => kind_of(kind).and(Err(Fault::NoRoute)),
+                }
+            }
+            _ => Err(Fault::NoRoute),
+        }
+    }
+
+    fn of_name(kind: PublishedKind, org: &[u8], name: &[u8], rest: &[&[u8]]) -> Result<Self, Fault> {
+        let at = |revision: &[u8], path: &[&[u8]]| named((kind, org, name), revision, path);
+        match rest {
+            [_, _] => Err(Fault::NoRoute),
+            [b"resolve", revision, path @ ..] => Ok(Route::File(at(revision, path)?)),
+            _ => Err(Fault::NoRoute),
+        }
+    }
+
+    /// Its name in metrics: there are a few of them, whatever is asked for.
+    pub fn template(&self) -> &'static str {
+        match self {
+            Route::Home => "/",
+            Route::Health => "/healthz",
+            Route::Ready => "/readyz",
+            Route::Metrics => "/metrics",
+            Route::Who => "/api/whoami-v2",
+            Route::Names(_) => "/api/{kind}",
+            Route::Name(_) => "/api/{kind}/{name}",
+            Route::Revisions(..) => "/api/{kind}/{name}/refs",
+            Route::Tree(_) => "/api/{kind}/{name}/tree/{revision}/{path}",
+            Route::Paths(_) => "/api/{kind}/{name}/paths-info/{revision}",
+            Route::File(_) => "/{name}/resolve/{revision}/{path}",
+        }
+    }
+
+    /// Whether it says nothing of what is stored, so that nobody needs a token.
+    pub fn is_open(&self) -> bool {
+        matches!(self, Route::Home | Route::Health | Route::Ready)
+    }
+
+    /// The methods that it has.
+    pub fn methods(&self) -> &'static str {
+        match self {
+            Route::Paths(_) => "POST",
+            _ => LOOKS,
+        }
+    }
+}
+
+/// Methods of all routes but some.
+pub const LOOKS: &str = "GET, HEAD";
+
+fn named(
+    (kind, org, name): (PublishedKind, &[u8], &[u8]),
+    revision: &[u8],
+    path: &[&[u8]],
+) -> Result<NamedPath, Fault> {
+    let name = name_of(org, name)?;
+    let revision = std::str::from_utf8(revision).map_err(|_| Fault::NoRevision)?.to_string();
+    Ok(NamedPath { kind, name, revision, path: path.iter().map(|name| name.to_vec()).collect() })
+}
+
+/// Spaces and other kinds have no names here.
+fn kind_of(kind: &[u8]) -> Result<PublishedKind, Fault> {
+    match kind {
+        b"models" => Ok(PublishedKind::Model),
+        b"datasets" => Ok(PublishedKind::Dataset),
+        b"spaces" | b"kernels" | b"buckets" => Err(Fault::NoName),
+        _ => Err(Fault::NoRoute),
+    }
+}
+
+fn name_of(org: &[u8], name: &[u8]) -> Result<String, Fault> {
+    match (std::str::from_utf8(org), std::str::from_utf8(name)) {
+        (Ok(org), Ok(name)) => Ok(format!("{org}/{name}")),
+        _ => Err(Fault::NoName),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serve::target::RequestTarget;
+
+    fn route(path: &str) -> Result<Route, Fault> {
+        Route::of(&RequestTarget::parse(path, None).unwrap().names)
+    }
+
+    #[test]
+    fn an_encoded_slash_stays_in_a_revision() {
+        let Ok(Route::File(found)) = route("/datasets/a/b/resolve/refs%2Fpr%2F1/c/d%20e") else { panic!("no file") };
+        let path = vec![b"c".to_vec(), b"d e".to_vec()];
+        let (name, revision) = ("a/b".to_string(), "refs/pr/1".to_string());
+        assert_eq!(found, NamedPath { kind: PublishedKind::Dataset, name, revision, path });
+        assert!(matches!(route("/api/models/a/b"), Ok(Route::Name(found)) if found.revision == DEFAULT_REVISION));
+    }
+
+    #[test]
+    fn what_is_no_route_has_no_template() {
+        for path in ["/x", "/a/b", "/a/b/resolve/main", "/api", "/api/models/a", "/api/models/a/b/c", "/datasets/a/b"] {
+            assert!(matches!(route(path), Err(Fault::NoRoute)), "{path}");
+        }
+        assert!(matches!(route("/api/spaces/a/b/c"), Err(Fault::NoName)));
+        assert!(matches!(route("/a/%ff/resolve/main/x"), Err(Fault::NoName)));
+        assert!(matches!(route("/a/b/resolve/%ff/x"), Err(Fault::NoRevision)));
+        let templates =
+            ["/", "/metrics", "/api/models", "/a/b/resolve/c/d"].map(|path| route(path).unwrap().template());
+        assert_eq!(templates, ["/", "/metrics", "/api/{kind}", "/{name}/resolve/{revision}/{path}"]);
+    }
+}
