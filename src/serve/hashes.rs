@@ -50,6 +50,14 @@ impl ContentHash {
         }
     }
 
+    /// What it is, for people.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            ContentHash::GitBlob(_) => "Git blob",
+            ContentHash::Sha256(_) => "SHA-256",
+        }
+    }
+
     fn bytes(&self) -> Vec<u8> {
         match self {
             ContentHash::GitBlob(hash) => hash.to_vec(),

@@ -3,9 +3,10 @@
 //! 1. `server` takes connections within bounds, `router` checks for whom a request is and who asks, and answers it by
 //!    its `route`.
 //! 2. `catalogue` knows the names. `names`, `listing` and `file` answer for one name, for a tree and for a file.
-//! 3. The engine blocks, so it works on a bounded number of threads (`parts`). A file is read part by part, when its
+//! 3. `pages` are for people, who log in with a token and get one of the `sessions`.
+//! 4. The engine blocks, so it works on a bounded number of threads (`parts`). A file is read part by part, when its
 //!    connection has space for one.
-//! 4. Nothing is written into the repository. `hashes` are remembered in the local cache.
+//! 5. Nothing is written into the repository. `hashes` are remembered in the local cache.
 //!
 //! Requests are routed by their raw paths, so that an encoded slash in a name stays one.
 
@@ -19,12 +20,14 @@ mod hosts;
 mod listing;
 mod metrics;
 mod names;
+mod pages;
 mod parts;
 mod question;
 mod ranges;
 mod route;
 mod router;
 mod server;
+mod sessions;
 mod state;
 mod target;
 mod timed_stream;
@@ -36,6 +39,8 @@ use std::sync::Arc;
 use catalogue::Catalogue;
 use hashes::Hashes;
 use metrics::ServeMetrics;
+use sessions::Sessions;
+use tokio::sync::Semaphore;
 
 use crate::error::Result;
 use crate::repo::Repository;
@@ -47,6 +52,9 @@ pub use server::{Listening, serve};
 pub use state::{ServeLimits, ServeState};
 pub use tls::tls;
 pub use tokens::Tokens;
+
+/// Files whose tensors are listed at the same time.
+const TENSOR_TURNS: usize = 2;
 
 /// What a server of `repository` needs. Lists the snapshots.
 ///
@@ -67,7 +75,16 @@ pub fn state(
     // What was read is known from the first scrape on.
     catalogue.refresh();
     let hashes = Arc::new(Hashes::new(database));
-    Ok(Arc::new(ServeState { catalogue, hashes, tokens, hosts, limits, metrics: ServeMetrics::default() }))
+    Ok(Arc::new(ServeState {
+        catalogue,
+        hashes,
+        tokens,
+        hosts,
+        limits,
+        metrics: ServeMetrics::default(),
+        sessions: Sessions::default(),
+        tensors: Arc::new(Semaphore::new(TENSOR_TURNS)),
+    }))
 }
 
 impl ServeState {

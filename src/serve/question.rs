@@ -6,6 +6,7 @@ use http::{HeaderMap, Method};
 
 use super::catalogue::FoundCommit;
 use super::fault::Fault;
+use super::pages::PageFrame;
 use super::route::NamedPath;
 use super::state::{Client, ServeState};
 use super::target::RequestTarget;
@@ -26,12 +27,24 @@ pub struct Question<'a> {
     pub origin: String,
     /// Its path, as the client sent it.
     pub path: &'a str,
+    /// Whether a session of a browser says who asks.
+    pub has_session: bool,
 }
 
 impl Question<'_> {
     /// URL of the route, absolute.
     pub fn url(&self) -> String {
         format!("{}{}", self.origin, self.path)
+    }
+
+    /// Whether the browser speaks TLS, to this server or to a proxy before it.
+    pub fn is_secure(&self) -> bool {
+        self.origin.starts_with("https://")
+    }
+
+    /// What the frame of a page shows for the client.
+    pub fn frame(&self) -> PageFrame {
+        PageFrame { can_log_out: self.has_session }
     }
 
     /// The commit that a route names.

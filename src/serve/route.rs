@@ -22,8 +22,24 @@ pub struct NamedPath {
 /// A route with what its path says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
-    /// What this server is.
+    /// The page of all names.
     Home,
+    /// The look of all pages.
+    Style,
+    /// The icon of all pages.
+    Icon,
+    /// The page on which a token is given, and what it sends.
+    Login,
+    /// What ends a session of a browser.
+    Logout,
+    /// The page of a name.
+    Card(PublishedKind, String),
+    /// The page of a directory.
+    Files(NamedPath),
+    /// The page of a file.
+    Entry(NamedPath),
+    /// A file, for browsers.
+    Download(NamedPath),
     /// Whether it runs.
     Health,
     /// Whether it can list the snapshots.
@@ -58,6 +74,10 @@ impl Route {
             [b"healthz"] => Ok(Route::Health),
             [b"readyz"] => Ok(Route::Ready),
             [b"metrics"] => Ok(Route::Metrics),
+            [b"style.css"] => Ok(Route::Style),
+            [b"icon.svg"] => Ok(Route::Icon),
+            [b"login"] => Ok(Route::Login),
+            [b"logout"] => Ok(Route::Logout),
             [b"api", rest @ ..] => Self::of_api(rest),
             [b"datasets", org, name, rest @ ..] => Self::of_name(PublishedKind::Dataset, org, name, rest),
             [org, name, rest @ ..] => Self::of_name(PublishedKind::Model, org, name, rest),
@@ -87,7 +107,11 @@ impl Route {
     fn of_name(kind: PublishedKind, org: &[u8], name: &[u8], rest: &[&[u8]]) -> Result<Self, Fault> {
         let at = |revision: &[u8], path: &[&[u8]]| named((kind, org, name), revision, path);
         match rest {
+            [] => Ok(Route::Card(kind, name_of(org, name)?)),
+            [b"tree", revision, path @ ..] => Ok(Route::Files(at(revision, path)?)),
             [_, _] => Err(Fault::NoRoute),
+            [b"blob", revision, path @ ..] => Ok(Route::Entry(at(revision, path)?)),
+            [b"download", revision, path @ ..] => Ok(Route::Download(at(revision, path)?)),
             [b"resolve", revision, path @ ..] => Ok(Route::File(at(revision, path)?)),
             _ => Err(Fault::NoRoute),
         }
@@ -107,18 +131,33 @@ impl Route {
             Route::Tree(_) => "/api/{kind}/{name}/tree/{revision}/{path}",
             Route::Paths(_) => "/api/{kind}/{name}/paths-info/{revision}",
             Route::File(_) => "/{name}/resolve/{revision}/{path}",
+            Route::Style => "/style.css",
+            Route::Icon => "/icon.svg",
+            Route::Login => "/login",
+            Route::Logout => "/logout",
+            Route::Card(..) => "/{name}",
+            Route::Files(_) => "/{name}/tree/{revision}/{path}",
+            Route::Entry(_) => "/{name}/blob/{revision}/{path}",
+            Route::Download(_) => "/{name}/download/{revision}/{path}",
         }
     }
 
     /// Whether it says nothing of what is stored, so that nobody needs a token.
     pub fn is_open(&self) -> bool {
-        matches!(self, Route::Home | Route::Health | Route::Ready)
+        matches!(self, Route::Health | Route::Ready | Route::Style | Route::Icon | Route::Login | Route::Logout)
+    }
+
+    /// Whether it is for people: a session of a browser counts, and what fails is a page.
+    pub fn is_page(&self) -> bool {
+        let is_file = matches!(self, Route::Files(_) | Route::Entry(_) | Route::Download(_));
+        is_file || matches!(self, Route::Home | Route::Login | Route::Logout | Route::Card(..))
     }
 
     /// The methods that it has.
     pub fn methods(&self) -> &'static str {
         match self {
-            Route::Paths(_) => "POST",
+            Route::Paths(_) | Route::Logout => "POST",
+            Route::Login => "GET, HEAD, POST",
             _ => LOOKS,
         }
     }
@@ -174,14 +213,26 @@ mod tests {
 
     #[test]
     fn what_is_no_route_has_no_template() {
-        for path in ["/x", "/a/b", "/a/b/resolve/main", "/api", "/api/models/a", "/api/models/a/b/c", "/datasets/a/b"] {
+        for path in [
+            "/x",
+            "/a/b/resolve/main",
+            "/a/b/blob/main",
+            "/a/b/download/main",
+            "/a/b/x",
+            "/api",
+            "/datasets/a",
+            "/api/models/a",
+            "/api/models/a/b/c",
+            "/datasets/a/resolve/b",
+        ] {
             assert!(matches!(route(path), Err(Fault::NoRoute)), "{path}");
         }
         assert!(matches!(route("/api/spaces/a/b/c"), Err(Fault::NoName)));
         assert!(matches!(route("/a/%ff/resolve/main/x"), Err(Fault::NoName)));
         assert!(matches!(route("/a/b/resolve/%ff/x"), Err(Fault::NoRevision)));
-        let templates =
-            ["/", "/metrics", "/api/models", "/a/b/resolve/c/d"].map(|path| route(path).unwrap().template());
-        assert_eq!(templates, ["/", "/metrics", "/api/{kind}", "/{name}/resolve/{revision}/{path}"]);
+        let templates = ["/", "/metrics", "/api/models", "/a/b/resolve/c/d", "/datasets/a/b", "/a/b/tree/c"]
+            .map(|path| route(path).unwrap().template());
+        let (file, files) = ("/{name}/resolve/{revision}/{path}", "/{name}/tree/{revision}/{path}");
+        assert_eq!(templates, ["/", "/metrics", "/api/{kind}", file, "/{name}", files]);
     }
 }

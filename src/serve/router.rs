@@ -17,6 +17,7 @@ use super::hosts::HostFault;
 use super::listing;
 use super::metrics::metrics;
 use super::names;
+use super::pages;
 use super::parts::blocking;
 use super::question::Question;
 use super::route::{LOOKS, NO_ROUTE, Route};
@@ -24,8 +25,6 @@ use super::state::{Client, ServeState};
 use super::target::{RequestTarget, pairs};
 use super::tokens::bearer;
 
-/// What the server says of itself.
-const HOME: &str = "fhrd serves models and datasets to clients of the Hub, read-only.\n";
 /// Bytes of the body of a request, at most.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
@@ -49,13 +48,21 @@ pub struct AskedRoute {
     pub template: &'static str,
     /// The line of its token in the file.
     pub token: Option<usize>,
+    is_page: bool,
 }
 
 /// The answer to a request.
 pub async fn answer(state: &Arc<ServeState>, request: Request<Incoming>, is_tls: bool) -> (HttpAnswer, AskedRoute) {
     let (parts, body) = request.into_parts();
-    let mut asked = AskedRoute { template: NO_ROUTE, token: None };
-    let answer = answered(state, &parts, body, is_tls, &mut asked).await.unwrap_or_else(HttpAnswer::from);
+    let mut asked = AskedRoute { template: NO_ROUTE, token: None, is_page: false };
+    let answer = match answered(state, &parts, body, is_tls, &mut asked).await {
+        Ok(answer) => answer,
+        Err(fault) if asked.is_page => {
+            let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+            pages::fault_page(fault, path)
+        }
+        Err(fault) => fault.into(),
+    };
     let answer = if parts.method == Method::HEAD { answer::without_body(answer) } else { answer };
     (answer, asked)
 }
@@ -70,13 +77,13 @@ async fn answered(
     let target = RequestTarget::parse(parts.uri.path(), parts.uri.query());
     let route = target.as_ref().map(|target| Route::of(&target.names));
     if let Some(Ok(route)) = &route {
-        asked.template = route.template();
+        (asked.template, asked.is_page) = (route.template(), route.is_page());
     }
     let origin = checked(state, parts, is_tls)?;
     let (Some(target), Some(route)) = (&target, route) else {
         return Err(Fault::Bad("the path or the query is not valid"));
     };
-    let client = client(state, &parts.headers, route.as_ref().ok())?;
+    let (client, has_session) = client(state, &parts.headers, route.as_ref().ok())?;
     if let Client::Holder(token) = client {
         asked.token = Some(token.line);
     }
@@ -85,7 +92,7 @@ async fn answered(
         return Err(Fault::NoMethod(methods));
     }
     let (method, headers, path) = (&parts.method, &parts.headers, parts.uri.path());
-    let question = Question { state, client, method, headers, target, origin, path };
+    let question = Question { state, client, method, headers, target, origin, path, has_session };
     routed(&question, route?, body).await
 }
 
@@ -120,17 +127,20 @@ fn checked(state: &ServeState, parts: &http::request::Parts, is_tls: bool) -> Re
     Ok(state.hosts.public_origin().map_or_else(own, str::to_string))
 }
 
-/// Who asks.
-fn client<'a>(state: &'a ServeState, headers: &HeaderMap, route: Option<&Route>) -> Result<Client<'a>, Fault> {
-    let Some(tokens) = &state.tokens else { return Ok(Client::Anybody) };
+/// Who asks, and whether a session says so. Only pages know sessions: a page elsewhere can make a browser send its
+/// cookie to other routes.
+fn client<'a>(state: &'a ServeState, headers: &HeaderMap, route: Option<&Route>) -> Result<(Client<'a>, bool), Fault> {
+    let Some(tokens) = &state.tokens else { return Ok((Client::Anybody, false)) };
     if route.is_some_and(Route::is_open) {
-        return Ok(Client::Anybody);
+        return Ok((Client::Anybody, false));
     }
-    if !headers.contains_key(AUTHORIZATION) {
-        return Err(Fault::NoToken);
+    if headers.contains_key(AUTHORIZATION) {
+        let presented = header(headers, &AUTHORIZATION).and_then(bearer).ok_or(Fault::WrongToken)?;
+        return Ok((Client::Holder(tokens.find(presented).ok_or(Fault::WrongToken)?), false));
     }
-    let presented = header(headers, &AUTHORIZATION).and_then(bearer).ok_or(Fault::WrongToken)?;
-    Ok(Client::Holder(tokens.find(presented).ok_or(Fault::WrongToken)?))
+    let line = route.filter(|route| route.is_page()).and_then(|_| state.sessions.find(headers));
+    let token = line.and_then(|line| tokens.of_line(line)).ok_or(Fault::NoToken)?;
+    Ok((Client::Holder(token), true))
 }
 
 async fn routed(question: &Question<'_>, route: Route, body: Incoming) -> Result<HttpAnswer, Fault> {
@@ -149,8 +159,19 @@ async fn routed(question: &Question<'_>, route: Route, body: Incoming) -> Result
             let found = question.find(&at).await?;
             listing::paths(state, found, wanted(question, body).await?).await
         }
-        Route::File(at) => file(state, question.find(&at).await?, at.path, method, headers).await,
-        Route::Home => Ok(answer::text(StatusCode::OK, HOME)),
+        Route::File(at) | Route::Download(at) => file(state, question.find(&at).await?, at.path, method, headers).await,
+        Route::Home => pages::home(question).await,
+        Route::Style => Ok(pages::style()),
+        Route::Icon => Ok(pages::icon()),
+        Route::Card(kind, name) => pages::card(question, kind, &name).await,
+        Route::Files(at) => pages::files(question, &at).await,
+        Route::Entry(at) => pages::entry(question, &at).await,
+        Route::Login if **method == Method::POST => pages::log_in(question, &own_form(question, body).await?),
+        Route::Login => Ok(pages::login(question)),
+        Route::Logout => {
+            own_form(question, body).await?;
+            Ok(pages::log_out(question))
+        }
     }
 }
 
@@ -172,6 +193,14 @@ async fn bytes_of(state: &ServeState, body: Incoming) -> Result<Bytes, Fault> {
 /// Keys and values of a form.
 fn form_of(bytes: &[u8]) -> Result<Vec<(String, String)>, Fault> {
     std::str::from_utf8(bytes).ok().and_then(pairs).ok_or(Fault::Bad("the form is not valid"))
+}
+
+/// What a form of an own page sends. A browser says where it comes from, and [`checked`] has compared that.
+async fn own_form(question: &Question<'_>, body: Incoming) -> Result<Vec<(String, String)>, Fault> {
+    if !question.headers.contains_key(ORIGIN) {
+        return Err(Fault::ForeignOrigin);
+    }
+    form_of(&bytes_of(question.state, body).await?)
 }
 
 /// The paths in the body of a request: JSON, or a form as older clients send it.

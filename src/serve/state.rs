@@ -3,12 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
+
 use super::catalogue::{Catalogue, FoundCommit};
 use super::fault::Fault;
 use super::hashes::Hashes;
 use super::hosts::HostRules;
 use super::metrics::ServeMetrics;
 use super::parts::blocking;
+use super::sessions::Sessions;
 use super::tokens::{TokenRule, Tokens};
 use crate::repo::published::PublishedKind;
 
@@ -56,6 +59,10 @@ pub struct ServeState {
     pub limits: ServeLimits,
     /// What is counted.
     pub metrics: ServeMetrics,
+    /// Sessions of browsers.
+    pub sessions: Sessions,
+    /// Turns of who lists tensors, which takes memory.
+    pub tensors: Arc<Semaphore>,
 }
 
 /// Who asks.

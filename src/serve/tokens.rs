@@ -65,6 +65,11 @@ impl Tokens {
         if tokens.is_empty() { Err("it has no token".into()) } else { Ok(Tokens(tokens)) }
     }
 
+    /// What the token of a line may do.
+    pub fn of_line(&self, line: usize) -> Option<&TokenRule> {
+        self.0.iter().find(|token| token.line == line)
+    }
+
     /// What a token may do. `None` if nobody has it.
     pub fn find(&self, presented: &str) -> Option<&TokenRule> {
         let hash = blake3::hash(presented.as_bytes());

@@ -39,6 +39,7 @@ mod lacking;
 mod late_segments;
 mod list;
 mod local_cache;
+mod markup;
 mod meetings;
 mod memory_files;
 mod models;

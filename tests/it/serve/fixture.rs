@@ -119,6 +119,14 @@ impl Server {
         self.send(&[head.as_bytes(), body].concat()).unwrap_or(closed)
     }
 
+    /// A form that a browser sends, with these lines of headers.
+    pub fn form(&self, target: &str, headers: &str, fields: &str) -> Reply {
+        let kind = "Content-Type: application/x-www-form-urlencoded";
+        let head = format!("POST {target} HTTP/1.1\r\nHost: localhost\r\n{headers}{kind}\r\nConnection: close\r\n");
+        let request = format!("{head}Content-Length: {}\r\n\r\n{fields}", fields.len());
+        self.send(request.as_bytes()).unwrap_or_else(|| panic!("no answer to {request:.200}"))
+    }
+
     /// Waits until a request is answered like this.
     pub fn wait_for(&self, target: &str, status: u16) -> Reply {
         let started = Instant::now();

@@ -4,6 +4,8 @@ mod answers;
 mod fixture;
 mod hostile;
 mod lives;
+mod login;
 mod metrics;
+mod pages;
 mod real_client;
 mod tokens;

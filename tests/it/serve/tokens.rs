@@ -31,14 +31,14 @@ fn a_token_reads_its_names_and_a_forged_one_nothing() {
         ("Authorization: Bearer \u{fc}\r\n".into(), "Invalid credentials in Authorization header"),
         (format!("Cookie: token={ALL}\r\n"), "a token is needed"),
     ] {
-        for target in [target, "/api/models", "/api/whoami-v2", "/nothing", "/api/models/me/none"] {
+        for target in [target, "/", "/me/model", "/api/models", "/api/whoami-v2", "/nothing", "/api/models/me/none"] {
             let reply = server.ask("GET", target, &headers);
             let found = (reply.status, reply.header("x-error-message"), reply.header("www-authenticate"));
             assert_eq!(found, (401, message, "Bearer"), "{target} {headers:.80}");
         }
     }
     // What says nothing of the repository is open.
-    for target in ["/", "/healthz", "/readyz"] {
+    for target in ["/healthz", "/readyz", "/style.css", "/icon.svg", "/login"] {
         assert_eq!(status(target, ""), 200, "{target}");
     }
     let errors = server.stop();
