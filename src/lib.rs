@@ -31,6 +31,7 @@ pub mod import;
 pub mod inspect;
 pub mod keep;
 pub mod mount;
+pub mod overview;
 pub mod repair;
 pub mod restore;
 #[cfg(feature = "serve")]

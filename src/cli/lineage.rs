@@ -10,12 +10,13 @@ use super::Session;
 use super::args::LineageArguments;
 use super::exit::Exit;
 use super::location;
-use super::models::{self, ChosenModels, kind};
+use super::models::{self, ChosenModels};
 use super::output::{
     Align, count, failed, hex_unless_utf8, note_empty, print, print_json, printable, size, write_fitting,
 };
 use crate::error::Result;
-use crate::inspect::lineage::{FamilyMember, lineage};
+use crate::inspect::lineage::{FamilyMember, branches, lineage};
+use crate::inspect::models::kind;
 
 /// Prints the trees, as text, JSON or DOT.
 ///
@@ -119,21 +120,6 @@ pub(super) fn document(member: &FamilyMember, members: &[FamilyMember]) -> Value
         "note": member.note,
         "model": model.map(models::ModelDocument::new),
     })
-}
-
-/// The branch that is drawn before each name.
-pub(super) fn branches(members: &[FamilyMember]) -> Vec<String> {
-    // For each member from the root to the current one: whether it is the last child of its parent.
-    let mut is_last: Vec<bool> = Vec::new();
-    let branch = |member: &FamilyMember| {
-        is_last.truncate(member.depth);
-        is_last.push(member.is_last);
-        let [_, above @ .., own] = is_last.as_slice() else { return String::new() };
-        let mut branch: String = above.iter().map(|is_last| if *is_last { "    " } else { "│   " }).collect();
-        branch.push_str(if *own { "└── " } else { "├── " });
-        branch
-    };
-    members.iter().map(branch).collect()
 }
 
 fn row(branch: String, member: &FamilyMember, absent: &str) -> Vec<String> {

@@ -17,7 +17,7 @@ use super::exit::Exit;
 use super::location;
 use super::output::{Align, count, failed, hex_unless_utf8, note_empty, print, print_json, ratio, size, write_fitting};
 use crate::error::Result;
-use crate::inspect::models::{ModelReport, models};
+use crate::inspect::models::{ModelReport, kind, models};
 use crate::model::BaseModel;
 use crate::repo::Repository;
 use crate::repo::index::ContainerListing;
@@ -81,11 +81,6 @@ pub fn base(base: Option<&BaseModel>, name: Option<&str>) -> Value {
             "bytes": base.bytes,
         })
     })
-}
-
-/// How a model is stored against its base.
-pub fn kind(base: &BaseModel) -> &'static str {
-    if base.is_cast { "cast" } else { "delta" }
 }
 
 /// Snapshots, and the part of them whose models are shown.

@@ -4,17 +4,13 @@
 use super::Session;
 use super::exit::Exit;
 use super::notice::RunFact;
-use super::output::{note, size};
+use super::output::note;
 use crate::error::Result;
+pub use crate::overview::texts::{describe, describe_gone};
 use crate::repo::Repository;
 use crate::repo::snapshot::bytes_without_snapshots;
 use crate::repo::vanished;
 use crate::store::Store;
-
-/// What to do about it.
-const ADVICE: &str = "that is right only while the first backup runs, after it was killed, and after all snapshots were \
-                      forgotten; if not, look for the directory `snapshots` (moved, emptied, a share that is away) \
-                      before any prune, which would delete all data";
 
 /// Bytes of data without any snapshot, as [`bytes_without_snapshots`] counts them. A warning names them, also with
 /// `--quiet`, and the metrics have them.
@@ -37,11 +33,6 @@ pub fn say(bytes: u64) {
     }
 }
 
-/// Says it for people.
-pub fn describe(bytes: u64) -> String {
-    format!("there is no snapshot, but {} of data: {ADVICE}", size(bytes))
-}
-
 /// Whether snapshots that this machine has seen were [all gone at once](vanished). A warning names their number.
 pub fn are_gone(repository: &Repository) -> bool {
     let gone = vanished::count_or_warn(repository);
@@ -54,15 +45,6 @@ pub fn say_gone(gone: usize) {
     if gone > 0 {
         note(&format!("warning: {}", describe_gone(gone)));
     }
-}
-
-/// Says it for people.
-pub fn describe_gone(gone: usize) -> String {
-    format!(
-        "the {gone} snapshots that this machine has seen were all gone at once; if nobody has forgotten them, look for \
-         the directory `snapshots` (moved, emptied, a share that is away) before any prune, which would delete their \
-         data; if they were forgotten, `fhrd prune --allow-no-snapshots` says so"
-    )
 }
 
 /// The outcome of a verb that is `exit` otherwise, if snapshots `are_missing`.

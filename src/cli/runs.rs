@@ -19,7 +19,7 @@ use super::snapshots::short_id;
 use crate::error::{Error, Result};
 use crate::inspect::noop::{NoopCount, NoopSteps};
 use crate::repo::Repository;
-use crate::repo::checkpoint::{RunStep, best as best_step, runs as runs_of};
+use crate::repo::checkpoint::{RunStep, best as best_step, metric_names, runs as runs_of, statistic};
 
 /// A step as JSON.
 #[derive(Serialize)]
@@ -68,10 +68,6 @@ impl<'a> StepDocument<'a> {
 /// A metric as JSON. What is no finite number is a string.
 pub fn metric_number(value: f64) -> Value {
     if value.is_finite() { json!(value) } else { json!(value.to_string()) }
-}
-
-pub(super) fn statistic(step: &RunStep, name: &str) -> u64 {
-    step.named.snapshot.statistics.get(name).copied().unwrap_or(0)
 }
 
 /// The steps of all runs, and the exit code that damaged snapshots cause.
@@ -184,15 +180,6 @@ pub fn steps(session: &Session, arguments: &StepsArguments) -> Result<Exit> {
 
 fn percent(rate: Option<f64>) -> String {
     rate.map_or_else(|| "-".into(), |rate| format!("{:.1} %", rate * 100.0))
-}
-
-/// Names of all metrics of a run.
-pub(super) fn metric_names(steps: &[RunStep]) -> Vec<&str> {
-    let mut names: Vec<&str> =
-        steps.iter().flat_map(|step| step.checkpoint.metrics.keys().map(String::as_str)).collect();
-    names.sort_unstable();
-    names.dedup();
-    names
 }
 
 fn step_columns(steps: &[RunStep]) -> Vec<(&str, Align)> {

@@ -19,6 +19,7 @@ use super::output::{
 use crate::error::Result;
 use crate::repo::clock::{describe_future, future_first};
 use crate::repo::snapshot::NamedSnapshot;
+pub use crate::repo::snapshot::short_id;
 use crate::repo::snapshot_groups::{GroupBy, GroupField, GroupValues, grouped};
 use crate::types::hex;
 
@@ -73,11 +74,6 @@ impl<'a> SnapshotDocument<'a> {
             bytes: statistic(named, "bytes"),
         }
     }
-}
-
-/// The first eight digits of a snapshot's id.
-pub fn short_id(named: &NamedSnapshot) -> String {
-    hex(&named.id.0[..4])
 }
 
 /// A counter of the backup; 0 if it recorded none.

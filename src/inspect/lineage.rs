@@ -168,6 +168,21 @@ fn in_order(members: Vec<FamilyMember>) -> Vec<FamilyMember> {
     ordered
 }
 
+/// The branch that is drawn before each name.
+pub fn branches(members: &[FamilyMember]) -> Vec<String> {
+    // For each member from the root to the current one: whether it is the last child of its parent.
+    let mut is_last: Vec<bool> = Vec::new();
+    let branch = |member: &FamilyMember| {
+        is_last.truncate(member.depth);
+        is_last.push(member.is_last);
+        let [_, above @ .., own] = is_last.as_slice() else { return String::new() };
+        let mut branch: String = above.iter().map(|is_last| if *is_last { "    " } else { "│   " }).collect();
+        branch.push_str(if *own { "└── " } else { "├── " });
+        branch
+    };
+    members.iter().map(branch).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -114,6 +114,11 @@ pub fn models(repository: &Repository, snapshots: &[NamedSnapshot], stop: &Atomi
     Ok(FoundModels { models, summaries, reader: readers.metadata })
 }
 
+/// How a model is stored against its base.
+pub fn kind(base: &BaseModel) -> &'static str {
+    if base.is_cast { "cast" } else { "delta" }
+}
+
 /// Sets `same_as` of each model that has the content of a model before it.
 fn find_copies(models: &mut [ModelReport]) {
     let mut first: HashMap<Vec<Fingerprint>, PathBuf> = HashMap::new();

@@ -121,6 +121,20 @@ pub fn ranked<'a>(steps: &'a [RunStep], metric: &str, mode: BestMode) -> Vec<&'a
     found.into_iter().map(|(_, step)| step).collect()
 }
 
+/// A counter of the backup of a step; 0 if it recorded none.
+pub fn statistic(step: &RunStep, name: &str) -> u64 {
+    step.named.snapshot.statistics.get(name).copied().unwrap_or(0)
+}
+
+/// Names of all metrics of a run.
+pub fn metric_names(steps: &[RunStep]) -> Vec<&str> {
+    let mut names: Vec<&str> =
+        steps.iter().flat_map(|step| step.checkpoint.metrics.keys().map(String::as_str)).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

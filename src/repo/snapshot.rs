@@ -12,7 +12,7 @@ use crate::repo::salts::Salt;
 use crate::repo::tree::{NewerParts, Node, look_at_node};
 use crate::repo::unknown_keys::UnknownKeys;
 use crate::store::{BlobKind, BlobName, Durable, Store, StoreExt, check_hash};
-use crate::types::SnapshotId;
+use crate::types::{SnapshotId, hex};
 use crate::wire::Envelope;
 
 const MAGIC: [u8; 8] = *b"FHRDSNAP";
@@ -92,6 +92,11 @@ pub struct NamedSnapshot {
     pub id: SnapshotId,
     /// The snapshot itself.
     pub snapshot: Snapshot,
+}
+
+/// The first eight digits of a snapshot's id.
+pub fn short_id(named: &NamedSnapshot) -> String {
+    hex(&named.id.0[..4])
 }
 
 /// Store name of a snapshot.

@@ -3,22 +3,12 @@
 //! | module | what is in it |
 //! |---|---|
 //! | `page` | the page, and its sections in order |
-//! | `head` | what the page lacks, the main numbers, health, the last backups |
-//! | `space` | treemaps by host, directory and kind of file |
-//! | `growth` | charts over time, and the largest changes |
-//! | `families` | models as treemap and trees |
-//! | `runs` | training runs with curves of their metrics |
 //! | `document` | the same as JSON |
 //!
-//! Tables and pictures are those of [`crate::html`].
+//! The sections are those of [`crate::overview`].
 
 mod document;
-mod families;
-mod growth;
-mod head;
 mod page;
-mod runs;
-mod space;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -2,12 +2,12 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::{families, growth, head, runs, space};
 use crate::cli::output::{printable, split_ns, time_local};
 use crate::html::STYLE;
 use crate::html::picture::name;
 use crate::inspect::report::RepositoryReport;
 use crate::inspect::report::growth::growth as growth_of;
+use crate::overview::{families, growth, head, runs, space};
 
 /// The page of the repository at `location`.
 pub fn page(report: &RepositoryReport, location: &str) -> String {

@@ -34,9 +34,11 @@ const LAYERS: &[&[&str]] = &[
     &["similar"],
     &["model"],
     // Flows
-    &["backup", "restore", "inspect", "keep", "mount", "serve"],
+    &["backup", "restore", "inspect", "keep", "mount"],
     &["import"],
     &["repair"],
+    &["overview"],
+    &["serve"],
     // Faces
     &["cli"],
     &["main"],

@@ -2,14 +2,13 @@
 
 use maud::{Markup, html};
 
-use crate::cli::output::{size, split_ns, time_local};
-use crate::cli::runs::{metric_names, statistic};
 use crate::html::chart::{Chart, ChartPoint, ChartSeries};
 use crate::html::picture::{PictureSize, name};
 use crate::html::table::table;
 use crate::html::ticks::{number_ticks, short};
 use crate::inspect::report::RepositoryReport;
-use crate::repo::checkpoint::RunStep;
+use crate::repo::checkpoint::{RunStep, metric_names, statistic};
+use crate::text::{size, split_ns, time_local};
 
 /// Runs whose metrics are drawn. All runs up to [`ROWS_SHOWN`] are in the table.
 const RUNS_DRAWN: usize = 12;
@@ -80,7 +79,16 @@ fn curve(id: String, (run, metric): (&str, &str), steps: &[RunStep]) -> Option<M
     let (low, high) = (values.clone().fold(f64::MAX, f64::min), values.fold(f64::MIN, f64::max));
     let margin = ((high - low) * 0.06).max(low.abs().max(high.abs()) * 1e-3).max(1e-9);
     let ranges = [widened(first.0, last.0), (low - margin, high + margin)];
-    let summary = format!("last {}, from {} to {}", short(last.2), short(low), short(high));
+    // Which of them is the best one depends on the metric.
+    let step_of = |wanted: f64| points.iter().rfind(|point| point.2 == wanted).map_or(0.0, |point| point.0);
+    let summary = format!(
+        "last {}, lowest {} at step {}, highest {} at step {}",
+        short(last.2),
+        short(low),
+        step_of(low),
+        short(high),
+        step_of(high)
+    );
     let ticks = [number_ticks(ranges[0].0, ranges[0].1, 5), number_ticks(ranges[1].0, ranges[1].1, 5)];
     let description = format!("{} steps from {} to {}: {summary}.", points.len(), first.0, last.0);
     let title = format!("{metric} of the run {run} by step");

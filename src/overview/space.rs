@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use maud::{Markup, html};
 
-use crate::cli::output::size;
 use crate::html::picture::{COLOURS_OWN, colour, for_both, legend, name};
 use crate::html::table::table;
 use crate::html::treemap::{MapGroup, MapTile, treemap};
@@ -12,6 +11,7 @@ use crate::inspect::report::RepositoryReport;
 use crate::inspect::usage::TreeUsage;
 use crate::inspect::usage_directories::DirectoryUsage;
 use crate::repo::naming::shown_path;
+use crate::text::size;
 
 /// Heights of the treemaps: for screens and for telephones.
 pub const HEIGHTS: [f64; 2] = [420.0, 420.0];
@@ -63,9 +63,10 @@ fn shares(tree: &TreeUsage) -> Markup {
         .collect();
     html! {
         p { "Of " strong { (size(tree.bytes)) } " content:" }
-        div.share aria-hidden="true" {
-            @for (class, _, bytes) in parts {
-                @if bytes > 0 { span class=(class) style=(format!("flex:{:.4} 0 0", share(bytes))) {} }
+        svg.share viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true" {
+            @for (at, (class, _, bytes)) in parts.iter().enumerate() {
+                @let before: f64 = parts.iter().take(at).map(|(_, _, bytes)| share(*bytes)).sum();
+                rect.part class=(class) x=(format!("{before:.4}")) width=(format!("{:.4}", share(*bytes))) height="1" {}
             }
         }
         (legend(&names))

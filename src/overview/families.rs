@@ -3,15 +3,14 @@
 use maud::{Markup, html};
 
 use super::space::HEIGHTS;
-use crate::cli::lineage::branches;
-use crate::cli::models::kind;
-use crate::cli::output::{count, size};
 use crate::html::picture::{COLOURS_OWN, colour, for_both, name};
 use crate::html::table::{counted, table};
 use crate::html::treemap::{MapGroup, MapTile, treemap};
-use crate::inspect::lineage::FamilyMember;
+use crate::inspect::lineage::{FamilyMember, branches};
+use crate::inspect::models::kind;
 use crate::inspect::report::RepositoryReport;
 use crate::inspect::report::families::{FamilyTree, families as families_of};
+use crate::text::{count, size};
 
 /// Families that are shown as trees, and those of them that are open at first.
 const TREES_SHOWN: usize = 25;

@@ -3,14 +3,14 @@
 use jiff::tz::TimeZone;
 use maud::{Markup, html};
 
-use crate::cli::output::{ratio, size, split_ns, time_local};
-use crate::cli::snapshots::short_id;
 use crate::html::chart::{Chart, ChartPoint, ChartSeries};
 use crate::html::picture::{PictureSize, colour, for_both, legend, name};
 use crate::html::table::table;
 use crate::html::ticks::{byte_ticks, time_ticks};
 use crate::inspect::report::RepositoryReport;
 use crate::inspect::report::growth::{GrowthBytes, GrowthPoint, largest};
+use crate::repo::snapshot::short_id;
+use crate::text::{ratio, size, split_ns, time_local};
 
 const HEIGHTS: [f64; 2] = [300.0, 240.0];
 /// Width of a label of the time axis with its space.

@@ -2,13 +2,14 @@
 
 use maud::{Markup, html};
 
-use crate::cli::no_snapshots::{describe, describe_gone};
-use crate::cli::output::{printable, ratio, size};
-use crate::cli::status::{damage_text, duration, is_damaged, pending_text, proof_text, row, run_text};
+use super::texts::{
+    damage_text, describe, describe_gone, duration, is_damaged, pending_text, proof_text, row, run_text,
+};
 use crate::html::picture::name;
 use crate::html::table::{counted, table, text};
 use crate::inspect::report::RepositoryReport;
 use crate::inspect::status::RepositoryStatus;
+use crate::text::{printable, ratio, size};
 
 /// Sources that are listed.
 const SOURCES_SHOWN: usize = 100;
