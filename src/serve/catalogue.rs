@@ -5,12 +5,15 @@
 //! may be in that one: it is unavailable, not absent.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use super::fault::Fault;
 use crate::error::Result;
+use crate::inspect::models::{ModelReport, models};
+use crate::inspect::report::{RepositoryReport, report};
 use crate::repo::Repository;
 use crate::repo::published::{DirectoryCache, PublishedKind, PublishedSnapshot, PublishedTree, published};
 use crate::repo::read::Reader;
@@ -127,6 +130,22 @@ impl Catalogue {
             }
             (Err(error), None) => Err(error),
         }
+    }
+
+    /// What `fhrd report` says of the repository, with the backups of `names`. Blocks, perhaps for minutes.
+    ///
+    /// # Errors
+    /// Errors of the store. Damage is in the report.
+    pub fn report(&self, names: &PublishedNames, halt: &AtomicBool) -> Result<RepositoryReport> {
+        report(&self.repository, names.backups.clone(), halt)
+    }
+
+    /// The models in a published snapshot. Blocks.
+    ///
+    /// # Errors
+    /// Errors of reading.
+    pub fn models(&self, found: &PublishedSnapshot, halt: &AtomicBool) -> Result<Vec<ModelReport>> {
+        Ok(models(&self.repository, std::slice::from_ref(&found.named), halt)?.models)
     }
 
     /// Directories that were read.

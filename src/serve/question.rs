@@ -44,7 +44,7 @@ impl Question<'_> {
 
     /// What the frame of a page shows for the client.
     pub fn frame(&self) -> PageFrame {
-        PageFrame { can_log_out: self.has_session }
+        PageFrame { can_log_out: self.has_session, may_read_all: self.client.may_read_all() }
     }
 
     /// The commit that a route names.

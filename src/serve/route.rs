@@ -19,6 +19,41 @@ pub struct NamedPath {
     pub path: TreePath,
 }
 
+/// A page of the whole repository.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OverviewPage {
+    /// Last backups, checks and damage.
+    Health,
+    /// What takes the space, and since when.
+    Space,
+    /// Models.
+    Families,
+    /// Training runs.
+    Runs,
+}
+
+impl OverviewPage {
+    /// Its path.
+    pub fn path(self) -> &'static str {
+        match self {
+            OverviewPage::Health => "/health",
+            OverviewPage::Space => "/space",
+            OverviewPage::Families => "/families",
+            OverviewPage::Runs => "/runs",
+        }
+    }
+
+    /// Its title.
+    pub fn title(self) -> &'static str {
+        match self {
+            OverviewPage::Health => "Health",
+            OverviewPage::Space => "Space",
+            OverviewPage::Families => "Families",
+            OverviewPage::Runs => "Training runs",
+        }
+    }
+}
+
 /// A route with what its path says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
@@ -32,6 +67,10 @@ pub enum Route {
     Login,
     /// What ends a session of a browser.
     Logout,
+    /// The page of all snapshots.
+    Snapshots,
+    /// A page of the whole repository.
+    Overview(OverviewPage),
     /// The page of a name.
     Card(PublishedKind, String),
     /// The page of a directory.
@@ -76,6 +115,11 @@ impl Route {
             [b"metrics"] => Ok(Route::Metrics),
             [b"style.css"] => Ok(Route::Style),
             [b"icon.svg"] => Ok(Route::Icon),
+            [b"snapshots"] => Ok(Route::Snapshots),
+            [b"health"] => Ok(Route::Overview(OverviewPage::Health)),
+            [b"space"] => Ok(Route::Overview(OverviewPage::Space)),
+            [b"families"] => Ok(Route::Overview(OverviewPage::Families)),
+            [b"runs"] => Ok(Route::Overview(OverviewPage::Runs)),
             [b"login"] => Ok(Route::Login),
             [b"logout"] => Ok(Route::Logout),
             [b"api", rest @ ..] => Self::of_api(rest),
@@ -135,6 +179,8 @@ impl Route {
             Route::Icon => "/icon.svg",
             Route::Login => "/login",
             Route::Logout => "/logout",
+            Route::Snapshots => "/snapshots",
+            Route::Overview(page) => page.path(),
             Route::Card(..) => "/{name}",
             Route::Files(_) => "/{name}/tree/{revision}/{path}",
             Route::Entry(_) => "/{name}/blob/{revision}/{path}",
@@ -150,7 +196,8 @@ impl Route {
     /// Whether it is for people: a session of a browser counts, and what fails is a page.
     pub fn is_page(&self) -> bool {
         let is_file = matches!(self, Route::Files(_) | Route::Entry(_) | Route::Download(_));
-        is_file || matches!(self, Route::Home | Route::Login | Route::Logout | Route::Card(..))
+        let is_whole = matches!(self, Route::Snapshots | Route::Overview(_));
+        is_file || is_whole || matches!(self, Route::Home | Route::Login | Route::Logout | Route::Card(..))
     }
 
     /// The methods that it has.

@@ -161,6 +161,8 @@ async fn routed(question: &Question<'_>, route: Route, body: Incoming) -> Result
         }
         Route::File(at) | Route::Download(at) => file(state, question.find(&at).await?, at.path, method, headers).await,
         Route::Home => pages::home(question).await,
+        Route::Snapshots => pages::snapshots(question).await,
+        Route::Overview(wanted) => pages::overview(question, wanted).await,
         Route::Style => Ok(pages::style()),
         Route::Icon => Ok(pages::icon()),
         Route::Card(kind, name) => pages::card(question, kind, &name).await,

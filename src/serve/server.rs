@@ -22,6 +22,7 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use super::access_log::{AccessLine, LoggedBody};
+use super::models::watch as watch_models;
 use super::router;
 use super::state::ServeState;
 use super::timed_stream::TimedStream;
@@ -89,6 +90,8 @@ async fn run(
     let limits = state.limits;
     let connections = Arc::new(Semaphore::new(limits.connections));
     let (stopping, stopped) = watch::channel(false);
+    let (catalogue, models) = (state.catalogue.clone(), state.models.clone());
+    tokio::spawn(watch_models(catalogue, models, limits.refresh, stopped.clone()));
     let is_stopped = || stop.load(Ordering::Relaxed);
     while !is_stopped() {
         // More connections wait until one ends.

@@ -10,6 +10,8 @@ use super::fault::Fault;
 use super::hashes::Hashes;
 use super::hosts::HostRules;
 use super::metrics::ServeMetrics;
+use super::models::KnownModels;
+use super::overview::Overview;
 use super::parts::blocking;
 use super::sessions::Sessions;
 use super::tokens::{TokenRule, Tokens};
@@ -61,6 +63,10 @@ pub struct ServeState {
     pub metrics: ServeMetrics,
     /// Sessions of browsers.
     pub sessions: Sessions,
+    /// What pages say of the whole repository.
+    pub overview: Arc<Overview>,
+    /// What is known of the models of names.
+    pub models: Arc<KnownModels>,
     /// Turns of who lists tensors, which takes memory.
     pub tensors: Arc<Semaphore>,
 }

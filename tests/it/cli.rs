@@ -20,7 +20,7 @@ mod look;
 mod marked;
 #[cfg(target_os = "linux")]
 mod metadata;
-mod model_fixture;
+pub mod model_fixture;
 mod models;
 #[cfg(target_os = "linux")]
 mod mount;

@@ -14,9 +14,11 @@ use crate::html::picture::name;
 use crate::repo::published::{DEFAULT_REVISION, PublishedItem, PublishedKind, PublishedSnapshot};
 use crate::serve::answer::HttpAnswer;
 use crate::serve::fault::Fault;
+use crate::serve::models::CommitModels;
 use crate::serve::parts::blocking;
 use crate::serve::question::Question;
 use crate::serve::route::NamedPath;
+use crate::text::{count, printable};
 
 /// Name of the file that describes a model or a dataset.
 const README: &[u8] = b"README.md";
@@ -30,21 +32,11 @@ struct CommitRow<'a> {
 
 fn columns<'a>() -> [ListColumn<CommitRow<'a>>; 5] {
     [
-        ListColumn { key: "published", title: "published", is_number: true, order: |a, b| time(a).cmp(&time(b)) },
-        ListColumn { key: "revision", title: "revision", is_number: false, order: |a, b| revision(a).cmp(revision(b)) },
-        ListColumn { key: "commit", title: "commit", is_number: false, order: |a, b| commit(a).cmp(commit(b)) },
-        ListColumn {
-            key: "files",
-            title: "files",
-            is_number: true,
-            order: |a, b| files(a.snapshot).cmp(&files(b.snapshot)),
-        },
-        ListColumn {
-            key: "size",
-            title: "size",
-            is_number: true,
-            order: |a, b| bytes(a.snapshot).cmp(&bytes(b.snapshot)),
-        },
+        ListColumn::time("published", "published", |a, b| time(a).cmp(&time(b))),
+        ListColumn::text("revision", "revision", |a, b| revision(a).cmp(revision(b))),
+        ListColumn::text("commit", "commit", |a, b| commit(a).cmp(commit(b))),
+        ListColumn::number("files", "files", |a, b| files(a.snapshot).cmp(&files(b.snapshot))),
+        ListColumn::number("size", "size", |a, b| bytes(a.snapshot).cmp(&bytes(b.snapshot))),
     ]
 }
 
@@ -82,8 +74,9 @@ pub async fn card(question: &Question<'_>, kind: PublishedKind, own: &str) -> Re
     let readme = readme.await?;
     let commits: Vec<&PublishedSnapshot> =
         found.snapshots.iter().filter(|found| found.publication.is_same_name(&row.shown.publication)).collect();
+    let models = question.state.models.get(&row.shown.commit).filter(|_| question.client.may_read_all());
     let content = html! {
-        (facts(row.shown))
+        (facts(row.shown, models.as_deref()))
         p.actions { a href=(files_path(&at)) { "Files" } }
         h2 { "Download" }
         (how_to_get(question, &at))
@@ -98,7 +91,7 @@ pub async fn card(question: &Question<'_>, kind: PublishedKind, own: &str) -> Re
     Ok(page(question.frame(), StatusCode::OK, own, &[("Names".into(), "/".into())], &content))
 }
 
-fn facts(shown: &PublishedSnapshot) -> Markup {
+fn facts(shown: &PublishedSnapshot, models: Option<&CommitModels>) -> Markup {
     let publication = &shown.publication;
     html! {
         dl.facts {
@@ -109,6 +102,11 @@ fn facts(shown: &PublishedSnapshot) -> Markup {
             dt { "Size" } dd {
                 (size_or_none(bytes(shown)))
                 @if let Some(files) = files(shown) { " in " (files) " files" }
+            }
+            @if let Some(models) = models {
+                dt { "Models" } dd { (models.models) ", " (count(models.parameters)) " values, mostly " (printable(&models.dtype)) }
+                dt { "Stored" } dd { (size_or_none(models.stored)) }
+                dt { "Base" } dd { (name(models.base.as_deref().unwrap_or("-"))) }
             }
         }
     }

@@ -38,11 +38,11 @@ struct TensorRow {
 }
 
 const COLUMNS: [ListColumn<TensorRow>; 5] = [
-    ListColumn { key: "name", title: "tensor", is_number: false, order: |a, b| a.name.cmp(&b.name) },
-    ListColumn { key: "type", title: "type", is_number: false, order: |a, b| a.dtype.cmp(&b.dtype) },
-    ListColumn { key: "shape", title: "shape", is_number: false, order: |a, b| a.shape.cmp(&b.shape) },
-    ListColumn { key: "bytes", title: "bytes", is_number: true, order: |a, b| a.bytes.cmp(&b.bytes) },
-    ListColumn { key: "offset", title: "offset", is_number: true, order: |a, b| a.offset.cmp(&b.offset) },
+    ListColumn::text("name", "tensor", |a, b| a.name.cmp(&b.name)),
+    ListColumn::text("type", "type", |a, b| a.dtype.cmp(&b.dtype)),
+    ListColumn::text("shape", "shape", |a, b| a.shape.cmp(&b.shape)),
+    ListColumn::number("bytes", "bytes", |a, b| a.bytes.cmp(&b.bytes)),
+    ListColumn::number("offset", "offset", |a, b| a.offset.cmp(&b.offset)),
 ];
 
 impl TensorRow {

@@ -42,13 +42,8 @@ impl EntryRow {
 
 /// Directories come before files.
 const COLUMNS: [ListColumn<EntryRow>; 2] = [
-    ListColumn {
-        key: "name",
-        title: "name",
-        is_number: false,
-        order: |a, b| (a.is_file(), &a.name).cmp(&(b.is_file(), &b.name)),
-    },
-    ListColumn { key: "size", title: "size", is_number: true, order: |a, b| a.len().cmp(&b.len()) },
+    ListColumn::text("name", "name", |a, b| (a.is_file(), &a.name).cmp(&(b.is_file(), &b.name))),
+    ListColumn::number("size", "size", |a, b| a.len().cmp(&b.len())),
 ];
 
 /// Path of a page, or of a download, of what is at a path.

@@ -1,6 +1,7 @@
 //! All names that a client may read.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use http::StatusCode;
 use maud::{Markup, html};
@@ -12,6 +13,7 @@ use crate::repo::published::{DEFAULT_REVISION, PublishedKind, PublishedSnapshot}
 use crate::serve::answer::HttpAnswer;
 use crate::serve::catalogue::PublishedNames;
 use crate::serve::fault::Fault;
+use crate::serve::models::CommitModels;
 use crate::serve::parts::blocking;
 use crate::serve::question::Question;
 use crate::text::{size, split_ns, time_local};
@@ -22,22 +24,32 @@ pub struct NameRow<'a> {
     pub shown: &'a PublishedSnapshot,
     /// Number of its revisions.
     pub revisions: usize,
+    /// Its models, if they are known and the client may know of them.
+    pub models: Option<Arc<CommitModels>>,
 }
 
-fn columns<'a>() -> [ListColumn<NameRow<'a>>; 6] {
-    [
-        ListColumn { key: "name", title: "name", is_number: false, order: |a, b| of(a).name.cmp(&of(b).name) },
-        ListColumn { key: "type", title: "type", is_number: false, order: |a, b| of(a).kind.cmp(&of(b).kind) },
-        ListColumn {
-            key: "revisions",
-            title: "revisions",
-            is_number: true,
-            order: |a, b| a.revisions.cmp(&b.revisions),
-        },
-        ListColumn { key: "files", title: "files", is_number: true, order: |a, b| files(a.shown).cmp(&files(b.shown)) },
-        ListColumn { key: "size", title: "size", is_number: true, order: |a, b| bytes(a.shown).cmp(&bytes(b.shown)) },
-        ListColumn { key: "published", title: "published", is_number: false, order: |a, b| time(a).cmp(&time(b)) },
-    ]
+impl NameRow<'_> {
+    fn stored(&self) -> Option<u64> {
+        self.models.as_ref()?.stored
+    }
+
+    fn base(&self) -> Option<&str> {
+        self.models.as_ref()?.base.as_deref()
+    }
+}
+
+/// The columns. What a model is stored against tells of what is not published.
+fn columns<'a>(sees_all: bool) -> Vec<ListColumn<NameRow<'a>>> {
+    let all = [
+        ListColumn::text("name", "name", |a, b| of(a).name.cmp(&of(b).name)),
+        ListColumn::text("type", "type", |a, b| of(a).kind.cmp(&of(b).kind)),
+        ListColumn::number("size", "size", |a, b| bytes(a.shown).cmp(&bytes(b.shown))),
+        ListColumn::number("stored", "stored", |a, b| a.stored().cmp(&b.stored())),
+        ListColumn::text("base", "base", |a, b| a.base().cmp(&b.base())),
+        ListColumn::number("revisions", "revisions", |a, b| a.revisions.cmp(&b.revisions)),
+        ListColumn::time("published", "published", |a, b| time(a).cmp(&time(b))),
+    ];
+    all.into_iter().filter(|column| sees_all || !matches!(column.key, "stored" | "base")).collect()
 }
 
 fn of<'a>(row: &NameRow<'a>) -> &'a crate::repo::published::Publication {
@@ -108,7 +120,7 @@ pub fn names(found: &PublishedNames, may_read: impl Fn(&str) -> bool) -> Vec<Nam
 fn row_of<'a>(revisions: BTreeMap<&'a str, &'a PublishedSnapshot>) -> Option<NameRow<'a>> {
     let main = revisions.get(DEFAULT_REVISION).copied();
     let latest = || revisions.values().copied().max_by_key(|snapshot| snapshot.named.snapshot.time_ns);
-    Some(NameRow { shown: main.or_else(latest)?, revisions: revisions.len() })
+    Some(NameRow { shown: main.or_else(latest)?, revisions: revisions.len(), models: None })
 }
 
 /// The page.
@@ -119,20 +131,26 @@ pub async fn home(question: &Question<'_>) -> Result<HttpAnswer, Fault> {
     let catalogue = question.state.catalogue.clone();
     let found = blocking(move || catalogue.names()).await?;
     let query = ListQuery::of(question.target, "name");
-    let rows = names(&found, |name| question.client.may_read(name));
-    let is_empty = rows.is_empty();
-    let chosen = query.choose(rows, &columns(), |row| of(row).name.clone());
+    let sees_all = question.client.may_read_all();
+    let mut rows = names(&found, |name| question.client.may_read(name));
+    for row in rows.iter_mut().filter(|_| sees_all) {
+        row.models = question.state.models.get(&row.shown.commit);
+    }
+    let (is_empty, columns) = (rows.is_empty(), columns(sees_all));
+    let chosen = query.choose(rows, &columns, |row| format!("{} {}", of(row).name, row.base().unwrap_or_default()));
     let cells = |row: &NameRow<'_>| {
         let publication = of(row);
         let target = path_of(publication.kind, &publication.name);
-        vec![
+        let mut cells = vec![
             html! { a href=(target) { strong { (name(&publication.name)) } } },
             kind_label(publication.kind),
-            html! { (row.revisions) },
-            html! { (files(row.shown).map_or_else(|| "-".into(), |files| files.to_string())) },
             html! { (size_or_none(bytes(row.shown))) },
-            html! { span.t { (published_at(row.shown)) } },
-        ]
+        ];
+        if sees_all {
+            cells.extend([html! { (size_or_none(row.stored())) }, name(row.base().unwrap_or("-"))]);
+        }
+        cells.extend([html! { (row.revisions) }, html! { span.t { (published_at(row.shown)) } }]);
+        cells
     };
     let content = html! {
         @if found.unreadable > 0 {
@@ -142,7 +160,7 @@ pub async fn home(question: &Question<'_>) -> Result<HttpAnswer, Fault> {
             p { "Nothing is published that you may read." }
             p.note { "On the machine of the repository, " code { "fhrd publish latest:PATH ORG/NAME" } " gives a directory a name." }
         } @else {
-            (query.drawn(&chosen, &columns(), ("name", "names"), cells))
+            (query.drawn(&chosen, &columns, ("name", "names"), cells))
         }
     };
     Ok(page(question.frame(), StatusCode::OK, "Models and datasets", &[], &content))

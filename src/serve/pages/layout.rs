@@ -22,6 +22,15 @@ const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self'; form
 /// A script of a page of another origin learns nothing, and an own form still has its origin.
 const REFERRER: &str = "same-origin";
 
+/// Pages of the whole repository.
+const SITE: [(&str, &str); 5] = [
+    ("/snapshots", "Snapshots"),
+    ("/families", "Families"),
+    ("/runs", "Runs"),
+    ("/space", "Space"),
+    ("/health", "Health"),
+];
+
 /// A step of the way to a page: what it says, and where it leads.
 pub type TrailStep = (String, String);
 
@@ -30,6 +39,8 @@ pub type TrailStep = (String, String);
 pub struct PageFrame {
     /// Whether there is a session to end.
     pub can_log_out: bool,
+    /// Whether the client may read everything.
+    pub may_read_all: bool,
 }
 
 /// An answer with a page. The title is text from data; the content stands below it.
@@ -47,7 +58,12 @@ pub fn page(frame: PageFrame, status: StatusCode, title: &str, trail: &[TrailSte
             body {
                 a.skip href="#main" { "Skip to the content" }
                 header.top {
-                    nav aria-label="Site" { a.brand href="/" { "fhrd" } }
+                    nav aria-label="Site" {
+                        a.brand href="/" { "fhrd" }
+                        @if frame.may_read_all {
+                            @for (target, text) in SITE { a href=(target) { (text) } }
+                        }
+                    }
                     @if frame.can_log_out {
                         form method="post" action="/logout" { button type="submit" { "Log out" } }
                     }

@@ -11,6 +11,8 @@ use crate::text::printable;
 
 /// Rows of a page.
 const PAGE_ROWS: usize = 100;
+/// Rows among which nobody needs to search.
+const FEW_ROWS: usize = 10;
 /// Characters of a search that count.
 const SEARCH_CHARS_MAX: usize = 200;
 
@@ -19,11 +21,30 @@ pub struct ListColumn<T> {
     /// Its name in the query.
     pub key: &'static str,
     /// Its head.
-    pub title: &'static str,
-    /// Whether its cells are numbers. Those are sorted from the largest on at first.
-    pub is_number: bool,
+    title: &'static str,
+    /// Whether its cells are numbers.
+    is_number: bool,
+    /// Whether it is sorted from the largest on at first.
+    is_largest_first: bool,
     /// The order of its cells.
-    pub order: fn(&T, &T) -> Ordering,
+    order: fn(&T, &T) -> Ordering,
+}
+
+impl<T> ListColumn<T> {
+    /// A column of words.
+    pub const fn text(key: &'static str, title: &'static str, order: fn(&T, &T) -> Ordering) -> Self {
+        ListColumn { key, title, is_number: false, is_largest_first: false, order }
+    }
+
+    /// A column of numbers.
+    pub const fn number(key: &'static str, title: &'static str, order: fn(&T, &T) -> Ordering) -> Self {
+        ListColumn { key, title, is_number: true, is_largest_first: true, order }
+    }
+
+    /// A column of times.
+    pub const fn time(key: &'static str, title: &'static str, order: fn(&T, &T) -> Ordering) -> Self {
+        ListColumn { key, title, is_number: false, is_largest_first: true, order }
+    }
 }
 
 /// What a request wants to see of a list.
@@ -103,7 +124,7 @@ impl ListQuery {
 
     fn head<T>(&self, column: &ListColumn<T>) -> ColumnHead {
         let is_own = self.sort == column.key;
-        let goes_down = if is_own { !self.is_descending } else { column.is_number };
+        let goes_down = if is_own { !self.is_descending } else { column.is_largest_first };
         let sort = format!("{}{}", if goes_down { "-" } else { "" }, column.key);
         let order = is_own.then_some(if self.is_descending { "descending" } else { "ascending" });
         let arrow = if self.is_descending { "▼" } else { "▲" };
@@ -127,11 +148,13 @@ impl ListQuery {
         let ChosenRows { before, matching, total, page, .. } = chosen;
         let (sort, last) = (self.sort_text(), matching.div_ceil(PAGE_ROWS).max(1));
         html! {
-            form.search method="get" role="search" {
-                label for="q" { "Search" }
-                input #q type="search" name="q" value=(self.search) maxlength=(SEARCH_CHARS_MAX);
-                input type="hidden" name="sort" value=(sort);
-                button type="submit" { "Search" }
+            @if *total > FEW_ROWS || !self.search.is_empty() {
+                form.search method="get" role="search" {
+                    label for="q" { "Search" }
+                    input #q type="search" name="q" value=(self.search) maxlength=(SEARCH_CHARS_MAX);
+                    input type="hidden" name="sort" value=(sort);
+                    button type="submit" { "Search" }
+                }
             }
             p.note {
                 @if *matching == 0 {
@@ -159,8 +182,8 @@ mod tests {
     use super::*;
 
     const COLUMNS: [ListColumn<(String, u64)>; 2] = [
-        ListColumn { key: "name", title: "name", is_number: false, order: |one, other| one.0.cmp(&other.0) },
-        ListColumn { key: "size", title: "size", is_number: true, order: |one, other| one.1.cmp(&other.1) },
+        ListColumn::text("name", "name", |one, other| one.0.cmp(&other.0)),
+        ListColumn::number("size", "size", |one, other| one.1.cmp(&other.1)),
     ];
 
     fn query(query: &str) -> ListQuery {

@@ -6,6 +6,7 @@
 //! | `list` | lists in pages of 100, with search and sorting by the query |
 //! | `home` | all names |
 //! | `card` | a name: its revisions, how to get it, its README |
+//! | `whole` | snapshots, health, space, families of models, training runs |
 //! | `files` | a directory |
 //! | `login` | the form for a token |
 //! | `entry` | a file: its text, or its tensors |
@@ -19,6 +20,7 @@ mod home;
 mod layout;
 mod list;
 mod login;
+mod whole;
 
 pub use card::card;
 pub use entry::entry;
@@ -26,3 +28,4 @@ pub use files::files;
 pub use home::home;
 pub use layout::{PageFrame, fault_page, icon, style};
 pub use login::{log_in, log_out, login};
+pub use whole::{overview, snapshots};

@@ -9,3 +9,4 @@ mod metrics;
 mod pages;
 mod real_client;
 mod tokens;
+mod whole;

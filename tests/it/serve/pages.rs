@@ -17,7 +17,7 @@ fn page(server: &Server, target: &str) -> String {
     checked(target, &reply)
 }
 
-fn checked(target: &str, reply: &Reply) -> String {
+pub fn checked(target: &str, reply: &Reply) -> String {
     let policy = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; \
                   frame-ancestors 'none'";
     for (name, value) in [
