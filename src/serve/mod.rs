@@ -3,8 +3,8 @@
 //! 1. `server` takes connections within bounds, `router` checks for whom a request is and who asks, and answers it by
 //!    its `route`.
 //! 2. `catalogue` knows the names. `names`, `listing` and `file` answer for one name, for a tree and for a file.
-//! 3. `pages` are for people, who log in with a token and get one of the `sessions`. What takes long to find is found in
-//!    the background: `models` of names, and an `overview` of the repository.
+//! 3. `pages` are for people, who log in with a token and get one of the `sessions`. What takes long to find is found
+//!    in the background: `models` of names, and an `overview` of the repository.
 //! 4. The engine blocks, so it works on a bounded number of threads (`parts`). A file is read part by part, when its
 //!    connection has space for one.
 //! 5. Nothing is written into the repository. `hashes` are remembered in the local cache.

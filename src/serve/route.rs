@@ -123,6 +123,7 @@ impl Route {
             [b"login"] => Ok(Route::Login),
             [b"logout"] => Ok(Route::Logout),
             [b"api", rest @ ..] => Self::of_api(rest),
+            [b"datasets", _] => Err(Fault::NoRoute),
             [b"datasets", org, name, rest @ ..] => Self::of_name(PublishedKind::Dataset, org, name, rest),
             [org, name, rest @ ..] => Self::of_name(PublishedKind::Model, org, name, rest),
             _ => Err(Fault::NoRoute),

@@ -168,10 +168,10 @@ async fn routed(question: &Question<'_>, route: Route, body: Incoming) -> Result
         Route::Card(kind, name) => pages::card(question, kind, &name).await,
         Route::Files(at) => pages::files(question, &at).await,
         Route::Entry(at) => pages::entry(question, &at).await,
-        Route::Login if **method == Method::POST => pages::log_in(question, &own_form(question, body).await?),
+        Route::Login if **method == Method::POST => pages::log_in(question, &own_fields(question, body).await?),
         Route::Login => Ok(pages::login(question)),
         Route::Logout => {
-            own_form(question, body).await?;
+            own_fields(question, body).await?;
             Ok(pages::log_out(question))
         }
     }
@@ -193,16 +193,16 @@ async fn bytes_of(state: &ServeState, body: Incoming) -> Result<Bytes, Fault> {
 }
 
 /// Keys and values of a form.
-fn form_of(bytes: &[u8]) -> Result<Vec<(String, String)>, Fault> {
+fn fields_of(bytes: &[u8]) -> Result<Vec<(String, String)>, Fault> {
     std::str::from_utf8(bytes).ok().and_then(pairs).ok_or(Fault::Bad("the form is not valid"))
 }
 
 /// What a form of an own page sends. A browser says where it comes from, and [`checked`] has compared that.
-async fn own_form(question: &Question<'_>, body: Incoming) -> Result<Vec<(String, String)>, Fault> {
+async fn own_fields(question: &Question<'_>, body: Incoming) -> Result<Vec<(String, String)>, Fault> {
     if !question.headers.contains_key(ORIGIN) {
         return Err(Fault::ForeignOrigin);
     }
-    form_of(&bytes_of(question.state, body).await?)
+    fields_of(&bytes_of(question.state, body).await?)
 }
 
 /// The paths in the body of a request: JSON, or a form as older clients send it.
@@ -211,7 +211,7 @@ async fn wanted(question: &Question<'_>, body: Incoming) -> Result<Vec<String>, 
     let is_urlencoded = header(question.headers, &CONTENT_TYPE)
         .is_some_and(|kind| kind.starts_with("application/x-www-form-urlencoded"));
     if is_urlencoded {
-        let pairs = form_of(&bytes)?;
+        let pairs = fields_of(&bytes)?;
         return Ok(pairs.into_iter().filter(|(key, _)| key == "paths").map(|(_, value)| value).collect());
     }
     let wanted: WantedPaths = serde_json::from_slice(&bytes).map_err(|_| Fault::Bad("expected JSON with `paths`"))?;

@@ -4,7 +4,7 @@ use http::StatusCode;
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY};
 use maud::{DOCTYPE, Markup, html};
 
-use super::login::{login_form, own_path};
+use super::login::{login_page, own_path};
 use crate::html::STYLE;
 use crate::html::picture::name;
 use crate::serve::answer::{self, HttpAnswer};
@@ -65,7 +65,7 @@ pub fn page(frame: PageFrame, status: StatusCode, title: &str, trail: &[TrailSte
                         }
                     }
                     @if frame.can_log_out {
-                        form method="post" action="/logout" { button type="submit" { "Log out" } }
+                        (sent("post", Some("/logout"), None, &html! { button type="submit" { "Log out" } }))
                     }
                 }
                 @if !trail.is_empty() {
@@ -102,7 +102,7 @@ pub fn fault_page(fault: Fault, path: &str) -> HttpAnswer {
         p { a href="/" { "All names" } }
     };
     let mut answer = match fault {
-        Fault::NoToken | Fault::WrongToken => login_form(status, own_path(path), ""),
+        Fault::NoToken | Fault::WrongToken => login_page(status, own_path(path), ""),
         _ => page(PageFrame::default(), status, title, &[], &content),
     };
     for (name, value) in HttpAnswer::from(fault).headers() {
@@ -125,6 +125,13 @@ pub fn icon() -> HttpAnswer {
     answer::set(&mut answer, CONTENT_SECURITY_POLICY, "default-src 'none'; style-src 'unsafe-inline'; sandbox");
     answer::set(&mut answer, CACHE_CONTROL, "max-age=86400");
     answer
+}
+
+/// Fields that a browser sends, to `target` or to the address of their page.
+pub fn sent(method: &str, target: Option<&str>, class: Option<&str>, content: &Markup) -> Markup {
+    html! {
+        form method=(method) action=[target] class=[class] { (content) }
+    }
 }
 
 /// A part of a path that holds no other one, for a URL.

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use maud::{Markup, html};
 
-use super::layout::url_part;
+use super::layout::{sent, url_part};
 use crate::html::table::{ColumnHead, counted, headed_table};
 use crate::serve::target::RequestTarget;
 use crate::text::printable;
@@ -87,11 +87,11 @@ impl ListQuery {
     pub fn choose<T>(&self, mut rows: Vec<T>, columns: &[ListColumn<T>], text: impl Fn(&T) -> String) -> ChosenRows<T> {
         let total = rows.len();
         let search = self.search.to_lowercase();
-        let words: Vec<&str> = search.split_whitespace().collect();
-        if !words.is_empty() {
+        let wanted: Vec<&str> = search.split_whitespace().collect();
+        if !wanted.is_empty() {
             rows.retain(|row| {
                 let text = text(row).to_lowercase();
-                words.iter().all(|word| text.contains(word))
+                wanted.iter().all(|part| text.contains(part))
             });
         }
         if let Some(column) = self.column(columns).or(columns.first()) {
@@ -147,14 +147,15 @@ impl ListQuery {
         let rows: Vec<Vec<Markup>> = chosen.rows.iter().map(cells).collect();
         let ChosenRows { before, matching, total, page, .. } = chosen;
         let (sort, last) = (self.sort_text(), matching.div_ceil(PAGE_ROWS).max(1));
+        let fields = html! {
+            label for="q" { "Search" }
+            input #q type="search" name="q" value=(self.search) maxlength=(SEARCH_CHARS_MAX);
+            input type="hidden" name="sort" value=(sort);
+            button type="submit" { "Search" }
+        };
         html! {
             @if *total > FEW_ROWS || !self.search.is_empty() {
-                form.search method="get" role="search" {
-                    label for="q" { "Search" }
-                    input #q type="search" name="q" value=(self.search) maxlength=(SEARCH_CHARS_MAX);
-                    input type="hidden" name="sort" value=(sort);
-                    button type="submit" { "Search" }
-                }
+                (sent("get", None, Some("search"), &fields))
             }
             p.note {
                 @if *matching == 0 {

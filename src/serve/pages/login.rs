@@ -4,7 +4,7 @@ use http::StatusCode;
 use http::header::{LOCATION, SET_COOKIE};
 use maud::html;
 
-use super::layout::{PageFrame, page};
+use super::layout::{PageFrame, page, sent};
 use crate::serve::answer::{self, HttpAnswer};
 use crate::serve::fault::Fault;
 use crate::serve::question::Question;
@@ -14,17 +14,18 @@ use crate::serve::sessions::cookie;
 const NEXT_BYTES_MAX: usize = 2048;
 
 /// The form. `next` is where it leads.
-pub fn login_form(status: StatusCode, next: &str, message: &str) -> HttpAnswer {
+pub fn login_page(status: StatusCode, next: &str, message: &str) -> HttpAnswer {
+    let fields = html! {
+        p {
+            label for="token" { "Token" }
+            input #token type="password" name="token" required maxlength="512" autocomplete="current-password" autofocus;
+        }
+        input type="hidden" name="next" value=(next);
+        button type="submit" { "Log in" }
+    };
     let content = html! {
         @if !message.is_empty() { p role="alert" { span.bad { (message) } } }
-        form.login method="post" action="/login" {
-            p {
-                label for="token" { "Token" }
-                input #token type="password" name="token" required maxlength="512" autocomplete="current-password" autofocus;
-            }
-            input type="hidden" name="next" value=(next);
-            button type="submit" { "Log in" }
-        }
+        (sent("post", Some("/login"), Some("login"), &fields))
         p.note { "Whoever runs this server gives out tokens. The browser stays logged in for 12 hours." }
     };
     page(PageFrame::default(), status, "Log in", &[], &content)
@@ -46,7 +47,7 @@ fn led_to(path: &str) -> HttpAnswer {
 /// The page of the form.
 pub fn login(question: &Question<'_>) -> HttpAnswer {
     match question.state.tokens {
-        Some(_) => login_form(StatusCode::OK, "/", ""),
+        Some(_) => login_page(StatusCode::OK, "/", ""),
         None => led_to("/"),
     }
 }
@@ -55,12 +56,12 @@ pub fn login(question: &Question<'_>) -> HttpAnswer {
 ///
 /// # Errors
 /// [`Fault::Failed`].
-pub fn log_in(question: &Question<'_>, form: &[(String, String)]) -> Result<HttpAnswer, Fault> {
-    let value = |wanted: &str| form.iter().find(|(key, _)| key == wanted).map_or("", |(_, value)| value.as_str());
+pub fn log_in(question: &Question<'_>, fields: &[(String, String)]) -> Result<HttpAnswer, Fault> {
+    let value = |wanted: &str| fields.iter().find(|(key, _)| key == wanted).map_or("", |(_, value)| value.as_str());
     let next = own_path(value("next"));
     let Some(tokens) = &question.state.tokens else { return Ok(led_to(next)) };
     let Some(token) = tokens.find(value("token").trim()) else {
-        return Ok(login_form(StatusCode::UNAUTHORIZED, next, "Nobody has this token."));
+        return Ok(login_page(StatusCode::UNAUTHORIZED, next, "Nobody has this token."));
     };
     let id = question.state.sessions.begin(token.line)?;
     let mut answer = led_to(next);

@@ -11,7 +11,8 @@
 //! | `login` | the form for a token |
 //! | `entry` | a file: its text, or its tensors |
 //!
-//! Lists of names come from memory. Nothing that is stored is trusted: names and texts are escaped, and lose what steers.
+//! Lists of names come from memory. Nothing that is stored is trusted: names and texts are escaped, and lose what
+//! steers.
 
 mod card;
 mod entry;

@@ -57,8 +57,8 @@ const RETIRED_PARTS: &[(&str, &str)] = &[
 ];
 /// Whole identifiers in which such a part means something else.
 const ALLOWED_IDENTIFIERS: &[&str] = &["flat_map", "open_in_place", "seal_in_place_separate_tag"];
-/// Lines in which an attribute of a crate uses such a word.
-const ALLOWED_LINES: &[&str] = &["#[cbor(flat)]"];
+/// Lines in which an attribute of a crate or an element of HTML uses such a word.
+const ALLOWED_LINES: &[&str] = &["#[cbor(flat)]", "form method=(method) action=[target] class=[class] { (content) }"];
 /// Terms that are retired wherever they stand, each with the term in use. A space stands for any white space.
 const RETIRED_TERMS: &[(&str, &str)] = &[
     ("folder", "directory"),
