@@ -65,8 +65,8 @@ fn shares(tree: &TreeUsage) -> Markup {
         p { "Of " strong { (size(tree.bytes)) } " content:" }
         svg.share viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true" {
             @for (at, (class, _, bytes)) in parts.iter().enumerate() {
-                @let before: f64 = parts.iter().take(at).map(|(_, _, bytes)| share(*bytes)).sum();
-                rect.part class=(class) x=(format!("{before:.4}")) width=(format!("{:.4}", share(*bytes))) height="1" {}
+                @let before = parts.iter().take(at).fold(0.0, |sum, (_, _, bytes)| sum + share(*bytes));
+                rect class={ "part " (class) } x=(format!("{before:.4}")) width=(format!("{:.4}", share(*bytes))) height="1" {}
             }
         }
         (legend(&names))

@@ -20,6 +20,7 @@ pub fn elements(page: &str) -> Vec<String> {
         let (name, attributes) = inside.split_once(' ').unwrap_or((inside, ""));
         assert!(!name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric()), "{inside:?}");
         assert_eq!(attributes.matches('"').count() % 2, 0, "{inside:?}");
+        assert!(inside.matches(" class=\"").count() <= 1, "a browser ignores the second one: {inside:?}");
         all.push(name.to_string());
         if !VOID.contains(&name) {
             open.push(name.to_string());

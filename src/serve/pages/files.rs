@@ -110,7 +110,7 @@ pub async fn files(question: &Question<'_>, at: &NamedPath) -> Result<HttpAnswer
         let cell = if row.is_file() { named(entry_path(&own), "") } else { named(files_path(&own), "/") };
         let len: Markup = html! {
             @if let Some(len) = row.len() {
-                (size(len)) " " a href=(download_path(&own)) aria-label={ "Download " (printable(&row.text())) } { "⭳" }
+                (size(len)) " " a href=(download_path(&own)) aria-label={ "Download " (printable(&row.text())) } { "↓" }
             } @else { "-" }
         };
         vec![cell, len]
