@@ -22,7 +22,7 @@ use crate::codec::{ByteGroupLayout, ElementType};
 use crate::config::{ModelConfig, ModelDelta};
 use crate::error::Result;
 use crate::format::Dtype;
-use crate::model::{BaseChoice, CatalogueBlob, Families, ModelRecord, choose};
+use crate::model::{BaseChoice, CatalogueBlob, Families, ModelRecord, TensorRecord, choose};
 use crate::repo::container::{Base, EntryNumber, ExtentMap, FrameNumber, FrameReference, Operation};
 use crate::repo::recipe::ContentReference;
 use crate::similar::{BaseRange, Bases, base_problem};
@@ -163,6 +163,12 @@ impl DeltaPlanner {
         if let Some(blocks) = block.and_then(|block| open.blocks.get_mut(block.tensor)) {
             blocks.extend_from_slice(&fingerprint.0);
         }
+    }
+
+    /// Bytes of a row of a tensor of the open model, for each way to take it as a matrix.
+    pub fn row_bytes(&self, tensor: usize) -> Vec<u64> {
+        let tensor = self.open.as_ref().and_then(|open| open.file.record.tensors.get(tensor));
+        tensor.map_or_else(Vec::new, TensorRecord::row_bytes)
     }
 
     /// Notes that block `fingerprint` is stored as entry `entry`, of which `bytes` are expected.

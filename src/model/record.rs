@@ -12,6 +12,8 @@ use crate::types::Fingerprint;
 pub const RECORD_BYTES_MAX: usize = 8 << 20;
 /// First bytes of a stored record: type and version.
 const PREFIX: [u8; 2] = [b'M', 1];
+/// Ways to take a tensor as a matrix, at most.
+const ROWS_MAX: usize = 8;
 /// Hashes in each half of a model's keys, at most.
 const KEYS_MAX: usize = 16;
 
@@ -115,6 +117,20 @@ impl TensorRecord {
         let start = usize::try_from(index).ok()?.checked_mul(32)?;
         let bytes = self.blocks.get(start..start.checked_add(32)?)?;
         bytes.try_into().ok().map(Fingerprint)
+    }
+
+    /// Bytes of a row, for each way to take it as a matrix; at most [`ROWS_MAX`], the longest first.
+    pub fn row_bytes(&self) -> Vec<u64> {
+        let mut rows = Vec::new();
+        let mut row = self.len;
+        for dimension in self.shape.iter().filter(|dimension| **dimension > 1).take(ROWS_MAX) {
+            if !row.is_multiple_of(*dimension) {
+                break;
+            }
+            row /= dimension;
+            rows.push(row);
+        }
+        rows
     }
 
     /// Hash of its name and of its dimensions except the first, which grows with a vocabulary.
@@ -228,6 +244,15 @@ impl ModelRecord {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_tensor_has_rows_for_each_dimension() {
+        let rows = |len: u64, shape: &[u64]| TensorRecord { len, ..tensor("w", shape) }.row_bytes();
+        assert_eq!(rows(2 * 3 * 5 * 7, &[3, 1, 5, 7]), [70, 14, 2]);
+        assert_eq!(rows(34, &[2, 32]), [17], "quantised blocks");
+        assert_eq!((rows(10, &[]), rows(0, &[7]), rows(10, &[0, 4])), (vec![], vec![0], vec![]));
+        assert_eq!(rows(1 << 12, &[2; 12]).len(), ROWS_MAX);
+    }
 
     fn tensor(name: &str, shape: &[u64]) -> TensorRecord {
         let (sketch, blocks) = (vec![1, 2], [[3; 32], [4; 32]].concat());

@@ -11,9 +11,11 @@
 //!
 //! A [`Cover`] adds what is merely alike.
 
+mod columns;
 mod cover;
 pub(super) mod peaks;
 
+pub use columns::TensorPart;
 pub use cover::{COVER_RANGES_MAX, Cover};
 pub use peaks::{Elements, PeakFeatures, PeakFinder};
 
@@ -83,6 +85,8 @@ pub struct WeightBlock<'a> {
     pub bytes: &'a [u8],
     /// Its elements.
     pub layout: Elements,
+    /// Where it lies in its tensor.
+    pub part: TensorPart<'a>,
     /// What to compare it with.
     pub counterparts: &'a Counterparts,
 }

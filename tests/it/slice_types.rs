@@ -104,3 +104,28 @@ fn narrow_columns_of_a_matrix_are_copied() {
         assert!(taken * 100 <= bytes * percent, "{columns} columns: {taken} of {bytes}");
     }
 }
+
+#[test]
+fn columns_of_a_fine_tune_are_deltas_to_ranges_of_rows() {
+    let values = weights(1, 2048 * ROW);
+    let tune = tuned(&values, 5, 0.0004);
+    let columns = |from: usize, count: usize| -> Vec<u8> {
+        bfloat16(&tune.chunks(ROW).flat_map(|row| row[from..from + count].to_vec()).collect::<Vec<f32>>())
+    };
+    let shard = |place: &Place, from: usize, count: usize| {
+        let tensor = Tensor::new("shard", "BF16", &[2048, count as u64], columns(from, count));
+        opaque(place, &format!("columns-{from}-{count}/model.safetensors"), &safetensors(&[tensor]))
+    };
+    let (place, stored, alone) = (new_place(), new_place(), new_place());
+    for place in [&place, &stored] {
+        model(place, "base", "BF16", &[("matrix", bfloat16(&values))]);
+    }
+    model(&stored, "tune", "BF16", &[("matrix", bfloat16(&tune))]);
+    for (from, count, percent) in [(256, 256, 6), (0, 128, 10), (100, 200, 8)] {
+        let (taken, bytes) = shard(&place, from, count);
+        let whole = shard(&alone, from, count).0;
+        assert!(taken * 100 <= whole * 60, "{count} columns: {taken} of {whole}");
+        let taken = shard(&stored, from, count).0;
+        assert!(taken * 100 <= bytes * percent, "{count} columns of a stored fine-tune: {taken} of {bytes}");
+    }
+}

@@ -14,7 +14,7 @@ use super::*;
 use crate::codec::ByteGroupLayout;
 use crate::model::{PlannedDelta, TensorBlock, WeightType, element_type_of};
 use crate::repo::container::TO_THE_END;
-use crate::similar::{Counterparts, Elements, FoundSlices, LiteralRate, WeightBlock};
+use crate::similar::{Counterparts, Elements, FoundSlices, LiteralRate, TensorPart, WeightBlock};
 
 /// A base with a delta of at most one in this many bytes of the block is near enough.
 const NEAR_SHARE: u64 = 4;
@@ -55,7 +55,10 @@ impl SubDedupStage {
         let of = WeightType { element_type: block.element_type, layout };
         let encoding = match copied.is_some() {
             true => planned.map_or(BlockEncoding::Alone, BlockEncoding::Delta),
-            false => self.weights(&chunk, of, planned)?,
+            false => {
+                let rows = self.planner.row_bytes(block.tensor);
+                self.weights(&chunk, of, TensorPart { rows: &rows, offset: block.offset }, planned)?
+            }
         };
         // Weights alone take about three quarters.
         let mut bytes = u64::from(chunk.len) * 3 / 4;
@@ -92,7 +95,7 @@ impl SubDedupStage {
         let planned = self.planner.plan_previous_version(range, layout, &mut self.bases)?;
         let elements = Elements { width: layout.width(), phase: layout.phase() };
         let of = WeightType { element_type: element_type_of(layout), layout: elements };
-        match self.weights(&chunk, of, planned)? {
+        match self.weights(&chunk, of, TensorPart::default(), planned)? {
             BlockEncoding::Delta(planned) => self.delta(chunk, planned, features, emit)?,
             BlockEncoding::Copies(encoded, _) => {
                 self.copies(chunk, FrameKind::Float(layout), of, features, encoded, emit)?
@@ -103,7 +106,13 @@ impl SubDedupStage {
     }
 
     /// Chooses how a block is stored; `planned` is its delta to a base of the same name or place.
-    fn weights(&mut self, chunk: &Chunk, of: WeightType, planned: Option<PlannedDelta>) -> Result<BlockEncoding> {
+    fn weights(
+        &mut self,
+        chunk: &Chunk,
+        of: WeightType,
+        part: TensorPart<'_>,
+        planned: Option<PlannedDelta>,
+    ) -> Result<BlockEncoding> {
         let none = Counterparts::default();
         let counterparts = chunk.slices.as_ref().map_or(&none, |slices| &slices.counterparts);
         let is_known = planned.as_ref().is_some_and(|planned| self.has_its_base(planned, counterparts, chunk.len));
@@ -112,7 +121,7 @@ impl SubDedupStage {
             self.slices.set_last(None);
             return Ok(otherwise);
         }
-        let block = WeightBlock { bytes: &chunk.bytes, layout: of.layout, counterparts };
+        let block = WeightBlock { bytes: &chunk.bytes, layout: of.layout, part, counterparts };
         let (chosen, last) = self.slices_or(block, chunk, of, otherwise)?;
         self.slices.set_last(last);
         Ok(chosen)
@@ -186,11 +195,14 @@ impl SubDedupStage {
             (best, bytes_max) = ((BlockEncoding::Copies(copies, copied), last), copied);
         }
         let widths = self.planner.base_widths(of);
-        if let Some(cover) = self.slices.cover(block, &widths, &found, &mut self.bases)? {
+        for cover in self.slices.covers(block, &widths, &found, &mut self.bases)? {
             let planned =
                 self.planner.plan_slices(of, &chunk.bytes, &cover, bytes_max, &mut self.trial, &mut self.bases)?;
             let last = cover.ranges.last().map(|last| last.entry);
-            best = planned.map_or(best, |planned| (BlockEncoding::Delta(planned), last));
+            if let Some(planned) = planned {
+                bytes_max = planned.bytes;
+                best = (BlockEncoding::Delta(planned), last);
+            }
         }
         Ok(best)
     }

@@ -8,10 +8,13 @@
 //! 3. *Extents*: a segment reaches to the ends of its base, or to the middle between its last peak and the first one
 //!    of the next segment.
 //! 4. *Gaps* between segments are filled from the entries stored before and after the bases, else with anything.
+//!
+//! Rows that are parts of longer rows of a base are covered one by one (`columns`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::columns::Columns;
 use super::{FoundSlices, SliceBase, SliceSearch, WeightBlock};
 use crate::error::Result;
 use crate::similar::{BaseRange, Bases};
@@ -21,7 +24,7 @@ const EXACT_BYTES_MIN: u32 = 2 << 10;
 /// Peaks that must agree on a distance.
 const VOTES_MIN: u32 = 2;
 /// Ranges of a cover, at most.
-pub const COVER_RANGES_MAX: usize = 512;
+pub const COVER_RANGES_MAX: usize = 4096;
 /// Share of a block that must be alike: one in this many bytes.
 const ALIKE_SHARE: usize = 3;
 
@@ -35,6 +38,18 @@ pub struct Cover {
     pub width: usize,
     /// The base of the last range.
     last: Option<Arc<SliceBase>>,
+}
+
+/// A peak of the block and one of a base with the same near hash.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pair {
+    /// Number of the peak in the block, and its element.
+    pub peak: usize,
+    pub here: i64,
+    /// Position among the bases.
+    pub base: usize,
+    /// Element of the base less element of the block.
+    pub shift: i64,
 }
 
 /// Elements of the block that are like those of a base at one distance.
@@ -59,34 +74,55 @@ struct CoveredElements {
 }
 
 impl SliceSearch {
-    /// A cover of `block` by ranges of the bases found; `None` if they are like too little of it. All its bases have
-    /// elements of one of `widths`: the one with which most is alike, and the first of equals.
+    /// Covers of `block` by ranges of the bases found: of its rows if they are columns of a matrix, and of parts that
+    /// are alike, if these are not too little of it. All bases of the latter have elements of one of `widths`: the one
+    /// with which most is alike, and the first of equals.
     ///
     /// # Errors
     /// Only errors that fail the run.
-    pub fn cover(
+    pub fn covers(
         &mut self,
         block: WeightBlock<'_>,
         widths: &[usize],
         found: &FoundSlices,
         bases: &mut Bases,
-    ) -> Result<Option<Cover>> {
-        let own = block.layout.width;
+    ) -> Result<Vec<Cover>> {
+        let mut covers = Vec::new();
         let mut best: Option<(i64, usize, Vec<Segment>)> = None;
         for width in widths {
-            let segments = segments(block, found, *width);
+            let pairs = pairs(block, found, *width);
+            if let Some(columns) = Columns::find(block, &pairs) {
+                covers.extend(self.column_cover(block, columns, found, bases)?);
+            }
+            let segments = segments(block, found, *width, voted(pairs));
             let alike = segments.iter().map(|one| one.last - one.first + 1).sum();
             if best.as_ref().is_none_or(|best| alike > best.0) {
                 best = Some((alike, *width, segments));
             }
         }
-        let Some((_, width, chosen)) = best else { return Ok(None) };
-        let extents = extents(block, found, &chosen);
+        if let Some((_, width, segments)) = best {
+            covers.extend(self.segment_cover(block, width, &segments, found, bases)?);
+        }
+        covers.retain(|cover| !cover.ranges.is_empty() && cover.ranges.len() <= COVER_RANGES_MAX);
+        Ok(covers)
+    }
+
+    /// A cover of `block` by what these segments cover, and what fills the gaps; `None` if they cover too little.
+    fn segment_cover(
+        &mut self,
+        block: WeightBlock<'_>,
+        width: usize,
+        segments: &[Segment],
+        found: &FoundSlices,
+        bases: &mut Bases,
+    ) -> Result<Option<Cover>> {
+        let own = block.layout.width;
+        let extents = extents(block, found, segments);
         let covered: i64 = extents.iter().map(|one| one.end - one.start).sum();
         if covered as usize * own * ALIKE_SHARE < block.bytes.len() {
             return Ok(None);
         }
-        let mut cover = Cover { ranges: Vec::new(), content: Vec::new(), width, last: None };
+        let mut cover = Cover::new(width);
         let Some(first) = extents.first().map(|first| first.base.clone()) else { return Ok(None) };
         // The delta keeps the bytes before the first element.
         cover.push(&first, 0, block.layout.phase);
@@ -100,7 +136,7 @@ impl SliceSearch {
         let elements = elements(block.bytes.len(), block.layout.phase, own);
         self.gap(&mut cover, at..elements, before, None, bases)?;
         cover.push_rest(block.bytes.len());
-        Ok((cover.ranges.len() <= COVER_RANGES_MAX).then_some(cover))
+        Ok(Some(cover))
     }
 
     /// Fills `gap`, of elements, between two extents.
@@ -147,8 +183,13 @@ impl SliceSearch {
 }
 
 impl Cover {
+    /// An empty one, of bases with elements of `width` bytes.
+    pub(super) fn new(width: usize) -> Self {
+        Cover { ranges: Vec::new(), content: Vec::new(), width, last: None }
+    }
+
     /// Appends elements of a base.
-    fn push_elements(&mut self, base: &Arc<SliceBase>, first: i64, count: i64) {
+    pub(super) fn push_elements(&mut self, base: &Arc<SliceBase>, first: i64, count: i64) {
         let width = base.layout.width;
         self.push(base, base.layout.phase + first.max(0) as usize * width, count.max(0) as usize * width);
     }
@@ -179,7 +220,7 @@ impl Cover {
 
 impl SliceBase {
     /// Whole elements.
-    fn elements(&self) -> i64 {
+    pub(super) fn elements(&self) -> i64 {
         elements(self.bytes.len(), self.layout.phase, self.layout.width)
     }
 }
@@ -194,8 +235,8 @@ fn element_at(position: u32, phase: usize, width: usize) -> Option<i64> {
     (inside % width == 0).then_some((inside / width) as i64)
 }
 
-/// The segments of `block` in bases with elements of `width` bytes, ascending.
-fn segments(block: WeightBlock<'_>, found: &FoundSlices, width: usize) -> Vec<Segment> {
+/// The segments of `block` in bases with elements of `width` bytes, ascending. `voted` are those of single peaks.
+fn segments(block: WeightBlock<'_>, found: &FoundSlices, width: usize, voted: Vec<Pair>) -> Vec<Segment> {
     let own = block.layout;
     let mut out: Vec<Segment> = Vec::new();
     for exact in found.exact.iter().filter(|exact| exact.len >= EXACT_BYTES_MIN && own.width == width) {
@@ -212,7 +253,7 @@ fn segments(block: WeightBlock<'_>, found: &FoundSlices, width: usize) -> Vec<Se
         out.push(Segment { first, last, base, shift: other - first, is_exact: true });
     }
     let exact_count = out.len();
-    for (at, base, shift) in voted(block, found, width) {
+    for Pair { here: at, base, shift, .. } in voted {
         let is_inside = out.get(..exact_count).unwrap_or_default().iter().any(|one| one.first <= at && at <= one.last);
         if !is_inside {
             out.push(Segment { first: at, last: at, base, shift, is_exact: false });
@@ -231,31 +272,38 @@ fn segments(block: WeightBlock<'_>, found: &FoundSlices, width: usize) -> Vec<Se
     merged
 }
 
-/// The element of each peak that has a counterpart, the base and the distance it votes for. Most votes win.
-fn voted(block: WeightBlock<'_>, found: &FoundSlices, width: usize) -> Vec<(i64, usize, i64)> {
+/// The peaks of `block` and of bases with elements of `width` bytes that have the same near hash.
+fn pairs(block: WeightBlock<'_>, found: &FoundSlices, width: usize) -> Vec<Pair> {
     let own = block.layout;
     let mut positions: HashMap<u64, usize> = HashMap::with_capacity(found.peaks.len());
     for (number, peak) in found.peaks.iter().enumerate() {
         positions.entry(peak.near).or_insert(number);
     }
-    let mut pairs: Vec<(usize, i64, usize, i64)> = Vec::new();
-    let mut votes: HashMap<(usize, i64), u32> = HashMap::new();
+    let mut pairs: Vec<Pair> = Vec::new();
     for (number, base) in found.bases.iter().enumerate().filter(|(_, base)| base.layout.width == width) {
         for peak in &base.peaks {
             let Some(at) = positions.get(&peak.near) else { continue };
             let here = found.peaks.get(*at).and_then(|peak| element_at(peak.position, own.phase, own.width));
             let there = element_at(peak.position, base.layout.phase, width);
             let Some((here, there)) = here.zip(there) else { continue };
-            *votes.entry((number, there - here)).or_default() += 1;
-            pairs.push((*at, here, number, there - here));
+            pairs.push(Pair { peak: *at, here, base: number, shift: there - here });
         }
     }
-    let count = |pair: &(usize, i64, usize, i64)| votes.get(&(pair.2, pair.3)).copied().unwrap_or(0);
+    pairs
+}
+
+/// The pair of each peak whose base and distance have most votes.
+fn voted(mut pairs: Vec<Pair>) -> Vec<Pair> {
+    let mut votes: HashMap<(usize, i64), u32> = HashMap::new();
+    for pair in &pairs {
+        *votes.entry((pair.base, pair.shift)).or_default() += 1;
+    }
+    let count = |pair: &Pair| votes.get(&(pair.base, pair.shift)).copied().unwrap_or(0);
     pairs.retain(|pair| count(pair) >= VOTES_MIN);
     // The most votes first among the pairs of a peak, then the better base.
-    pairs.sort_by_key(|pair| (pair.0, std::cmp::Reverse(count(pair)), pair.2, pair.3));
-    pairs.dedup_by_key(|pair| pair.0);
-    pairs.into_iter().map(|(_, here, base, shift)| (here, base, shift)).collect()
+    pairs.sort_by_key(|pair| (pair.peak, std::cmp::Reverse(count(pair)), pair.base, pair.shift));
+    pairs.dedup_by_key(|pair| pair.peak);
+    pairs
 }
 
 /// The elements that each segment covers, ascending and without overlap.
