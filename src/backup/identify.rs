@@ -5,7 +5,8 @@
 //! ordinary if it is plain ([`crate::chunk::plain`]); any other one has no class, and only features of its peaks. A
 //! chunk that shares features with stored chunks is left unclassified: most of it will be copied, and then the class
 //! does not matter. Where it does, Match or SubDedup computes the same one, because the class depends on the chunk's
-//! bytes only. Chunks that may be floats are always classified, because floats have features of peaks, too.
+//! bytes only. Chunks that may be floats are always classified, because floats have features of peaks, too, as have
+//! ordinary chunks of unknown formats that may be quantised weights.
 
 use bytes::Bytes;
 
@@ -60,8 +61,14 @@ impl IdentifyWorker {
         if (!is_likely || may_be_floats) && chunk.class.is_none() {
             chunk.class = Some(self.classifier.classify(&chunk.bytes));
         }
-        if let Some(ChunkClass::Float(layout)) = chunk.class.filter(|_| may_be_floats && chunk.block.is_none()) {
-            self.find_peaks(chunk, Elements { width: layout.width(), phase: layout.phase() });
+        match chunk.class.filter(|_| self.peaks.is_some() && chunk.block.is_none()) {
+            Some(ChunkClass::Float(layout)) if may_be_floats => {
+                self.find_peaks(chunk, Elements { width: layout.width(), phase: layout.phase() });
+            }
+            Some(ChunkClass::Ordinary) if self.plain.may_be_quantised(&chunk.bytes) => {
+                self.find_peaks(chunk, Elements::BYTES);
+            }
+            _ => {}
         }
     }
 

@@ -165,9 +165,13 @@ impl SubDedupStage {
         }
         let (found, encoded) = self.find(&mut chunk)?;
         // If most of the chunk is copied, no codec saves more on the rest.
-        let class = if encoded.literal_len() * 2 <= chunk.len { ChunkClass::Ordinary } else { self.class(&chunk) };
+        let is_copied = encoded.literal_len() * 2 <= chunk.len;
+        let class = if is_copied { ChunkClass::Ordinary } else { self.class(&chunk) };
         match class {
             ChunkClass::Float(layout) => self.floats(chunk, layout, found.features, emit)?,
+            ChunkClass::Ordinary if !is_copied && chunk.slices.is_some() => {
+                self.quantised(chunk, found.features, encoded, emit)?
+            }
             class => {
                 self.ordinary_chunk(chunk, class, found.features, encoded, emit)?;
             }

@@ -7,6 +7,7 @@
 //!    plain.
 //! 3. The whole block is encoded both ways.
 
+use super::text::is_text;
 use crate::codec::{ElementType, Scratch, floats};
 use crate::config::FloatCodec;
 use crate::kernel::repeats::{RepeatTable, share_far, share_near};
@@ -23,6 +24,9 @@ const TRIAL_WINDOWS: usize = 4;
 const TRIAL_BYTES: usize = 4 << 10;
 /// zstd may take this factor of the float codec on the sample: long inputs repeat more.
 const TRIAL_TOLERANCE: f64 = 1.3;
+/// Bytes of a first look for repeats in a chunk of unknown format, and the share of a longer window that may repeat.
+const LOOK_BYTES: usize = 512;
+const FEW_SHARE: f64 = 0.002;
 /// Windows start at multiples of this, which keeps the phase of every element.
 const GRID_BYTES: usize = 8;
 
@@ -58,6 +62,18 @@ impl PlainTrial {
                 || self.repeats_near(element_type, block) && self.sample_pays(element_type, block)
                 || share_far(block, element_type.width(), &mut self.table) > 0.0);
         may_be && self.sizes(element_type, block).is_some_and(|[planes, zstd]| zstd < planes)
+    }
+
+    /// Whether an ordinary chunk of unknown format may have quantised weights: it does not repeat, and is no text.
+    /// Depends on its bytes only.
+    pub fn may_be_quantised(&mut self, chunk: &[u8]) -> bool {
+        self.is_enabled
+            && chunk.len() >= SHORT_BYTES
+            && share_near(window(chunk, 0, 1, LOOK_BYTES), 1, &mut self.table) == 0.0
+            && (0..NEAR_WINDOWS).all(|number| {
+                share_near(window(chunk, number, NEAR_WINDOWS, NEAR_BYTES), 1, &mut self.table) < FEW_SHARE
+            })
+            && !is_text(chunk)
     }
 
     fn repeats_near(&mut self, element_type: ElementType, block: &[u8]) -> bool {
@@ -156,6 +172,19 @@ mod tests {
         let row = bf16(&weights(50_000));
         let block: Vec<u8> = row.iter().copied().cycle().take(512 << 10).collect();
         assert!(is_plain(ElementType::Bf16, &block));
+    }
+
+    #[test]
+    fn bytes_that_do_not_repeat_may_be_quantised() {
+        let mut trial = PlainTrial::new(FloatCodec::Floats, 3);
+        let codes: Vec<u8> = weights(100_000).iter().map(|weight| (weight * 800.0).round() as i8 as u8).collect();
+        assert!(trial.may_be_quantised(&codes) && trial.may_be_quantised(&codes[1..9000]));
+        assert!(!trial.may_be_quantised(&codes[..8000]), "a short chunk");
+        let text: Vec<u8> = noise(100_000).map(|noise| b' ' + (noise >> 58) as u8).collect();
+        assert!(!trial.may_be_quantised(&text));
+        let again = codes[..40_000].chunks(10).flat_map(|part| [part, &[7; 10]].concat());
+        assert!(!trial.may_be_quantised(&again.collect::<Vec<u8>>()));
+        assert!(!PlainTrial::new(FloatCodec::ZipNn, 3).may_be_quantised(&codes));
     }
 
     #[test]

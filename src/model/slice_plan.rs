@@ -204,8 +204,8 @@ impl DeltaPlanner {
         match of.element_type {
             ElementType::Byte | ElementType::Unknown => (width == of.layout.width).then_some(Derivation::Bytes),
             element_type if of.layout.width == width => Some(Derivation::Context(element_type)),
-            ElementType::Bf16 if width == 4 && of.layout.phase == 0 => Some(Derivation::Cast(Cast::Fp32ToBf16)),
-            ElementType::Fp32 if width == 2 && of.layout.phase == 0 => Some(Derivation::Cast(Cast::Bf16ToFp32)),
+            ElementType::Bf16 if width == 4 => Some(Derivation::Cast(Cast::Fp32ToBf16)),
+            ElementType::Fp32 if width == 2 => Some(Derivation::Cast(Cast::Bf16ToFp32)),
             _ => None,
         }
     }

@@ -27,6 +27,7 @@ fn width(dtype: &str) -> u64 {
     match dtype {
         "F64" | "I64" => 8,
         "F32" | "I32" => 4,
+        "U8" => 1,
         _ => 2,
     }
 }
@@ -128,4 +129,48 @@ fn columns_of_a_fine_tune_are_deltas_to_ranges_of_rows() {
         let taken = shard(&stored, from, count).0;
         assert!(taken * 100 <= bytes * percent, "{count} columns of a stored fine-tune: {taken} of {bytes}");
     }
+}
+
+/// FP16, rounded towards zero; the smallest values are zero.
+fn float16(weights: &[f32]) -> Vec<u8> {
+    let half = |weight: &f32| {
+        let bits = weight.to_bits();
+        let sign = (bits >> 16 & 0x8000) as u16;
+        let exponent = (bits >> 23 & 0xff).saturating_sub(112);
+        if exponent == 0 { sign } else { sign | (exponent << 10 | bits >> 13 & 0x3ff) as u16 }
+    };
+    weights.iter().flat_map(|weight| half(weight).to_le_bytes()).collect()
+}
+
+/// Blocks of 32 values: a scale and codes of 8 bits.
+fn quantised(weights: &[f32]) -> Vec<u8> {
+    let blocks = weights.chunks(32).flat_map(|block| {
+        let scale = block.iter().fold(0f32, |most, value| most.max(value.abs())) / 127.0;
+        let codes = block.iter().map(move |value| (value / scale).round() as i8 as u8);
+        float16(&[scale * 64.0]).into_iter().chain(codes).collect::<Vec<u8>>()
+    });
+    blocks.collect()
+}
+
+#[test]
+fn quantised_weights_in_an_opaque_file_and_in_a_tensor_are_stored_once() {
+    let bytes = quantised(&weights(1, 2000 * ROW));
+    for is_opaque_first in [false, true] {
+        let place = new_place();
+        let taken = [is_opaque_first, !is_opaque_first].map(|is_opaque| match is_opaque {
+            true => opaque(&place, "opaque/weights.bin", &[b"an opaque header".to_vec(), bytes.clone()].concat()).0,
+            false => model(&place, "model", "U8", &[("w", bytes.clone())]).0,
+        });
+        assert!(taken[1] * 20 <= taken[0], "{taken:?}, opaque first: {is_opaque_first}");
+    }
+}
+
+#[test]
+fn widened_weights_in_an_opaque_file_follow_from_the_narrow_ones() {
+    let narrow = bfloat16(&weights(1, 1600 * ROW));
+    let wide: Vec<u8> = narrow.as_chunks::<2>().0.iter().flat_map(|value| [0, 0, value[0], value[1]]).collect();
+    let place = new_place();
+    model(&place, "base", "BF16", &[("w", narrow)]);
+    let (taken, bytes) = opaque(&place, "opaque/weights.bin", &[b"odd header".to_vec(), wide].concat());
+    assert!(taken * 20 <= bytes, "{taken} of {bytes}");
 }

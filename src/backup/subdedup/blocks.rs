@@ -11,7 +11,7 @@
 //! All lengths are estimated from samples of the block or come from container indexes.
 
 use super::*;
-use crate::codec::ByteGroupLayout;
+use crate::codec::{ByteGroupLayout, ElementType};
 use crate::model::{PlannedDelta, TensorBlock, WeightType, element_type_of};
 use crate::repo::container::TO_THE_END;
 use crate::similar::{Counterparts, Elements, FoundSlices, LiteralRate, TensorPart, WeightBlock};
@@ -101,6 +101,26 @@ impl SubDedupStage {
                 self.copies(chunk, FrameKind::Float(layout), of, features, encoded, emit)?
             }
             BlockEncoding::Alone => self.float_chunk(chunk, features, FrameKind::Float(layout), emit)?,
+        };
+        Ok(())
+    }
+
+    /// Stores an ordinary chunk of a file of unknown format that may be quantised weights; `encoded` has its copies.
+    pub(super) fn quantised(
+        &mut self,
+        chunk: Chunk,
+        features: Vec<u64>,
+        encoded: EncodedChunk,
+        emit: &mut Emit<Packet>,
+    ) -> Result<()> {
+        let element_type = ElementType::Unknown;
+        let of = WeightType { element_type, layout: Elements::BYTES };
+        match self.weights(&chunk, of, TensorPart::default(), None)? {
+            BlockEncoding::Delta(planned) => self.delta(chunk, planned, features, emit)?,
+            BlockEncoding::Copies(copies, _) => {
+                self.copies(chunk, FrameKind::Elements(element_type), of, features, copies, emit)?
+            }
+            BlockEncoding::Alone => self.ordinary_chunk(chunk, ChunkClass::Ordinary, features, encoded, emit)?,
         };
         Ok(())
     }
