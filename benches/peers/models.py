@@ -1,19 +1,24 @@
 #!/usr/bin/env python3
 """Stored bytes of slices of a model, and of slices of a fine-tune of it, in formats that other tools write.
 
-Each set is a repository of its own: first a base model (BF16 safetensors), then the set. The table has the bytes that the
+Each set is a repository of its own: first a base model (safetensors), then the set. The table has the bytes that the
 second backup adds, in MB (10^6), for each program, and the bytes of the set's files. Every snapshot is restored and
-compared.
+compared. With --zstd it also has what `zstd -19 --long=27` adds for the set behind the same files.
 
     benches/peers/models.py [--layers 4] [--width 384] [--work /tmp] OLD/fhrd NEW/fhrd
+    benches/peers/models.py --base corpus/models/minilm-base-bf16 --tune corpus/models/minilm-runA-step0060-bf16 \\
+        --layers 2 --zstd OLD/fhrd NEW/fhrd
 
-Weights are random walks from a normal distribution, so that neighbouring steps differ as steps of a training do. Needs
-numpy.
+Without directories of a base and a fine-tune, weights are random walks from a normal distribution, so that neighbouring
+steps differ as steps of a training do. Of models in directories, the first layers and 4,000 rows of the embedding are
+taken. Needs numpy.
 """
 
 import argparse
+import functools
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -51,6 +56,36 @@ def base_model(layers, width):
         tensors[f"layer.{layer}.down"] = draw(width, 4 * width)
         tensors[f"layer.{layer}.bias"] = draw(width)
     return Model(tensors)
+
+
+# Tensors of a layer as models of sentence-transformers call them.
+NAMES = {
+    "attention.self.query.weight": "q",
+    "attention.self.key.weight": "k",
+    "attention.self.value.weight": "v",
+    "attention.output.dense.weight": "o",
+    "intermediate.dense.weight": "up",
+    "output.dense.weight": "down",
+}
+
+
+def read_model(directory, layers):
+    """The bits of the first layers of a model in BF16 or FP32, and 4,000 rows of its embedding."""
+    content = open(os.path.join(directory, "model.safetensors"), "rb").read()
+    end = 8 + int.from_bytes(content[:8], "little")
+    tensors = {}
+    for name, entry in json.loads(content[8:end]).items():
+        if entry.get("dtype") not in ["BF16", "F32"]:
+            continue
+        start, stop = entry["data_offsets"]
+        kind = {"BF16": np.uint16, "F32": np.float32}[entry["dtype"]]
+        values = np.frombuffer(content[end + start : end + stop], kind).reshape(entry["shape"])
+        layer = re.fullmatch(r"encoder\.layer\.(\d+)\.(.*)", name)
+        if name == "embeddings.word_embeddings.weight":
+            tensors["embed"] = values[:4000]
+        elif layer and int(layer[1]) < layers:
+            tensors[f"layer.{layer[1]}.{NAMES.get(layer[2], layer[2])}"] = values
+    return tensors
 
 
 def safetensors(path, tensors):
@@ -109,12 +144,20 @@ def pruned_rows(tensors):
 
 def rows_in_front(tensors):
     embed = tensors["embed"]
-    new = bf16(np.random.default_rng(4).standard_normal((4, embed.shape[1]), np.float32) * np.float32(0.04))
+    new = np.random.default_rng(4).standard_normal((4, embed.shape[1]), np.float32) * np.float32(0.04)
+    new = new if embed.dtype == np.float32 else bf16(new)
     return {**tensors, "embed": np.concatenate([new, embed])}
 
 
-def wide(tensors):
-    return {name: (values.astype(np.uint32) << 16).view(np.float32) for name, values in tensors.items()}
+def transposed(tensors):
+    return {name: values.T for name, values in tensors.items() if values.ndim > 1 and name != "embed"}
+
+
+def other_width(tensors):
+    """BF16 as FP32, and FP32 as BF16."""
+    widened = lambda values: (values.astype(np.uint32) << 16).view(np.float32)
+    cast = lambda values: bf16(values) if values.dtype == np.float32 else widened(values)
+    return {name: cast(values) for name, values in tensors.items()}
 
 
 SETS = {
@@ -125,7 +168,9 @@ SETS = {
     "fused QKV": lambda tensors: [fused(tensors)],
     "rows removed": lambda tensors: [pruned_rows(tensors)],
     "rows in front": lambda tensors: [rows_in_front(tensors)],
-    "flat FP32": lambda tensors: [flat(wide(tensors))],
+    "flat, other width": lambda tensors: [flat(other_width(tensors))],
+    "transposed": lambda tensors: [transposed(tensors)],
+    "same tensors": lambda tensors: [tensors],
 }
 
 
@@ -171,22 +216,39 @@ def added(program, work, base, extra):
     return size(repository) - before
 
 
+def zstd_bytes(directories):
+    """What zstd makes of all files of these directories, one after another."""
+    command = ["zstd", "-19", "--long=27", "-q", "-c"]
+    content = b"".join(files(directory)[name] for directory in directories for name in sorted(files(directory)))
+    return len(subprocess.run(command, check=True, input=content, stdout=subprocess.PIPE).stdout)
+
+
+zstd_of_stored = functools.cache(zstd_bytes)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--width", type=int, default=384)
     parser.add_argument("--work", default=None)
     parser.add_argument("--only", default=None, help="sets whose names contain this")
-    parser.add_argument("programs", nargs="+")
+    parser.add_argument("--base", help="directory of a model in BF16 or FP32, in place of random weights")
+    parser.add_argument("--tune", help="directory of a fine-tune of it, of the same type")
+    parser.add_argument("--zstd", action="store_true")
+    parser.add_argument("programs", nargs="*")
     arguments = parser.parse_args()
-    model = base_model(arguments.layers, arguments.width)
-    rounded = lambda model: {name: bf16(values) for name, values in model.tensors.items()}
-    base, tune = rounded(model), rounded(model.tuned(2))
+    if arguments.base:
+        base, tune = (read_model(directory, arguments.layers) for directory in [arguments.base, arguments.tune])
+    else:
+        model = base_model(arguments.layers, arguments.width)
+        rounded = lambda model: {name: bf16(values) for name, values in model.tensors.items()}
+        base, tune = rounded(model), rounded(model.tuned(2))
     with tempfile.TemporaryDirectory(dir=arguments.work) as work:
         directories = {name: os.path.join(work, name) for name in ["base", "tune", "set"]}
         safetensors(os.path.join(directories["base"], "model.safetensors"), base)
         safetensors(os.path.join(directories["tune"], "model.safetensors"), tune)
-        print(f"{'set':40} {'MB':>8}  " + "  ".join(os.path.dirname(name)[-12:] for name in arguments.programs))
+        columns = [f"{name[-12:]:>12}" for name in arguments.programs + ["zstd"] * arguments.zstd]
+        print(f"{'set':40} {'MB':>8}  " + "  ".join(columns))
         rows = [("fine-tune", None, ["base"])]
         for name, make in SETS.items():
             rows += [
@@ -194,6 +256,7 @@ def main():
                 (f"{name} of fine-tune", (make(tune), False), ["base"]),
                 (f"{name} of stored fine-tune", (make(tune), False), ["base", "tune"]),
                 (f"{name}, opaque", (make(base), True), ["base"]),
+                (f"{name} of fine-tune, opaque", (make(tune), True), ["base"]),
             ]
         for name, content, stored in rows:
             if arguments.only and arguments.only not in name:
@@ -202,8 +265,12 @@ def main():
             if content is not None:
                 shutil.rmtree(extra, ignore_errors=True)
                 write_set(extra, *content)
-            figures = [added(program, work, [directories[one] for one in stored], extra) for program in arguments.programs]
-            print(f"{name:40} {size(extra) / 1e6:8.2f}  " + "  ".join(f"{one / 1e6:12.3f}" for one in figures), flush=True)
+            stored = tuple(directories[one] for one in stored)
+            figures = [added(program, work, stored, extra) for program in arguments.programs]
+            if arguments.zstd:
+                figures.append(zstd_bytes((*stored, extra)) - zstd_of_stored(stored))
+            columns = [f"{one / 1e6:12.3f}" for one in figures]
+            print(f"{name:40} {size(extra) / 1e6:8.2f}  " + "  ".join(columns), flush=True)
 
 
 if __name__ == "__main__":
