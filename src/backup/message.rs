@@ -111,7 +111,7 @@ pub struct Chunk {
     pub len: u32,
     /// Set by Hash, unless the chunk came without bytes.
     pub fingerprint: Fingerprint,
-    /// Whether others may write to the bytes. Dedup replaces those of a new chunk by a copy, and checks its fingerprint.
+    /// Whether others may write to the bytes. Dedup copies those of a new chunk and checks its fingerprint.
     pub is_borrowed: bool,
     /// Set by Dedup: the chunk is not stored yet.
     pub is_new: bool,
