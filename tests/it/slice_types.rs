@@ -9,6 +9,18 @@ use crate::weights::*;
 /// Values of a row.
 const ROW: usize = 512;
 
+/// A place with an empty repository whose key never changes. With one key in ten, a short block shares no feature with
+/// its base and is stored alone, so sizes depend on the key.
+fn place_with_known_key() -> Place {
+    let place = new_place();
+    for name in ["config", "config-copy"] {
+        let path = place.repository().join(name);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, include_bytes!("../fixtures/config-with-known-key")).unwrap();
+    }
+    place
+}
+
 /// Writes a model of these tensors and backs it up. Bytes that it takes, and of its file.
 fn model(place: &Place, name: &str, dtype: &'static str, tensors: &[(&str, Vec<u8>)]) -> (u64, u64) {
     let of =
@@ -117,7 +129,7 @@ fn columns_of_a_fine_tune_are_deltas_to_ranges_of_rows() {
         let tensor = Tensor::new("shard", "BF16", &[2048, count as u64], columns(from, count));
         opaque(place, &format!("columns-{from}-{count}/model.safetensors"), &safetensors(&[tensor]))
     };
-    let (place, stored, alone) = (new_place(), new_place(), new_place());
+    let (place, stored, alone) = (place_with_known_key(), place_with_known_key(), place_with_known_key());
     for place in [&place, &stored] {
         model(place, "base", "BF16", &[("matrix", bfloat16(&values))]);
     }
@@ -125,8 +137,7 @@ fn columns_of_a_fine_tune_are_deltas_to_ranges_of_rows() {
     for (from, count, percent) in [(256, 256, 6), (0, 128, 10), (100, 200, 8)] {
         let (taken, bytes) = shard(&place, from, count);
         let whole = shard(&alone, from, count).0;
-        // With some keys, the short last block shares no feature with its base.
-        assert!(taken * 100 <= whole * 85, "{count} columns: {taken} of {whole}");
+        assert!(taken * 100 <= whole * 60, "{count} columns: {taken} of {whole}");
         let taken = shard(&stored, from, count).0;
         assert!(taken * 100 <= bytes * percent, "{count} columns of a stored fine-tune: {taken} of {bytes}");
     }
@@ -157,7 +168,7 @@ fn quantised(weights: &[f32]) -> Vec<u8> {
 fn quantised_weights_in_an_opaque_file_and_in_a_tensor_are_stored_once() {
     let bytes = quantised(&weights(1, 2000 * ROW));
     for is_opaque_first in [false, true] {
-        let place = new_place();
+        let place = place_with_known_key();
         let taken = [is_opaque_first, !is_opaque_first].map(|is_opaque| match is_opaque {
             true => opaque(&place, "opaque/weights.bin", &[b"an opaque header".to_vec(), bytes.clone()].concat()).0,
             false => model(&place, "model", "U8", &[("w", bytes.clone())]).0,
