@@ -246,7 +246,7 @@ impl Catalogue {
         let names = self.names()?;
         let absent = |fault: Fault| match names.unreadable {
             0 => fault,
-            count => Fault::Unavailable(format!("{count} snapshots cannot be read, and it may be one of them")),
+            _ => Fault::Unavailable("not all snapshots can be read, and it may be in one of them".into()),
         };
         let is_wanted =
             |found: &&PublishedSnapshot| (found.publication.kind, found.publication.name.as_str()) == (kind, name);

@@ -1,8 +1,8 @@
 //! Files: `/ORG/NAME/resolve/REVISION/PATH`, whole or a range, or only a look at them.
 
 use http::header::{
-    ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG,
-    HeaderMap, HeaderName, IF_NONE_MATCH, IF_RANGE, RANGE,
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_SECURITY_POLICY,
+    CONTENT_TYPE, ETAG, HeaderMap, HeaderName, IF_NONE_MATCH, IF_RANGE, RANGE,
 };
 use http::{Method, StatusCode};
 
@@ -88,6 +88,8 @@ fn describe(answer: &mut HttpAnswer, commit: &str, etag: &str, file: &PublishedF
     let name = encoded(path.last().map(Vec::as_slice).unwrap_or_default());
     answer::set(answer, CONTENT_DISPOSITION, &format!("attachment; filename*=UTF-8''{name}"));
     answer::set(answer, CONTENT_SECURITY_POLICY, "default-src 'none'; sandbox");
+    // What a proxy keeps must not reach those who may not read it.
+    answer::set(answer, CACHE_CONTROL, "private, no-cache");
 }
 
 #[cfg(test)]

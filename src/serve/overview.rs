@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::catalogue::Catalogue;
+use super::catalogue::{Catalogue, PublishedNames};
 use crate::inspect::report::RepositoryReport;
 use crate::types::SnapshotId;
 
@@ -38,6 +38,17 @@ struct OverviewState {
     /// When the last read began.
     began: Option<Instant>,
     is_reading: bool,
+    /// The last read failed, so the report is of an older one.
+    has_failed: bool,
+}
+
+/// What is known of the repository.
+#[derive(Default)]
+pub struct KnownOverview {
+    /// `None` if it is still read for the first time, or could not be.
+    pub report: Option<Arc<RepositoryReport>>,
+    /// Whether the last read failed, so that the report is old.
+    pub has_failed: bool,
 }
 
 /// A read that runs. Its end is noted even if it panics.
@@ -51,29 +62,33 @@ impl Drop for ReadingTurn {
 }
 
 impl Overview {
-    /// What is known. `None` if it is still read for the first time, or cannot be.
-    pub async fn get(self: &Arc<Self>, catalogue: &Arc<Catalogue>) -> Option<Arc<RepositoryReport>> {
+    /// What is known, with the snapshots as they have just been listed.
+    pub async fn get(self: &Arc<Self>, catalogue: &Arc<Catalogue>, names: Arc<PublishedNames>) -> KnownOverview {
         let mut ended = std::pin::pin!(self.ended.notified());
         ended.as_mut().enable();
-        self.begin(catalogue);
-        let known = self.state.lock().report.clone();
-        if known.is_some() {
+        self.begin(catalogue, names);
+        let known = self.known();
+        if known.report.is_some() || known.has_failed {
             return known;
         }
         // Late or in time, what is known then counts.
         let _ = timeout(WAIT, ended).await;
-        self.state.lock().report.clone()
+        self.known()
+    }
+
+    fn known(&self) -> KnownOverview {
+        let state = self.state.lock();
+        KnownOverview { report: state.report.clone(), has_failed: state.has_failed }
     }
 
     /// Begins a read, if one is needed and none runs.
-    fn begin(self: &Arc<Self>, catalogue: &Arc<Catalogue>) {
-        let Some(names) = catalogue.known().names else { return };
+    fn begin(self: &Arc<Self>, catalogue: &Arc<Catalogue>, names: Arc<PublishedNames>) {
         let mut state = self.state.lock();
         let is_same = || names.backups.iter().map(|named| named.id).eq(state.snapshots.iter().copied());
         let is_needed = match state.began.map(|began| began.elapsed()) {
             None => true,
             Some(age) if age > OLD_AFTER => true,
-            Some(age) => age > CHANGED_AFTER && (state.report.is_none() || !is_same()),
+            Some(age) => age > CHANGED_AFTER && (state.has_failed || !is_same()),
         };
         if state.is_reading || !is_needed {
             return;
@@ -83,9 +98,11 @@ impl Overview {
         let (turn, catalogue) = (ReadingTurn(self.clone()), catalogue.clone());
         tokio::task::spawn_blocking(move || {
             // At the end of the server, its reads fail.
-            match catalogue.report(&names, &AtomicBool::new(false)) {
+            let report = catalogue.report(&names, &AtomicBool::new(false));
+            let mut state = turn.0.state.lock();
+            state.has_failed = report.is_err();
+            match report {
                 Ok(report) => {
-                    let mut state = turn.0.state.lock();
                     state.snapshots = names.backups.iter().map(|named| named.id).collect();
                     state.report = Some(Arc::new(report));
                 }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, Method};
+use http::header::ORIGIN;
+use http::{HeaderMap, HeaderValue, Method};
 
 use super::catalogue::FoundCommit;
 use super::fault::Fault;
@@ -25,6 +26,8 @@ pub struct Question<'a> {
     pub target: &'a RequestTarget,
     /// Scheme, host and port under which the client knows this server.
     pub origin: String,
+    /// Whether this server speaks TLS itself.
+    pub is_tls: bool,
     /// Its path, as the client sent it.
     pub path: &'a str,
     /// Whether a session of a browser says who asks.
@@ -39,7 +42,9 @@ impl Question<'_> {
 
     /// Whether the browser speaks TLS, to this server or to a proxy before it.
     pub fn is_secure(&self) -> bool {
-        self.origin.starts_with("https://")
+        let origins = self.headers.get_all(ORIGIN).iter();
+        let mut origins = origins.map(HeaderValue::as_bytes).chain([self.origin.as_bytes()]);
+        self.is_tls || origins.any(|origin| origin.starts_with(b"https://"))
     }
 
     /// What the frame of a page shows for the client.

@@ -92,7 +92,7 @@ async fn answered(
         return Err(Fault::NoMethod(methods));
     }
     let (method, headers, path) = (&parts.method, &parts.headers, parts.uri.path());
-    let question = Question { state, client, method, headers, target, origin, path, has_session };
+    let question = Question { state, client, method, headers, target, origin, is_tls, path, has_session };
     routed(&question, route?, body).await
 }
 
@@ -110,7 +110,7 @@ fn checked(state: &ServeState, parts: &http::request::Parts, is_tls: bool) -> Re
     let origins: Vec<&str> = headers.get_all(ORIGIN).iter().map(|origin| origin.to_str().unwrap_or_default()).collect();
     let hosts = host.into_iter().chain(uri.authority().map(http::uri::Authority::as_str)).map(Some);
     let mut hosts = hosts.peekable();
-    if hosts.peek().is_none() {
+    if hosts.peek().is_none() || (host.is_none() && headers.contains_key(HOST)) {
         return Err(Fault::Bad("the request says not for which host it is"));
     }
     for host in hosts {

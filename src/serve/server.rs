@@ -27,6 +27,7 @@ use super::router;
 use super::state::ServeState;
 use super::timed_stream::TimedStream;
 use crate::error::{Error, Result};
+use crate::text::shortened;
 
 /// How often the flag to stop is looked at.
 const POLL: Duration = Duration::from_millis(100);
@@ -39,8 +40,8 @@ const READERS_MIN: usize = 8;
 const HEADER_BYTES_MAX: usize = 64 << 10;
 /// Headers of a request, at most.
 const HEADERS_MAX: usize = 64;
-/// Bytes of a path in the log, at most.
-const LOGGED_BYTES_MAX: usize = 1024;
+/// Characters of a path in the log, at most.
+const LOGGED_CHARS_MAX: usize = 1024;
 
 /// Where a server listens, and how.
 pub struct Listening {
@@ -187,7 +188,7 @@ async fn logged(
 ) -> Result<Response<LoggedBody>, Infallible> {
     let started = Instant::now();
     let path = request.uri().path();
-    let shown = format!("{} {}", request.method(), path.get(..LOGGED_BYTES_MAX).unwrap_or(path));
+    let shown = format!("{} {}", request.method(), shortened(path, LOGGED_CHARS_MAX));
     let (answer, asked) = router::answer(state, request, is_tls).await;
     state.metrics.answer(asked.template, answer.status(), started.elapsed());
     let (status, sent_bytes) = (answer.status().as_u16(), state.metrics.sent_bytes());

@@ -71,7 +71,7 @@ pub async fn card(question: &Question<'_>, kind: PublishedKind, own: &str) -> Re
         Some(PublishedItem::File(file)) => Ok(Some(stored_text(&tree, &file)?)),
         _ => Ok(None),
     });
-    let readme = readme.await?;
+    let readme = readme.await.inspect_err(|error| tracing::error!("the README of {own} cannot be read: {error}"));
     let commits: Vec<&PublishedSnapshot> =
         found.snapshots.iter().filter(|found| found.publication.is_same_name(&row.shown.publication)).collect();
     let models = question.state.models.get(&row.shown.commit).filter(|_| question.client.may_read_all());
@@ -83,9 +83,10 @@ pub async fn card(question: &Question<'_>, kind: PublishedKind, own: &str) -> Re
         h2 { "Revisions" }
         (revisions(question, &commits))
         @match &readme {
-            Some(Some(text)) => { h2 { "README.md" } pre.text dir="auto" { (text) } },
-            Some(None) => { h2 { "README.md" } p.note { "It is too long to be shown, or no text." } },
-            None => {},
+            Ok(Some(Some(text))) => { h2 { "README.md" } pre.text dir="auto" { (text) } },
+            Ok(Some(None)) => { h2 { "README.md" } p.note { "It is too long to be shown, or no text." } },
+            Ok(None) => {},
+            Err(_) => { h2 { "README.md" } p.bad { "It cannot be read." } },
         }
     };
     Ok(page(question.frame(), StatusCode::OK, own, &[("Names".into(), "/".into())], &content))

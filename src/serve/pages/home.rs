@@ -9,6 +9,7 @@ use maud::{Markup, html};
 use super::layout::page;
 use super::list::{ListColumn, ListQuery};
 use crate::html::picture::name;
+use crate::html::table::counted;
 use crate::repo::published::{DEFAULT_REVISION, PublishedKind, PublishedSnapshot};
 use crate::serve::answer::HttpAnswer;
 use crate::serve::catalogue::PublishedNames;
@@ -154,7 +155,10 @@ pub async fn home(question: &Question<'_>) -> Result<HttpAnswer, Fault> {
     };
     let content = html! {
         @if found.unreadable > 0 {
-            p.bad { (found.unreadable) " snapshots cannot be read, so names may be missing." }
+            p.bad {
+                @if sees_all { (counted(found.unreadable as u64, "snapshot", "snapshots")) } @else { "Something" }
+                " cannot be read, so names may be missing."
+            }
         }
         @if is_empty {
             p { "Nothing is published that you may read." }

@@ -97,16 +97,29 @@ pub async fn snapshots(question: &Question<'_>) -> Result<HttpAnswer, Fault> {
 pub async fn overview(question: &Question<'_>, wanted: OverviewPage) -> Result<HttpAnswer, Fault> {
     allowed(question)?;
     let (title, frame) = (wanted.title(), question.frame());
-    let Some(report) = question.state.overview.get(&question.state.catalogue).await else {
+    let catalogue = question.state.catalogue.clone();
+    let names = blocking(move || catalogue.names()).await?;
+    let known = question.state.overview.get(&question.state.catalogue, names).await;
+    let is_stale = known.has_failed || !question.state.catalogue.known().is_ready;
+    let Some(report) = known.report else {
         let content = html! {
-            p role="status" { "The repository is being read. That can take minutes; this page asks again by itself." }
-            p.note { "If it stays like this, the log of the server says why." }
+            @if is_stale {
+                p.bad role="alert" { "The repository cannot be read. The log of the server says why; this page asks again by itself." }
+            } @else {
+                p role="status" { "The repository is being read. That can take minutes; this page asks again by itself." }
+            }
         };
         let mut answer = page(frame, StatusCode::OK, title, &[], &content);
         answer::set(&mut answer, REFRESH, AGAIN_AFTER);
         return Ok(answer);
     };
-    let content = blocking(move || Ok(drawn(&report, wanted))).await?;
+    let drawn = blocking(move || Ok(drawn(&report, wanted))).await?;
+    let content = html! {
+        @if is_stale {
+            p.bad role="alert" { "The last read of the repository failed, so this is old. The log of the server says why." }
+        }
+        (drawn)
+    };
     Ok(page(frame, StatusCode::OK, title, &[], &content))
 }
 

@@ -108,6 +108,13 @@ fn a_session_ends_where_its_owner_ends_it() {
     assert!(logged_out.header("set-cookie").contains("Max-Age=0"), "{logged_out:?}");
     assert_eq!(status(), 401);
     server.stop();
+    // Behind a proxy that speaks TLS and has no `--public-url`.
+    let server = Server::start(&place, &["--token-file", &file]);
+    for (origin, is_secure) in [(OWN, false), ("Origin: https://localhost\r\n", true)] {
+        let logged_in = server.form("/login", origin, &format!("token={ALL}"));
+        assert_eq!(logged_in.header("set-cookie").ends_with("; Secure"), is_secure, "{logged_in:?}");
+    }
+    server.stop();
     // Where nobody needs a token, there is nothing to log in to.
     let server = Server::start(&place, &[]);
     let reply = server.get("/login");

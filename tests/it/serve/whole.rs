@@ -97,3 +97,46 @@ fn stored_bytes_and_bases_of_names_are_found_in_the_background() {
     }
     server.stop();
 }
+
+#[test]
+fn a_store_that_is_gone_is_never_shown_as_healthy() {
+    let place = family_scene();
+    let server = Server::start(&place, &[]);
+    let until = |is_shown: &dyn Fn(&str) -> bool| {
+        let started = Instant::now();
+        loop {
+            let text = checked("/health", &server.ask("GET", "/health", ""));
+            if is_shown(&text) {
+                return;
+            }
+            assert!(started.elapsed() < Duration::from_secs(60), "{text}");
+            std::thread::sleep(Duration::from_millis(300));
+        }
+    };
+    until(&|text| text.contains("None is known") && !text.contains("so this is old"));
+    std::fs::rename(place.repository(), place.path("away")).unwrap();
+    until(&|text| text.contains("so this is old"));
+    std::fs::rename(place.path("away"), place.repository()).unwrap();
+    until(&|text| !text.contains("so this is old"));
+    server.stop();
+}
+
+#[test]
+fn who_may_read_some_names_learns_no_number_of_unreadable_snapshots() {
+    let place = family_scene();
+    let listed = place.run(&["snapshots"]);
+    let odd = listed.as_array().unwrap().iter().find(|one| one["host"] == HOSTILE).unwrap();
+    let path = place.repository().join("snapshots").join(odd["id"].as_str().unwrap());
+    std::fs::remove_dir_all(place.path("cache")).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, b"damaged").unwrap();
+    let file = token_file(&place, &format!("{ALL} read\n{ORG} read me/*\n"));
+    let server = Server::start(&place, &["--token-file", &file]);
+    let (all, some) = (read(&server, "/", ALL), read(&server, "/", ORG));
+    assert!(all.contains("1 snapshot cannot be read"), "{all}");
+    assert!(some.contains("Something cannot be read") && !some.contains("1 snapshot"), "{some}");
+    let absent = server.ask("GET", "/me/absent", &format!("Authorization: Bearer {ORG}\r\n"));
+    assert_eq!(absent.status, 503, "{absent:?}");
+    assert!(!String::from_utf8_lossy(&absent.body).contains("1 snapshot"), "{absent:?}");
+    server.stop();
+}
