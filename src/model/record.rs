@@ -119,7 +119,7 @@ impl TensorRecord {
         bytes.try_into().ok().map(Fingerprint)
     }
 
-    /// Bytes of a row, for each way to take it as a matrix; at most [`ROWS_MAX`], the longest first.
+    /// Bytes of a row, for each way to take it as a matrix; at most `ROWS_MAX`, the longest first.
     pub fn row_bytes(&self) -> Vec<u64> {
         let mut rows = Vec::new();
         let mut row = self.len;

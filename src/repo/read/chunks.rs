@@ -1,7 +1,7 @@
 //! Random access to chunks, recipes and trees.
 //!
 //! 1. The index locates the chunk, and its operations are resolved to ranges of frames.
-//! 2. The frames are decoded through a bounded cache ([`super::cache`]).
+//! 2. The frames are decoded through a bounded cache ([`super::read_cache`]).
 //! 3. The chunk is assembled from the ranges and checked against its fingerprint.
 //! 4. A frame or an entry that proves bad is remembered, and the chunk is read from another entry, if there is one.
 //! 5. If a container is gone, the repository is listed again: a prune may have moved its chunks.

@@ -2,7 +2,7 @@
 //!
 //! 1. [`search`]: candidates come from the similarity index. [`entries`]: operation lists come from the ring of session
 //!    entries or from container indexes.
-//! 2. [`cached`]: chunk bytes come from the base cache, which is filled from frames.
+//! 2. [`chunk_bytes`]: chunk bytes come from the base cache, which is filled from frames.
 //! 3. [`frame_reader`]: frames that are not cached are read within a budget of reads per MiB of new chunks.
 //! 4. [`shared`]: chunk bytes for the workers of Match, who read any entry that they are told to.
 //!
