@@ -21,7 +21,7 @@ const THRESHOLD: f64 = 4.0;
 
 #[test]
 fn a_tensor_is_read_without_the_rest_of_its_model() {
-    let (repository, source) = (TestRepository::new(), tempfile::tempdir().unwrap());
+    let (repository, source) = (TestRepository::with_known_key(), tempfile::tempdir().unwrap());
     let mut normal = Normal::new(5);
     let layers: Vec<Vec<f32>> = (0..8).map(|_| normal.weights(1 << 19, 0.03)).collect();
     let names: Vec<String> = (0..8).map(|number| format!("layer.{number}")).collect();

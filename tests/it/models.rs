@@ -29,13 +29,6 @@ fn assert_restores(place: &Place, source: &Path, what: &str) {
     assert_same(&describe(source), &describe(&target.join(source.strip_prefix("/").unwrap())), what);
 }
 
-/// A place with an empty repository.
-fn new_place() -> Place {
-    let place = Place::new();
-    place.run(&["init"]);
-    place
-}
-
 /// A base and two fine-tunes, in directories of these names.
 fn write_family(directory: &Path, names: [&str; 3]) {
     let (embedding, layer) = (weights(1, 1 << 20), weights(2, 1 << 18));
@@ -52,7 +45,7 @@ fn write_family(directory: &Path, names: [&str; 3]) {
 fn fine_tunes_are_stored_as_deltas_whatever_comes_first() {
     let mut sizes = Vec::new();
     for names in [["base", "tune-1", "tune-2"], ["z-base", "a-tune", "b-tune"]] {
-        let place = new_place();
+        let place = Place::with_repository();
         let source = place.path("models");
         write_family(&source, names);
         let report = round_trip(&place, &source, names[0]);
@@ -68,7 +61,7 @@ fn fine_tunes_are_stored_as_deltas_whatever_comes_first() {
 #[test]
 fn a_later_backup_finds_the_base_of_an_earlier_one_and_needs_no_catalogue() {
     for lost in [false, true] {
-        let place = new_place();
+        let place = Place::with_repository();
         let (source, later) = (place.path("base"), place.path("tune"));
         let (embedding, layer) = (weights(1, 1 << 18), weights(2, 1 << 18));
         write(source.join("model.safetensors"), &model(&embedding, &layer));
@@ -90,7 +83,7 @@ fn a_later_backup_finds_the_base_of_an_earlier_one_and_needs_no_catalogue() {
 
 #[test]
 fn a_base_is_found_behind_any_number_of_models_of_its_shape() {
-    let place = new_place();
+    let place = Place::with_repository();
     let of = |seed: u64| (weights(100 + seed, 1 << 16), weights(200 + seed, 1 << 16));
     for seed in 0..30 {
         let (embedding, layer) = of(seed);
@@ -108,7 +101,7 @@ fn a_base_is_found_behind_any_number_of_models_of_its_shape() {
 
 #[test]
 fn a_crowd_of_another_type_hides_no_original_from_its_cast() {
-    let place = new_place();
+    let place = Place::with_repository();
     let source = place.path("models");
     let values = weights(7, 1 << 17);
     let file = |dtype, bytes| safetensors(&[Tensor::new("w", dtype, &[256, 512], bytes)]);
@@ -131,11 +124,11 @@ fn casts_cost_next_to_nothing_whatever_the_directories_are_called() {
         let len = values.len() as u64;
         safetensors(&[Tensor::new("w", dtype, &[len], bytes)])
     };
-    let alone = new_place();
+    let alone = Place::with_repository();
     write(alone.path("models/only/model.safetensors"), &single(float32(&values), "F32"));
     let alone = number(&round_trip(&alone, &alone.path("models"), "alone"), "bytes_stored");
     for names in [["wide", "narrow"], ["b", "a"]] {
-        let place = new_place();
+        let place = Place::with_repository();
         let source = place.path("models");
         write(source.join(names[0]).join("model.safetensors"), &single(float32(&values), "F32"));
         write(source.join(names[1]).join("model.safetensors"), &single(bfloat16(&values), "BF16"));
@@ -147,7 +140,7 @@ fn casts_cost_next_to_nothing_whatever_the_directories_are_called() {
 #[test]
 fn steps_that_begin_at_a_cast_stay_deltas() {
     let mut weights = weights(7, 1 << 19);
-    let (place, alone) = (new_place(), new_place());
+    let (place, alone) = (Place::with_repository(), Place::with_repository());
     let source = place.path("models");
     let write_step = |name: &str, dtype, bytes| {
         write(source.join(name).join("model.safetensors"), &safetensors(&[Tensor::new("w", dtype, &[1 << 19], bytes)]));
@@ -167,7 +160,7 @@ fn steps_that_begin_at_a_cast_stay_deltas() {
 #[test]
 fn a_tensor_is_stored_once_whatever_it_is_in() {
     let values = float32(&weights(8, 1 << 18));
-    let place = new_place();
+    let place = Place::with_repository();
     let source = place.path("models");
     let only = safetensors(&[Tensor::new("w", "F32", &[512, 512], values.clone())]);
     write(source.join("a.safetensors"), &only);
@@ -187,7 +180,7 @@ fn a_tensor_is_stored_once_whatever_it_is_in() {
 fn shards_of_other_numbers_of_ranks_are_stored_once() {
     // The shards of 2 and 3 ranks begin at blocks of the whole tensor. Those of 4 do not: copies are found in them.
     let values = float32(&weights(12, 3 << 18));
-    let place = new_place();
+    let place = Place::with_repository();
     let archive = |bytes: &[u8]| zip(&[("archive/data.pkl", b"\x80\x02}."), ("archive/data/0", bytes)]);
     let mut first = 0;
     for ranks in 1..=4usize {
@@ -276,7 +269,7 @@ fn strange(version: u64) -> Vec<(&'static str, Vec<u8>)> {
 
 #[test]
 fn strange_and_lying_files_come_back() {
-    let place = new_place();
+    let place = Place::with_repository();
     let source = place.path("models");
     for version in 0..2 {
         for (name, bytes) in strange(version) {
@@ -285,7 +278,7 @@ fn strange_and_lying_files_come_back() {
         round_trip(&place, &source, &format!("version {version}"));
     }
     let again = tempfile::tempdir().unwrap();
-    let all = new_place();
+    let all = Place::with_repository();
     for version in [1, 0] {
         for (name, bytes) in strange(version) {
             write(again.path().join(format!("{version}/{name}")), &bytes);
@@ -322,7 +315,7 @@ fn deltas_are_bounded_and_point_at_what_is_there() {
 
 #[test]
 fn a_damaged_base_costs_ratio_and_loses_nothing_more() {
-    let place = new_place();
+    let place = Place::with_repository();
     let (source, later) = (place.path("base"), place.path("tune"));
     let (embedding, layer) = (weights(1, 1 << 18), weights(2, 1 << 18));
     write(source.join("model.safetensors"), &model(&embedding, &layer));
@@ -342,7 +335,7 @@ fn a_damaged_base_costs_ratio_and_loses_nothing_more() {
 
 #[test]
 fn floats_of_an_unknown_format_are_deltas_to_the_last_version_of_their_file() {
-    let place = new_place();
+    let place = Place::with_repository();
     let source = place.path("state");
     let before = weights(60, 1 << 19);
     write(source.join("weights.f32"), &[b"of no format".as_slice(), &float32(&before)].concat());
@@ -363,7 +356,7 @@ fn floats_of_an_unknown_format_are_deltas_to_the_last_version_of_their_file() {
 
 #[test]
 fn a_damaged_catalogue_is_a_defect_and_no_more() {
-    let place = new_place();
+    let place = Place::with_repository();
     let source = place.path("models");
     write_family(&source, ["base", "tune-1", "tune-2"]);
     round_trip(&place, &source, "whole");
@@ -383,7 +376,7 @@ fn a_damaged_catalogue_is_a_defect_and_no_more() {
 
 #[test]
 fn a_grown_vocabulary_is_a_delta_as_far_as_its_rows_go() {
-    let place = new_place();
+    let place = Place::with_repository();
     let (source, later) = (place.path("base"), place.path("grown"));
     let (embedding, layer) = (weights(1, 1100 * 512), weights(2, 1 << 17));
     write(source.join("model.safetensors"), &model(&embedding, &layer));

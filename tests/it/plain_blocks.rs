@@ -37,15 +37,9 @@ fn containers(place: &Place) -> u64 {
     crate::input::files(&directory).iter().map(|name| std::fs::metadata(directory.join(name)).unwrap().len()).sum()
 }
 
-fn new_place() -> Place {
-    let place = Place::new();
-    place.run(&["init"]);
-    place
-}
-
 /// What a file with these bytes takes in a new repository.
 fn stored_alone(name: &str, bytes: &[u8]) -> u64 {
-    let place = new_place();
+    let place = Place::with_repository();
     write(place.path("source").join(name), bytes);
     stored(&place, &place.path("source"))
 }
@@ -82,7 +76,7 @@ fn arrays_that_are_no_weights_cost_no_more_than_in_a_raw_file() {
 
 #[test]
 fn a_later_version_of_a_plain_array_copies_what_moved_and_keeps_what_stayed() {
-    let place = new_place();
+    let place = Place::with_repository();
     let source = place.path("source");
     let mut random = Random(9);
     let text = random.text(1_500_000);
@@ -100,7 +94,7 @@ fn a_later_version_of_a_plain_array_copies_what_moved_and_keeps_what_stayed() {
     let third = stored(&place, &source);
     assert!(third * 5 < first, "{third} of {first}");
     // All of them at once, among them copies of a delta.
-    let all = new_place();
+    let all = Place::with_repository();
     let source = all.path("source");
     let again = edit(&mut random, &changed, 20);
     for (name, bytes) in [("a", &text), ("b", &moved), ("c", &changed), ("d", &again)] {
@@ -126,7 +120,7 @@ fn step(values: &[u8], random: &mut Random) -> Vec<u8> {
 
 #[test]
 fn the_steps_of_a_training_cost_what_they_change() {
-    let place = new_place();
+    let place = Place::with_repository();
     let source = place.path("source");
     let mut random = Random(11);
     let mut values = bfloat16(&weights(12, 1 << 18));

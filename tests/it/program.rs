@@ -6,6 +6,8 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
+use crate::input::set_known_key;
+
 /// A place for one test: a repository, caches, and whatever else it makes.
 pub struct Place {
     directory: tempfile::TempDir,
@@ -15,6 +17,14 @@ impl Place {
     /// An empty place.
     pub fn new() -> Self {
         Place { directory: tempfile::tempdir().unwrap() }
+    }
+
+    /// With an empty repository whose key never changes, since sizes depend on it.
+    pub fn with_repository() -> Self {
+        let place = Place::new();
+        place.run(&["init"]);
+        set_known_key(&place.repository());
+        place
     }
 
     /// A path in it.

@@ -72,7 +72,7 @@ fn taken(repository: &TestRepository, name: &str, tensor: Tensor, config: &fhrd:
 
 #[test]
 fn nested_deltas_of_interleaved_bases_are_cheap_to_read() {
-    let repository = TestRepository::new();
+    let repository = TestRepository::with_known_key();
     let mut config = TestRepository::config();
     config.model.block_bytes = ByteSize::mib(4);
     let mut generations = vec![weights(1, BLOCK), weights(2, BLOCK)];
@@ -115,7 +115,7 @@ fn an_index_that_forgets_costs_ratio_and_no_data() {
     config.index.similarity_file_bytes = ByteSize::kib(64);
     let (first, last) = (weights(1, 1 << 19), weights(2, 1 << 19));
     let tensor = |name: &str, values: &[f32]| Tensor::new(name, "BF16", &[values.len() as u64], bfloat16(values));
-    let repository = TestRepository::new();
+    let repository = TestRepository::with_known_key();
     let cut = |values: &[f32], name| taken(&repository, name, tensor(name, &values[777..]), &config);
     taken(&repository, "first", tensor("first", &first), &config);
     let known = cut(&first, "part of the first");

@@ -2,24 +2,12 @@
 
 use crate::input::write;
 use crate::program::Place;
-use crate::slices::{new_place, stored};
+use crate::slices::stored;
 use crate::trees::Random;
 use crate::weights::*;
 
 /// Values of a row.
 const ROW: usize = 512;
-
-/// A place with an empty repository whose key never changes. With one key in ten, a short block shares no feature with
-/// its base and is stored alone, so sizes depend on the key.
-fn place_with_known_key() -> Place {
-    let place = new_place();
-    for name in ["config", "config-copy"] {
-        let path = place.repository().join(name);
-        std::fs::remove_file(&path).unwrap();
-        std::fs::write(&path, include_bytes!("../fixtures/config-with-known-key")).unwrap();
-    }
-    place
-}
 
 /// Writes a model of these tensors and backs it up. Bytes that it takes, and of its file.
 fn model(place: &Place, name: &str, dtype: &'static str, tensors: &[(&str, Vec<u8>)]) -> (u64, u64) {
@@ -58,7 +46,7 @@ fn words_called_integers_are_slices_of_weights() {
     let types: [(&str, &str, Encode); 4] =
         [("BF16", "U16", bfloat16), ("BF16", "I16", bfloat16), ("U16", "BF16", bfloat16), ("F32", "I32", float32)];
     for (of, called, encode) in types {
-        let place = new_place();
+        let place = Place::with_repository();
         model(&place, "base", of, &[("embed", encode(&embed)), ("layer", encode(&layer))]);
         let (taken, bytes) = model(&place, "flat", called, &[("flat_param", encode(&flat))]);
         assert!(taken * 50 <= bytes, "{called} of {of}: {taken} of {bytes}");
@@ -69,7 +57,7 @@ fn words_called_integers_are_slices_of_weights() {
 fn integers_with_small_values_are_still_slices() {
     let mut random = Random(5);
     let rows: Vec<u8> = (0..300 * ROW).flat_map(|_| (random.next() >> 38).to_le_bytes()).collect();
-    let place = new_place();
+    let place = Place::with_repository();
     let whole = model(&place, "base", "I64", &[("rows", rows.clone())]).0;
     let (taken, bytes) = model(&place, "part", "I64", &[("part", rows[8 * 777..].to_vec())]);
     assert!(whole * 3 > bytes && taken * 50 <= bytes, "{taken} of {bytes}, {whole}");
@@ -79,7 +67,7 @@ fn integers_with_small_values_are_still_slices() {
 fn double_weights_in_an_opaque_file_are_slices_of_a_tensor() {
     let values = float64(&weights(1, 1000 * ROW));
     for is_opaque_first in [false, true] {
-        let place = new_place();
+        let place = Place::with_repository();
         let taken = [is_opaque_first, !is_opaque_first].map(|is_opaque| match is_opaque {
             true => opaque(&place, "opaque/weights.bin", &[b"an opaque header".to_vec(), values.clone()].concat()).0,
             false => model(&place, "model", "F64", &[("w", values.clone())]).0,
@@ -90,7 +78,7 @@ fn double_weights_in_an_opaque_file_are_slices_of_a_tensor() {
 
 #[test]
 fn a_base_of_a_type_without_a_derivation_hides_none_that_has_one() {
-    let (place, alone) = (new_place(), new_place());
+    let (place, alone) = (Place::with_repository(), Place::with_repository());
     let values = weights(1, 1024 * ROW);
     model(&place, "single", "F32", &[("master", float32(&values))]);
     // Words near most of each block: one of 12 differs in its last bit.
@@ -109,7 +97,7 @@ fn a_base_of_a_type_without_a_derivation_hides_none_that_has_one() {
 #[test]
 fn narrow_columns_of_a_matrix_are_copied() {
     let values = weights(1, 2048 * ROW);
-    let place = new_place();
+    let place = Place::with_repository();
     model(&place, "base", "BF16", &[("matrix", bfloat16(&values))]);
     for (columns, percent) in [(256, 6), (128, 10), (64, 20)] {
         let shard: Vec<f32> = values.chunks(ROW).flat_map(|row| row[ROW / 2..][..columns].to_vec()).collect();
@@ -129,7 +117,7 @@ fn columns_of_a_fine_tune_are_deltas_to_ranges_of_rows() {
         let tensor = Tensor::new("shard", "BF16", &[2048, count as u64], columns(from, count));
         opaque(place, &format!("columns-{from}-{count}/model.safetensors"), &safetensors(&[tensor]))
     };
-    let (place, stored, alone) = (place_with_known_key(), place_with_known_key(), place_with_known_key());
+    let (place, stored, alone) = (Place::with_repository(), Place::with_repository(), Place::with_repository());
     for place in [&place, &stored] {
         model(place, "base", "BF16", &[("matrix", bfloat16(&values))]);
     }
@@ -168,7 +156,7 @@ fn quantised(weights: &[f32]) -> Vec<u8> {
 fn quantised_weights_in_an_opaque_file_and_in_a_tensor_are_stored_once() {
     let bytes = quantised(&weights(1, 2000 * ROW));
     for is_opaque_first in [false, true] {
-        let place = place_with_known_key();
+        let place = Place::with_repository();
         let taken = [is_opaque_first, !is_opaque_first].map(|is_opaque| match is_opaque {
             true => opaque(&place, "opaque/weights.bin", &[b"an opaque header".to_vec(), bytes.clone()].concat()).0,
             false => model(&place, "model", "U8", &[("w", bytes.clone())]).0,
@@ -181,7 +169,7 @@ fn quantised_weights_in_an_opaque_file_and_in_a_tensor_are_stored_once() {
 fn widened_weights_in_an_opaque_file_follow_from_the_narrow_ones() {
     let narrow = bfloat16(&weights(1, 1600 * ROW));
     let wide: Vec<u8> = narrow.as_chunks::<2>().0.iter().flat_map(|value| [0, 0, value[0], value[1]]).collect();
-    let place = new_place();
+    let place = Place::with_repository();
     model(&place, "base", "BF16", &[("w", narrow)]);
     let (taken, bytes) = opaque(&place, "opaque/weights.bin", &[b"odd header".to_vec(), wide].concat());
     assert!(taken * 20 <= bytes, "{taken} of {bytes}");

@@ -46,12 +46,6 @@ fn assert_restores(place: &Place, source: &Path) {
     assert_same(&describe(source), &describe(&target.join(source.strip_prefix("/").unwrap())), "restored");
 }
 
-pub fn new_place() -> Place {
-    let place = Place::new();
-    place.run(&["init"]);
-    place
-}
-
 fn file(tensors: &[Rows]) -> Vec<u8> {
     let of =
         |(name, values): &Rows| Tensor::new(name, "BF16", &[(values.len() / ROW) as u64, ROW as u64], bfloat16(values));
@@ -132,7 +126,7 @@ fn operations(place: &Place) -> [usize; 2] {
 
 #[test]
 fn slices_of_stored_tensors_cost_next_to_nothing() {
-    let place = new_place();
+    let place = Place::with_repository();
     write(place.path("base/model.safetensors"), &file(&base()));
     stored(&place, &place.path("base"));
     for (name, bytes) in slices(&base()) {
@@ -146,19 +140,19 @@ fn slices_of_stored_tensors_cost_next_to_nothing() {
 
 #[test]
 fn slices_of_a_fine_tune_cost_what_nested_reading_costs() {
-    let place = new_place();
+    let place = Place::with_repository();
     write(place.path("base/model.safetensors"), &file(&base()));
     stored(&place, &place.path("base"));
     let tune = tuned_model(50);
     // Before the fine-tune itself: a flat buffer of it is a delta to ranges of the base.
-    let alone = new_place();
+    let alone = Place::with_repository();
     let first = |place: &Place| {
         write(place.path("flat/model.safetensors"), &slices(&tune)[0].1);
         stored(place, &place.path("flat"))
     };
     let (delta, whole) = (first(&place), first(&alone));
     assert!(delta * 100 < whole * 60, "{delta} of {whole}");
-    let place = new_place();
+    let place = Place::with_repository();
     for (name, model) in [("base", base()), ("tune", tune.clone())] {
         write(place.path(name).join("model.safetensors"), &file(&model));
         stored(&place, &place.path(name));
@@ -176,7 +170,7 @@ fn weights_in_an_opaque_file_and_in_a_tensor_file_are_stored_once() {
     let base = base();
     let opaque: Vec<u8> = base.iter().flat_map(|tensor| bfloat16(&tensor.1)).collect();
     for is_opaque_first in [false, true] {
-        let place = new_place();
+        let place = Place::with_repository();
         let mut sources = [("model", file(&base)), ("opaque", [b"an opaque header".to_vec(), opaque.clone()].concat())];
         if is_opaque_first {
             sources.reverse();
@@ -236,7 +230,7 @@ fn slices_do_not_depend_on_the_number_of_workers() {
 
 #[test]
 fn a_damaged_base_heals_and_a_prune_keeps_bases() {
-    let place = new_place();
+    let place = Place::with_repository();
     let base = base();
     write(place.path("base/model.safetensors"), &file(&base));
     let source = place.path("flat");
@@ -283,7 +277,7 @@ proptest! {
         cuts in prop::collection::vec((0usize..3, 0usize..200_000, 1usize..150_000), 1..7),
         skipped in 0usize..3,
     ) {
-        let place = new_place();
+        let place = Place::with_repository();
         let parts = [weights(1, 1 << 18), tuned(&weights(1, 1 << 18), 5, 0.0004), weights(2, 1 << 18)];
         for (name, part) in ["base", "tune"].into_iter().zip(&parts) {
             write(place.path(name).join("model.safetensors"), &file(&[("w".into(), part.clone())]));
