@@ -19,11 +19,14 @@ use crate::error::{Error, Result};
 use crate::model::DeltaPlan;
 use crate::pipeline::Map;
 use crate::repo::container::{
-    FrameLocation, FrameReference, FramesInFlight, StoredFrame, assemble_ranges, blob_name, decode_frame,
+    FrameLocation, FrameReference, FramesInFlight, StoredFrame, assemble_base, blob_name, decode_frame,
 };
 use crate::repo::index::ContainerIndexes;
 use crate::similar::base_problem;
 use crate::store::{Reading, Store};
+
+/// Frames that a worker reads for the base of a delta, bytes at most: a quarter of what readers accept.
+const BASE_FRAMES_BYTES_MAX: usize = 256 << 20;
 
 /// A worker of ModelEncode.
 pub struct ModelEncodeWorker {
@@ -70,12 +73,18 @@ impl BaseReader {
         decode_frame(&name, &info, &stored, scratch).map(Bytes::from)
     }
 
-    /// The bytes of a delta's base.
-    fn read(&mut self, plan: &DeltaPlan, scratch: &mut Scratch) -> Result<Bytes> {
+    /// The base of a delta of `raw_len` bytes; `None` if it would take more than a reader of the delta may.
+    fn read(&mut self, plan: &DeltaPlan, raw_len: u32, scratch: &mut Scratch) -> Result<Option<Bytes>> {
         let (mut numbers, mut frames) = (Vec::with_capacity(plan.frames.len()), Vec::with_capacity(plan.frames.len()));
+        let mut bytes = 0;
         for (number, source) in &plan.frames {
+            let frame = self.frame(*source, scratch)?;
+            bytes += frame.len();
+            if bytes > BASE_FRAMES_BYTES_MAX {
+                return Ok(None);
+            }
             numbers.push(*number);
-            frames.push(self.frame(*source, scratch)?);
+            frames.push(frame);
         }
         // The usual case: a block in a frame of its own.
         if let ([(extent_map, range)], [frame]) = (plan.base.as_slice(), frames.as_slice())
@@ -83,11 +92,9 @@ impl BaseReader {
             && range.start <= range.end
             && range.end as usize <= frame.len()
         {
-            return Ok(frame.slice(range.start as usize..range.end as usize));
+            return Ok(Some(frame.slice(range.start as usize..range.end as usize)));
         }
-        let mut base = Vec::new();
-        assemble_ranges(&plan.base, &numbers, &frames, scratch, &mut base)?;
-        Ok(Bytes::from(base))
+        Ok(assemble_base(&plan.base, raw_len, &numbers, &frames, scratch)?.map(Bytes::from))
     }
 }
 
@@ -124,10 +131,14 @@ impl ModelEncodeWorker {
         false
     }
 
-    /// Encodes the block as a delta; `None` if its base is unreadable.
+    /// Encodes the block as a delta; `None` if its base is unreadable, or too dear to read.
     fn delta(&mut self, plan: &DeltaPlan, raw: &Bytes) -> Result<Option<StoredFrame>> {
-        let base = match self.bases.read(plan, &mut self.scratch) {
-            Ok(base) => base,
+        let base = match self.bases.read(plan, raw.len() as u32, &mut self.scratch) {
+            Ok(Some(base)) => base,
+            Ok(None) => {
+                tracing::debug!("a part of a model is stored whole: its bases are too much to read at a time");
+                return Ok(None);
+            }
             Err(error) if error.is_unreadable() => {
                 tracing::warn!("a part of a model is stored whole: {}", base_problem(&error));
                 return Ok(None);

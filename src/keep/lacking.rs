@@ -40,7 +40,7 @@ pub fn lacking_bases(
             Err(error) => return Err(error),
         };
         for base in container_index.bases_elsewhere() {
-            match locator.locate_base(&base)? {
+            match locator.locate_exact(&base)? {
                 None => _ = lacking.insert(*id),
                 Some(found) => _ = users.entry(found.container).or_default().insert(*id),
             }

@@ -10,7 +10,7 @@
 //!
 //! Anything that cannot be read or found is an error with the name of the snapshot.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,7 +19,7 @@ use super::prune_report::SkippedRule;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::CatalogueBlob;
 use crate::repo::Repository;
-use crate::repo::container::{Base, Operation, blob_name};
+use crate::repo::container::{Base, BaseUse, Operation, blob_name};
 use crate::repo::index::{ContainerListing, LocatedEntry};
 use crate::repo::read::ChunkReader;
 use crate::repo::recipe::{ContentReference, decode_recipe};
@@ -97,9 +97,16 @@ impl<'a> Marker<'a> {
         }
     }
 
-    fn locate_base(&mut self, base: &Base) -> Result<Option<LocatedEntry>> {
-        match (self.retained.resolver.locator.locate_base(base)?, &mut self.all) {
-            (None, Some(all)) => all.resolver.locator.locate_base(base),
+    fn locate_base(&mut self, base: &Base, base_use: BaseUse) -> Result<Option<LocatedEntry>> {
+        match (self.retained.resolver.locator.locate_base(base, base_use)?, &mut self.all) {
+            (None, Some(all)) => all.resolver.locator.locate_base(base, base_use),
+            (found, _) => Ok(found),
+        }
+    }
+
+    fn locate_other(&mut self, base: &Base, base_use: BaseUse) -> Result<Option<LocatedEntry>> {
+        match (self.retained.resolver.locator.locate_other(base, base_use)?, &mut self.all) {
+            (None, Some(all)) => all.resolver.locator.locate_other(base, base_use),
             (found, _) => Ok(found),
         }
     }
@@ -145,8 +152,8 @@ impl<'a> Marker<'a> {
             if !is_skipped && walked.insert((container, entry)) {
                 check_known(&located)?;
                 let bases = if self.skipped_rule == SkippedRule::Bases { Vec::new() } else { bases_of(&located) };
-                for base in bases {
-                    match self.locate_base(&base)? {
+                for (base, base_use) in bases {
+                    match self.locate_base(&base, base_use)? {
                         Some(found) => stack.push(found),
                         None => lost = Some(base.fingerprint),
                     }
@@ -172,10 +179,9 @@ impl<'a> Marker<'a> {
                 continue;
             }
             check_known(&located)?;
-            for (base, needs_literals) in bases_with_literals(&located) {
+            for (base, base_use) in bases_of(&located) {
                 let exact = self.rescue.resolver.locator.locate_exact(&base)?;
-                // The literal bytes of another entry are others.
-                let other = if needs_literals { None } else { self.locate(&base.fingerprint)? };
+                let other = self.locate_other(&base, base_use)?;
                 if exact.is_none() && other.is_none() {
                     return Err(missing(&base.fingerprint));
                 }
@@ -194,9 +200,10 @@ impl<'a> Marker<'a> {
     pub fn container(&mut self, bases: &[Base]) -> Result<()> {
         let bases = if self.skipped_rule == SkippedRule::Bases { &[] } else { bases };
         for base in bases {
-            // A base in a container that stays is as safe as that container, and its bases are marked with that one.
-            if self.retained.resolver.locator.locate_base(base)?.is_none()
-                && let Some(found) = self.locate_base(base)?
+            // A base in a container that stays is as safe as that container, and its bases are marked with that one. No
+            // operation says what it takes, so what serves ranges must be there.
+            if self.retained.resolver.locator.locate_base(base, BaseUse::Ranges)?.is_none()
+                && let Some(found) = self.locate_base(base, BaseUse::Ranges)?
             {
                 self.entry(found, false)?;
             }
@@ -302,21 +309,12 @@ fn check_known(located: &LocatedEntry) -> Result<()> {
     })
 }
 
-/// The bases of an entry, each once.
-fn bases_of(located: &LocatedEntry) -> Vec<Base> {
-    bases_with_literals(located).into_iter().map(|(base, _)| base).collect()
-}
-
-/// The bases of an entry, each once, and whether it copies literal bytes of them.
-fn bases_with_literals(located: &LocatedEntry) -> Vec<(Base, bool)> {
+/// The bases of an entry, each once with each use of it.
+fn bases_of(located: &LocatedEntry) -> Vec<(Base, BaseUse)> {
     let index = &located.container_index;
     let Some(entry) = index.entries.get(located.entry as usize) else { return Vec::new() };
-    let mut numbers: BTreeMap<u32, bool> = BTreeMap::new();
-    for operation in index.operations(entry).iter() {
-        if let Some((base, _)) = operation.source() {
-            *numbers.entry(base).or_default() |= matches!(operation, Operation::LiteralCopy { .. });
-        }
-    }
-    let base = |(number, needs_literals)| Some((*index.bases.get(number as usize)?, needs_literals));
+    let of = |operation: &Operation| Some((operation.source()?.0, operation.base_use()));
+    let numbers: BTreeSet<(u32, BaseUse)> = index.operations(entry).iter().filter_map(of).collect();
+    let base = |(number, base_use)| Some((*index.bases.get(number as usize)?, base_use));
     numbers.into_iter().filter_map(base).collect()
 }

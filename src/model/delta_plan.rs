@@ -23,7 +23,7 @@ use crate::config::{ModelConfig, ModelDelta};
 use crate::error::Result;
 use crate::format::Dtype;
 use crate::model::{BaseChoice, CatalogueBlob, Families, ModelRecord, TensorRecord, choose};
-use crate::repo::container::{Base, EntryNumber, ExtentMap, FrameNumber, FrameReference, Operation};
+use crate::repo::container::{Base, DEPTH_LIMIT, EntryNumber, ExtentMap, FrameNumber, FrameReference, Operation};
 use crate::repo::recipe::ContentReference;
 use crate::similar::{BaseRange, Bases, base_problem};
 use crate::store::Store;
@@ -457,7 +457,10 @@ pub(super) fn planned(
                 planned.plan.frames.push((*number, source));
             }
         }
-        planned.depth = planned.depth.max(bases.entries.depth(range.entry)? + 1);
+        planned.depth = planned.depth.max(bases.entries.depth(range.entry)?.saturating_add(1));
+        if planned.depth > DEPTH_LIMIT {
+            return Ok(None);
+        }
         let base = match planned.entries.iter().position(|entry| *entry == range.entry) {
             Some(at) => at,
             None => {

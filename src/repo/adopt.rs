@@ -98,7 +98,7 @@ fn adopt(
         let missing = read_container_index(store, id).and_then(|container_index| {
             let mut missing = Vec::new();
             for base in container_index.bases_elsewhere() {
-                let found = locator.locate_base(&base)?;
+                let found = locator.locate_exact(&base)?;
                 if !found.map_or(Ok(false), |found| whole.is_whole(found.container, found.entry))? {
                     missing.push(base);
                 }

@@ -23,7 +23,8 @@ use fhrd::repair::snapshots::{SnapshotRepair, repair_snapshots};
 use fhrd::repo::Repository;
 use fhrd::repo::bundle;
 use fhrd::repo::container::{
-    ContainerIndex, EntryNumber, HEADER_BYTES, Operation, OperationSlice, OperationSource, blob_name, parse_name,
+    BaseUse, ContainerIndex, EntryNumber, HEADER_BYTES, Operation, OperationSlice, OperationSource, blob_name,
+    parse_name,
 };
 use fhrd::repo::index::{ContainerListing, IndexSegment, read_container_index};
 use fhrd::repo::marks::Marks;
@@ -317,10 +318,10 @@ fn add_containers(reader: &mut ChunkReader, entry: EntryNumber, containers: &mut
     if let OperationSlice::Whole = view.operations {
         return;
     }
-    let bases: BTreeSet<u32> =
-        view.operations.as_slice().iter().filter_map(|operation| Some(operation.source()?.0)).collect();
-    for base in bases {
-        let base = reader.resolver.base(&view, base).unwrap();
+    let of = |operation: &Operation| Some((operation.source()?.0, operation.base_use()));
+    let bases: BTreeSet<(u32, BaseUse)> = view.operations.as_slice().iter().filter_map(of).collect();
+    for (base, base_use) in bases {
+        let base = reader.resolver.base(&view, base, base_use).unwrap();
         add_containers(reader, base, containers);
     }
 }

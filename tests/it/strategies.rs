@@ -118,7 +118,7 @@ impl Inspection {
                 Operation::LiteralCopy { base, .. } => (base, true),
                 Operation::Unknown { .. } => panic!("no version writes this"),
             };
-            let base = self.reader.resolver.base(&view, base).unwrap();
+            let base = self.reader.resolver.base(&view, base, operation.base_use()).unwrap();
             let depth = self.depth(base, path);
             below = if is_literal { below } else { depth.max(below) };
             self.seen.copies += usize::from(!is_literal);

@@ -96,6 +96,11 @@ impl ContainerIndex {
         &self.operations[entry.operations.range()]
     }
 
+    /// Whether an entry is a delta.
+    pub fn is_delta(&self, entry: &ContainerEntry) -> bool {
+        matches!(self.operations(entry).first(), Some(Operation::Delta { .. }))
+    }
+
     /// Fails if only a newer version can make the bytes of an entry of this index.
     ///
     /// # Errors

@@ -137,7 +137,7 @@ impl ExtentCache {
                 }
                 Operation::Copy { base, offset, len } => {
                     let found = copied.get(base, || {
-                        let base = source.base(&view, base)?;
+                        let base = source.base(&view, base, operation.base_use())?;
                         let extent_map = self.extent_map_at(source, base, deeper)?;
                         self.spend(extent_map.sources.len())?;
                         Ok(CopiedBase::new(extent_map))
@@ -146,14 +146,14 @@ impl ExtentCache {
                     self.spend(extents)?;
                 }
                 Operation::Delta { base, offset, len } => {
-                    let base = source.base(&view, base)?;
+                    let base = source.base(&view, base, operation.base_use())?;
                     let found = self.extent_map_at(source, base, deeper)?;
                     self.spend(found.frames.len())?;
                     builder.push_delta_base(found, offset..offset.saturating_add(len))?;
                 }
                 Operation::LiteralCopy { base, offset, len } => {
                     let found = copied_literals.get(base, || {
-                        let base = source.base(&view, base)?;
+                        let base = source.base(&view, base, operation.base_use())?;
                         source.view(base)
                     })?;
                     builder.push_literal(found, offset..offset.saturating_add(len))?;

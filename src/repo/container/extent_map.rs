@@ -14,11 +14,24 @@ use crate::memory::ByteLru;
 
 /// Extents of an entry, at most. A chunk of up to this many bytes cannot exceed it.
 pub const EXTENTS_LIMIT: usize = 1 << 20;
-/// Bytes that decoding one delta may assemble for itself and the deltas below it, at most.
-const DECODED_BYTES_LIMIT: u64 = 32 * CHUNK_BYTES_LIMIT;
-/// Bytes of the bases that are unfinished at a time, at most. A chain needs one; only bases that the cache has lost
-/// again nest.
-const HELD_BYTES_LIMIT: u64 = 6 * CHUNK_BYTES_LIMIT;
+/// What decoding one delta may take, at most.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DecodeLimits {
+    /// Memory for the content of nested deltas, bytes.
+    pub cached: usize,
+    /// Bytes assembled for the delta itself and for those below it.
+    pub assembled: u64,
+    /// Bytes of the bases that are unfinished at a time. A chain needs one; only bases that the cache has lost again
+    /// nest.
+    pub held: u64,
+}
+
+/// Limits of readers.
+const READ_LIMITS: DecodeLimits =
+    DecodeLimits { cached: DECODED_CACHE_BYTES_MAX, assembled: 64 * CHUNK_BYTES_LIMIT, held: 6 * CHUNK_BYTES_LIMIT };
+/// Limits of writers, which are tighter: the first readers of the format assemble no more.
+const WRITE_LIMITS: DecodeLimits =
+    DecodeLimits { assembled: READ_LIMITS.assembled / 2, held: READ_LIMITS.held / 2, ..READ_LIMITS };
 /// What a nested delta takes from that limit besides its bytes.
 const DELTA_COST: u64 = 4096;
 /// What a range of a base takes from that limit besides its bytes.
@@ -145,13 +158,25 @@ impl ExtentMap {
     /// not those of this extent map.
     pub fn assemble(&self, frames: &[impl AsRef<[u8]>], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
         if let Some(delta) = &self.delta {
-            return DeltaDecoder::new(&self.frames, frames, scratch).decode(delta, out);
+            return self.decode(delta, READ_LIMITS, frames, scratch, out);
         }
         out.reserve(self.len() as usize);
         for literals in self.literals(0..self.len()) {
             out.extend_from_slice(self.slice(&literals, frames)?);
         }
         Ok(())
+    }
+
+    /// Appends the content of the delta that the entry is.
+    pub(super) fn decode(
+        &self,
+        delta: &DeltaSource,
+        limits: DecodeLimits,
+        frames: &[impl AsRef<[u8]>],
+        scratch: &mut Scratch,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        DeltaDecoder::new(&self.frames, frames, scratch, limits).decode(delta, out)
     }
 
     /// Writes the content into `space`, which has the same length. The entry must not be a delta; `frames` as for
@@ -221,26 +246,38 @@ impl ExtentMap {
     }
 }
 
-/// Appends ranges of entries, one after another, to `out`: the base of a delta that is being made. `frames` are the
-/// decoded bytes of the frames `numbers`, which are ascending. Each delta among the entries and below them is decoded
-/// once, as long as the decoded ones fit into [`DECODED_CACHE_BYTES_MAX`].
+/// The base of a delta of `raw_len` bytes that is being made: ranges of entries, one after another. `frames` are the
+/// decoded bytes of the frames `numbers`, which are ascending. It takes what a reader of the delta will take, so that
+/// none is stored that no reader decodes. Each delta among the entries and below them is decoded once, as long as the
+/// decoded ones fit into [`DECODED_CACHE_BYTES_MAX`].
+///
+/// `None` if the delta would take more than half of what readers accept.
 ///
 /// # Errors
 /// Errors of [`ExtentMap::assemble`], and [`Error::Corrupt`] for a range that leaves its entry.
-pub fn assemble_ranges(
+pub fn assemble_base(
     ranges: &[(Arc<ExtentMap>, Range<u32>)],
+    raw_len: u32,
     numbers: &[FrameNumber],
     frames: &[impl AsRef<[u8]>],
     scratch: &mut Scratch,
-    out: &mut Vec<u8>,
-) -> Result<()> {
-    let mut decoder = DeltaDecoder::new(numbers, frames, scratch);
-    for (extent_map, range) in ranges {
-        extent_map.check_within(range)?;
-        decoder.spend(u64::from(range.end - range.start) + RANGE_COST)?;
-        decoder.append(extent_map, range, out)?;
-    }
-    Ok(())
+) -> Result<Option<Vec<u8>>> {
+    assemble_base_within(WRITE_LIMITS, ranges, raw_len, numbers, frames, scratch)
+}
+
+/// The same within other limits.
+pub(super) fn assemble_base_within(
+    limits: DecodeLimits,
+    ranges: &[(Arc<ExtentMap>, Range<u32>)],
+    raw_len: u32,
+    numbers: &[FrameNumber],
+    frames: &[impl AsRef<[u8]>],
+    scratch: &mut Scratch,
+) -> Result<Option<Vec<u8>>> {
+    ranges.iter().try_for_each(|(extent_map, range)| extent_map.check_within(range))?;
+    let mut decoder = DeltaDecoder::new(numbers, frames, scratch, limits);
+    let base = decoder.spend(u64::from(raw_len) + DELTA_COST).and_then(|()| decoder.base(ranges));
+    if decoder.is_exhausted() { Ok(None) } else { base.map(Some) }
 }
 
 /// Decoded frames and their numbers, ascending.
@@ -262,26 +299,32 @@ struct DeltaDecoder<'a, B> {
     frames: FrameTable<'a, B>,
     scratch: &'a mut Scratch,
     cache: ByteLru<EntryNumber, Arc<Vec<u8>>>,
-    /// Bytes that may still be assembled.
-    bytes_left: u64,
+    limits: DecodeLimits,
+    /// Bytes assembled so far.
+    bytes_assembled: u64,
     /// Bytes of unfinished bases.
     bytes_held: u64,
 }
 
 impl<'a, B: AsRef<[u8]>> DeltaDecoder<'a, B> {
-    fn new(numbers: &'a [FrameNumber], bytes: &'a [B], scratch: &'a mut Scratch) -> Self {
-        let (frames, cache) = (FrameTable { numbers, bytes }, ByteLru::new(DECODED_CACHE_BYTES_MAX));
-        DeltaDecoder { frames, scratch, cache, bytes_left: DECODED_BYTES_LIMIT, bytes_held: 0 }
+    fn new(numbers: &'a [FrameNumber], bytes: &'a [B], scratch: &'a mut Scratch, limits: DecodeLimits) -> Self {
+        let (frames, cache) = (FrameTable { numbers, bytes }, ByteLru::new(limits.cached));
+        DeltaDecoder { frames, scratch, cache, limits, bytes_assembled: 0, bytes_held: 0 }
+    }
+
+    /// Whether a limit is exceeded.
+    fn is_exhausted(&self) -> bool {
+        self.bytes_assembled > self.limits.assembled || self.bytes_held > self.limits.held
     }
 
     /// Counts assembled bytes.
     fn spend(&mut self, bytes: u64) -> Result<()> {
-        let left = self.bytes_left.checked_sub(bytes).ok_or_else(|| {
-            let expected = format!("a delta of at most {DECODED_BYTES_LIMIT} assembled bytes");
-            Error::corrupt("chunk operations", 0, expected, "more")
-        });
-        self.bytes_left = left?;
-        Ok(())
+        self.bytes_assembled += bytes;
+        if !self.is_exhausted() {
+            return Ok(());
+        }
+        let expected = format!("a delta of at most {} assembled bytes", self.limits.assembled);
+        Err(Error::corrupt("chunk operations", 0, expected, "more"))
     }
 
     /// Appends the content of a delta.
@@ -297,28 +340,34 @@ impl<'a, B: AsRef<[u8]>> DeltaDecoder<'a, B> {
             out.extend_from_slice(payload);
             return Ok(());
         }
+        let base = self.base(&delta.base)?;
+        delta::decode_tagged(payload, &base, delta.raw_len as usize, self.scratch, out)
+    }
+
+    /// The base of a delta.
+    fn base(&mut self, ranges: &[(Arc<ExtentMap>, Range<u32>)]) -> Result<Vec<u8>> {
         // Nothing is held while the deltas below are decoded, so that a chain costs memory of one step.
-        for nested in delta.base.iter().filter_map(|(extent_map, _)| extent_map.delta.as_ref()) {
+        for nested in ranges.iter().filter_map(|(extent_map, _)| extent_map.delta.as_ref()) {
             self.content(nested)?;
         }
-        let base_bytes = delta.base.iter().map(|(_, range)| u64::from(range.end.saturating_sub(range.start))).sum();
-        self.hold(base_bytes)?;
-        let mut base = Vec::with_capacity(base_bytes as usize);
-        for (extent_map, range) in &delta.base {
+        let bytes = ranges.iter().map(|(_, range)| u64::from(range.end.saturating_sub(range.start))).sum();
+        self.hold(bytes)?;
+        let mut base = Vec::with_capacity(bytes as usize);
+        for (extent_map, range) in ranges {
             self.spend(u64::from(range.end.saturating_sub(range.start)) + RANGE_COST)?;
             self.append(extent_map, range, &mut base)?;
         }
-        self.bytes_held -= base_bytes;
-        delta::decode_tagged(payload, &base, delta.raw_len as usize, self.scratch, out)
+        self.bytes_held -= bytes;
+        Ok(base)
     }
 
     /// Counts the bytes of a base that is assembled while others wait.
     fn hold(&mut self, bytes: u64) -> Result<()> {
         self.bytes_held += bytes;
-        if self.bytes_held <= HELD_BYTES_LIMIT {
+        if self.bytes_held <= self.limits.held {
             return Ok(());
         }
-        let expected = format!("deltas whose bases have at most {HELD_BYTES_LIMIT} bytes at a time");
+        let expected = format!("deltas whose bases have at most {} bytes at a time", self.limits.held);
         Err(Error::corrupt("chunk operations", 0, expected, self.bytes_held.to_string()))
     }
 

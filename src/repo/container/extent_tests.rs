@@ -5,8 +5,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::codec::delta::{Derivation, encode_tagged};
 use crate::codec::{ElementType, Scratch};
+use crate::repo::container::extent_map::{DecodeLimits, assemble_base_within};
 use crate::repo::container::{
-    ContainerNumber, EntryAddress, Extent, FrameAddress, OperationList, OperationSlice, SessionOperations,
+    BaseUse, ContainerNumber, EntryAddress, Extent, FrameAddress, OperationList, OperationSlice, SessionOperations,
 };
 
 /// Entries numbered from 0. The literal bytes of each are in the frame of the same number.
@@ -113,7 +114,7 @@ impl OperationSource for TestChunks {
         Ok(OperationView { entry, raw_len, frame, literal_offset: 0, literal_len, depth: 1, operations })
     }
 
-    fn base(&mut self, view: &OperationView, base: u32) -> Result<EntryNumber> {
+    fn base(&mut self, view: &OperationView, base: u32, _: BaseUse) -> Result<EntryNumber> {
         let OperationSlice::Session(session) = &view.operations else { panic!("whole entries have no bases") };
         Ok(session.entries[base as usize])
     }
@@ -178,6 +179,43 @@ proptest! {
         let delta = chunks.delta(content.clone(), &[(last, cut..len), (0, 0..cut)]);
         prop_assert_eq!(chunks.read(delta).unwrap(), content);
     }
+}
+
+#[test]
+fn what_a_writer_makes_every_reader_decodes() {
+    // The cache holds two of eight nested deltas, so a reader decodes all of them twice.
+    let limits = DecodeLimits { cached: 1000, assembled: 200_000, held: 1 << 20 };
+    let (mut made, mut refused) = (0, 0);
+    for depth in 1..10 {
+        let mut chunks = TestChunks::default();
+        let tops: Vec<(u32, Range<u32>)> = (0..8u8)
+            .map(|chain| {
+                let mut last = chunks.whole(vec![chain; 400]);
+                for step in 0..depth {
+                    last = chunks.delta(changed(&chunks.chunks[last as usize].clone(), step), &[(last, 0..400)]);
+                }
+                (last, 100..150)
+            })
+            .collect();
+        let content: Vec<u8> = (0..8u8).flat_map(|chain| [chain; 50]).collect();
+        let delta = chunks.delta(content.clone(), &tops);
+        let extent_map = ExtentCache::new(1 << 16).extent_map(&mut chunks, entry_number(delta)).unwrap();
+        let source = extent_map.delta.as_ref().unwrap();
+        let numbers = extent_map.frames();
+        let frames: Vec<&[u8]> = numbers.iter().map(|frame| chunks.frames[position_of(*frame)].as_slice()).collect();
+        let scratch = &mut Scratch::default();
+        let base = assemble_base_within(limits, &source.base, source.raw_len, numbers, &frames, scratch).unwrap();
+        let mut out = Vec::new();
+        let decoded = extent_map.decode(source, limits, &frames, scratch, &mut out);
+        if base.is_some() {
+            decoded.unwrap_or_else(|error| panic!("{depth}: {error}"));
+            assert_eq!((out, made), (content, depth - 1));
+            made += 1;
+        } else {
+            refused += 1;
+        }
+    }
+    assert!(made > 1 && refused > 1, "{made} {refused}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::container_index::{ContainerEntry, ContainerIndex};
 use super::numbers::{EntryNumber, FrameNumber};
-use super::operations::{Operation, OperationList};
+use super::operations::{BaseUse, Operation, OperationList};
 use crate::error::{Error, Result};
 
 /// Depth of a valid chain, at most.
@@ -106,6 +106,6 @@ impl OperationView {
 pub trait OperationSource {
     /// The operations of an entry.
     fn view(&mut self, entry: EntryNumber) -> Result<OperationView>;
-    /// The number of base `base` of an entry.
-    fn base(&mut self, view: &OperationView, base: u32) -> Result<EntryNumber>;
+    /// The number of base `base` of an entry, for an operation with this use of it.
+    fn base(&mut self, view: &OperationView, base: u32, base_use: BaseUse) -> Result<EntryNumber>;
 }

@@ -71,6 +71,17 @@ pub enum Operation {
     },
 }
 
+/// What an operation takes from its base. It decides which other entry of the same chunk serves where the base is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum BaseUse {
+    /// Content, decoded: any other entry serves.
+    Content,
+    /// Ranges of the content, which are copied from its frames: any other entry serves but a delta.
+    Ranges,
+    /// The literal bytes of the entry itself: no other serves.
+    Literals,
+}
+
 /// Kinds from this one on have neither a base nor an offset, as adds.
 const KINDS_WITHOUT_BASE: u8 = 128;
 
@@ -123,6 +134,15 @@ impl Operation {
             | Operation::LiteralCopy { base, offset, .. }
             | Operation::Delta { base, offset, .. } => Some((base, offset)),
             Operation::Unknown { base, .. } => base,
+        }
+    }
+
+    /// What it takes from its base, if it has one.
+    pub fn base_use(&self) -> BaseUse {
+        match self {
+            Operation::Delta { .. } => BaseUse::Content,
+            Operation::LiteralCopy { .. } => BaseUse::Literals,
+            _ => BaseUse::Ranges,
         }
     }
 

@@ -5,7 +5,7 @@
 //! 2. Any entry of a fingerprint serves, but a sound one comes first: one that no mark lists, and that this run has not
 //!    found bad.
 //! 3. Readers take a doubtful entry if there is no other, and in place of a base that is lost any sound entry of the
-//!    same chunk: its content is the same. Writers take sound entries only ([`Locator::sound_only`]).
+//!    same chunk that serves the operation ([`BaseUse`]): its content is the same. Writers take sound entries only ([`Locator::sound_only`]).
 //! 4. If a container is gone, a prune may have moved its chunks: readers list the repository again.
 //! 5. Readers that find nothing have segments proved, and then ask the own indexes of containers that segments name
 //!    with too few records. A chunk is missing only if every listed container could be asked.
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::container_indexes::ContainerIndexes;
 use super::listing::ContainerListing;
 use crate::error::{Error, Result};
-use crate::repo::container::{Base, ContainerEntry, ContainerIndex, parse_name};
+use crate::repo::container::{Base, BaseUse, ContainerEntry, ContainerIndex, parse_name};
 use crate::repo::marks::Quarantine;
 use crate::types::{ContainerId, Fingerprint};
 
@@ -149,16 +149,26 @@ impl Locator {
         self.find(&base.fingerprint, |container_index, entry| container_index.digest(entry) == base.digest)
     }
 
-    /// The entry with exactly these operations. For readers, if there is no sound one, any sound entry of the chunk.
-    pub fn locate_base(&mut self, base: &Base) -> Result<Option<LocatedEntry>> {
+    /// The entry with exactly these operations. For readers, if there is no sound one, any sound entry of the chunk that
+    /// serves this use.
+    pub fn locate_base(&mut self, base: &Base, base_use: BaseUse) -> Result<Option<LocatedEntry>> {
         let exact = self.locate_exact(base);
         let is_found = |located: &LocatedEntry| located.soundness == Soundness::Sound;
         if self.is_sound_only || exact.as_ref().is_ok_and(|found| found.as_ref().is_some_and(is_found)) {
             return exact;
         }
-        match self.locate(&base.fingerprint) {
+        match self.locate_other(base, base_use) {
             Ok(Some(other)) if is_found(&other) => Ok(Some(other)),
             _ => exact,
+        }
+    }
+
+    /// The soundest entry of the chunk that serves this use in place of a base.
+    pub fn locate_other(&mut self, base: &Base, base_use: BaseUse) -> Result<Option<LocatedEntry>> {
+        match base_use {
+            BaseUse::Content => self.locate(&base.fingerprint),
+            BaseUse::Ranges => self.find(&base.fingerprint, |container_index, entry| !container_index.is_delta(entry)),
+            BaseUse::Literals => Ok(None),
         }
     }
 

@@ -14,7 +14,7 @@ use parking_lot::RwLock;
 use super::locate::{LocatedEntry, Locator};
 use crate::error::{Error, Result};
 use crate::repo::container::{
-    Base, ContainerIndex, ContainerNumber, EntryAddress, EntryNumber, FrameAddress, FrameInfo, FrameNumber,
+    Base, BaseUse, ContainerIndex, ContainerNumber, EntryAddress, EntryNumber, FrameAddress, FrameInfo, FrameNumber,
     OperationSlice, OperationSource, OperationView, blob_name,
 };
 use crate::types::ContainerId;
@@ -36,7 +36,7 @@ pub struct Resolver {
     /// Finds chunks.
     pub locator: Locator,
     numbers: Arc<RwLock<ContainerNumbers>>,
-    bases: LruCache<(ContainerNumber, u32), EntryNumber>,
+    bases: LruCache<(ContainerNumber, u32, BaseUse), EntryNumber>,
 }
 
 impl Resolver {
@@ -159,16 +159,16 @@ impl OperationSource for Resolver {
         })
     }
 
-    fn base(&mut self, view: &OperationView, base: u32) -> Result<EntryNumber> {
+    fn base(&mut self, view: &OperationView, base: u32, base_use: BaseUse) -> Result<EntryNumber> {
         let EntryAddress::Stored { container, .. } = view.entry.address() else {
             return Err(Error::internal(format!("{:?} is no stored entry", view.entry)));
         };
-        let key = (container, base);
+        let key = (container, base, base_use);
         if let Some(number) = self.bases.get(&key) {
             return Ok(*number);
         }
         let name = self.base_name(view, base)?;
-        let located = self.locator.locate_base(&name)?;
+        let located = self.locator.locate_base(&name, base_use)?;
         let located = located.ok_or_else(|| Error::ChunkMissing { fingerprint: name.fingerprint.to_string() })?;
         let number = self.number_of(&located);
         self.bases.put(key, number);

@@ -14,8 +14,8 @@ use parking_lot::{Mutex, MutexGuard};
 use super::EXTENT_CACHE_BYTES_MAX;
 use crate::error::{Error, Result};
 use crate::repo::container::{
-    Base, EntryAddress, EntryNumber, ExtentCache, ExtentMap, FrameAddress, FrameNumber, FrameReference, FramesInFlight,
-    Operation, OperationSlice, OperationSource, OperationView, SessionEntryNumber, blob_name,
+    Base, BaseUse, EntryAddress, EntryNumber, ExtentCache, ExtentMap, FrameAddress, FrameNumber, FrameReference,
+    FramesInFlight, Operation, OperationSlice, OperationSource, OperationView, SessionEntryNumber, blob_name,
 };
 use crate::repo::index::{ChunkIndex, Locator, Resolver};
 use crate::repo::read::at_least_one;
@@ -173,7 +173,7 @@ impl Entries {
         let mut ranges = Vec::new();
         for operation in view.operations.as_slice() {
             let Operation::Delta { base, offset, len } = *operation else { return Ok(Vec::new()) };
-            ranges.push(BaseRange { entry: self.base(&view, base)?, offset, len });
+            ranges.push(BaseRange { entry: self.base(&view, base, operation.base_use())?, offset, len });
         }
         Ok(ranges)
     }
@@ -251,7 +251,7 @@ impl OperationSource for Entries {
         self.resolver.view(number)
     }
 
-    fn base(&mut self, view: &OperationView, base: u32) -> Result<EntryNumber> {
+    fn base(&mut self, view: &OperationView, base: u32, base_use: BaseUse) -> Result<EntryNumber> {
         if let OperationSlice::Session(session) = &view.operations {
             let found = session.entries.get(base as usize).copied();
             return found.ok_or_else(|| Error::corrupt("session entry", 0, "a base", base.to_string()));
@@ -264,7 +264,7 @@ impl OperationSource for Entries {
         if let Some(number) = known {
             return Ok(number);
         }
-        match self.resolver.base(view, base) {
+        match self.resolver.base(view, base, base_use) {
             Err(missing @ Error::ChunkMissing { .. }) => self.own_base(&name)?.ok_or(missing),
             found => found,
         }
