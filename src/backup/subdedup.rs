@@ -114,9 +114,9 @@ impl SubDedupStage {
         SubDedupStage {
             searcher,
             bases,
+            trial: planner.trial(),
             planner,
             slices,
-            trial: SliceTrial::default(),
             classifier: ChunkClassifier::new(&config.identify, config.model.planes_zstd_level),
             separates: config.identify.separate,
             encoder: Encoder::new(EncodeBounds {

@@ -66,7 +66,7 @@ pub struct RunParts<'a> {
     pub counts: &'a ReadCounts,
     /// Start of the backup, nanoseconds since 1970.
     pub time_ns: i64,
-    /// The repository has the feature for quantised tensors that follow from floats.
+    /// The repository has the feature for quantised tensors that follow from floats, and for zeros that are left out.
     pub derives: bool,
 }
 
@@ -121,7 +121,7 @@ impl<'a> Wiring<'a> {
         let workers = config.pipeline.workers_of(config.pipeline.identify_workers);
         self.pipeline.parallel(link, workers, || IdentifyWorker {
             classifier: ChunkClassifier::new(&config.identify, config.model.planes_zstd_level),
-            plain: PlainTrial::new(config.model.codec, config.compress.level),
+            plain: PlainTrial::new(config.model.codec, config.compress.level, self.parts.derives),
             sieve: sieve.clone(),
             peaks: slices_seed.map(PeakFinder::new),
             candidates: Candidates::new(indexes.similarity.clone()),
@@ -195,7 +195,7 @@ impl<'a> Wiring<'a> {
             level: float_level(config),
             verify: config.model.verify,
             decoded: Vec::new(),
-            scratch: Scratch::default(),
+            scratch: Scratch::of_writer(self.parts.derives),
             bases: BaseReader {
                 store: store.clone(),
                 in_flight: in_flight.clone(),

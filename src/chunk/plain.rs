@@ -42,12 +42,13 @@ pub struct PlainTrial {
 }
 
 impl PlainTrial {
-    /// Compares `codec` with zstd at `level`. Only fhrd's own codec is compared: the others are published schemes.
-    pub fn new(codec: FloatCodec, level: i32) -> Self {
+    /// Compares `codec` with zstd at `level`. Only fhrd's own codec is compared: the others are published schemes. With
+    /// `leaves_out_zeros`, it may leave out zeros.
+    pub fn new(codec: FloatCodec, level: i32, leaves_out_zeros: bool) -> Self {
         PlainTrial {
             is_enabled: codec == FloatCodec::Floats,
             level,
-            floats: Scratch::default(),
+            floats: Scratch::of_writer(leaves_out_zeros),
             zstd: Scratch::default(),
             sample: Vec::new(),
             out: Vec::new(),
@@ -143,7 +144,7 @@ mod tests {
     }
 
     fn is_plain(element_type: ElementType, block: &[u8]) -> bool {
-        let mut trial = PlainTrial::new(FloatCodec::Floats, 3);
+        let mut trial = PlainTrial::new(FloatCodec::Floats, 3, true);
         let found = trial.is_plain(element_type, block);
         assert_eq!(trial.is_plain(element_type, block), found, "a used trial");
         found
@@ -163,7 +164,7 @@ mod tests {
             group.iter().map(|value| (value / scale).round() * scale).collect::<Vec<_>>()
         });
         assert!(is_plain(ElementType::Bf16, &bf16(&codes.collect::<Vec<_>>())));
-        let other = PlainTrial::new(FloatCodec::ZipNn, 3).is_plain(ElementType::Unknown, &text);
+        let other = PlainTrial::new(FloatCodec::ZipNn, 3, true).is_plain(ElementType::Unknown, &text);
         assert!(!other, "a published scheme is as it was published");
     }
 
@@ -176,7 +177,7 @@ mod tests {
 
     #[test]
     fn bytes_that_do_not_repeat_may_be_quantised() {
-        let mut trial = PlainTrial::new(FloatCodec::Floats, 3);
+        let mut trial = PlainTrial::new(FloatCodec::Floats, 3, true);
         let codes: Vec<u8> = weights(100_000).iter().map(|weight| (weight * 800.0).round() as i8 as u8).collect();
         assert!(trial.may_be_quantised(&codes) && trial.may_be_quantised(&codes[1..9000]));
         assert!(!trial.may_be_quantised(&codes[..8000]), "a short chunk");
@@ -184,7 +185,7 @@ mod tests {
         assert!(!trial.may_be_quantised(&text));
         let again = codes[..40_000].chunks(10).flat_map(|part| [part, &[7; 10]].concat());
         assert!(!trial.may_be_quantised(&again.collect::<Vec<u8>>()));
-        assert!(!PlainTrial::new(FloatCodec::ZipNn, 3).may_be_quantised(&codes));
+        assert!(!PlainTrial::new(FloatCodec::ZipNn, 3, true).may_be_quantised(&codes));
     }
 
     #[test]

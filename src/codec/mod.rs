@@ -40,7 +40,17 @@ pub struct Scratch {
     pub planes: Vec<u8>,
     /// High bits of a plane, which a prefix code encodes.
     high_bits: Vec<u8>,
+    zeros: floats::ZeroBuffers,
     delta: delta::DeltaBuffers,
+    /// Encoders may leave out zeros, which a repository must have a feature for.
+    leaves_out_zeros: bool,
+}
+
+impl Scratch {
+    /// Work space of an encoder. With `leaves_out_zeros`, floats and deltas may be encoded without their zeros.
+    pub fn of_writer(leaves_out_zeros: bool) -> Self {
+        Scratch { leaves_out_zeros, ..Scratch::default() }
+    }
 }
 
 /// A reversible transform of one frame's bytes.

@@ -24,3 +24,4 @@ pub mod rans;
 pub mod repeats;
 pub mod sieve;
 pub mod windows;
+pub mod zeros;

@@ -17,6 +17,7 @@ use lru::LruCache;
 use super::chain::{ChainLink, EntrySizes};
 use super::detect::{ModelFile, TensorBlock};
 use super::previous_version::{CoveredRange, PreviousVersion};
+use super::slice_plan::SliceTrial;
 use crate::codec::delta::{Cast, Derivation};
 use crate::codec::{ByteGroupLayout, ElementType};
 use crate::config::{ModelConfig, ModelDelta};
@@ -94,7 +95,7 @@ struct ModelInProgress {
 pub struct DeltaPlanner {
     store: Arc<dyn Store>,
     config: ModelConfig,
-    /// Quantised tensors may follow from floats.
+    /// Quantised tensors may follow from floats, and pruned ones from others.
     derives: bool,
     /// Known models; read when the first model arrives.
     families: Option<Families>,
@@ -109,8 +110,8 @@ pub struct DeltaPlanner {
 }
 
 impl DeltaPlanner {
-    /// A planner over the models that `store` holds. With `derives`, quantised tensors may follow from floats, which
-    /// the repository must have a feature for.
+    /// A planner over the models that `store` holds. With `derives`, quantised tensors may follow from floats and
+    /// pruned ones from others, which the repository must have a feature for.
     pub fn new(store: Arc<dyn Store>, config: &ModelConfig, derives: bool) -> Self {
         DeltaPlanner {
             store,
@@ -123,6 +124,11 @@ impl DeltaPlanner {
             previous_version: None,
             considered: Vec::new(),
         }
+    }
+
+    /// A trial that encodes as blocks of this run are.
+    pub fn trial(&self) -> SliceTrial {
+        SliceTrial::new(self.derives)
     }
 
     /// Begins a model and chooses its bases.

@@ -60,9 +60,10 @@ pub(super) fn is_quantised(tensor: &TensorRecord) -> bool {
     block_type_of(tensor.dtype()).is_some()
 }
 
-/// Compares the sketches of two tensors, with `derives` also a quantised one with the floats it may follow from.
+/// Compares the sketches of two tensors, with `derives` also a quantised one with the floats it may follow from, and a
+/// pruned one as what it is.
 pub(super) fn compare_any(new: Sketched<'_>, old: Sketched<'_>, derives: bool) -> Option<SketchComparison> {
-    compare(new, old).or_else(|| if derives { compare_quantised(new, old) } else { None })
+    compare(new, old, derives).or_else(|| if derives { compare_quantised(new, old) } else { None })
 }
 
 /// The values of a sample, as FP32.

@@ -102,7 +102,7 @@ pub struct SketchComparison {
     pub delta_bits: f64,
     /// One tensor is the cast of the other.
     pub is_cast: bool,
-    /// Share of the values that are equal, after the cast.
+    /// Share of the values that are equal, after the cast, or became zero.
     pub equal_share: f64,
 }
 
@@ -119,14 +119,16 @@ pub fn standalone_bits(dtype: Dtype) -> f64 {
 
 /// Compares the sketches of two tensors; `None` if they have no sampled position in common.
 ///
-/// Tensors of different types are compared if one type casts to the other: FP32 to BF16 or FP16.
-pub fn compare(new: Sketched<'_>, old: Sketched<'_>) -> Option<SketchComparison> {
+/// Tensors of different types are compared if one type casts to the other: FP32 to BF16 or FP16. With `prunes`, a delta
+/// has a mask of the values that became zero.
+pub fn compare(new: Sketched<'_>, old: Sketched<'_>, prunes: bool) -> Option<SketchComparison> {
     let ((new_group, new_groups), (old_group, old_groups)) = (layout(new.dtype, new.len), layout(old.dtype, old.len));
     let cast = cast_of(new.dtype, old.dtype);
     if new.dtype != old.dtype && cast.is_none() {
         return None;
     }
-    let mut sum = ComparisonSums::default();
+    let prunes = prunes && (cast.is_none() || new.dtype != Dtype::Float32);
+    let mut sum = ComparisonSums { prunes, ..ComparisonSums::default() };
     if cast.is_none() && (new_group, new_groups) == (old_group, old_groups) {
         // All samples are at the same positions.
         let shared = new.sketch.len().min(old.sketch.len());
@@ -168,6 +170,9 @@ struct ComparisonSums {
     zeros: u64,
     lengths: u64,
     not_cast: u64,
+    /// A delta has a mask of the values that became zero.
+    prunes: bool,
+    pruned: u64,
 }
 
 impl ComparisonSums {
@@ -206,6 +211,11 @@ impl ComparisonSums {
     fn pair(&mut self, one: u64, other: u64, bits: u32, is_float: bool) {
         self.values += 1;
         self.differing += u64::from((one ^ other).count_ones());
+        let is_zero = |value: u64| value & ((1 << (bits - 1)) - 1) == 0;
+        if self.prunes && is_float && is_zero(one) && !is_zero(other) {
+            self.pruned += 1;
+            return;
+        }
         let (one, other) = if is_float { (ordered(one, bits), ordered(other, bits)) } else { (one, other) };
         // The difference wraps around at the width of the value.
         let shift = 64 - bits;
@@ -219,18 +229,23 @@ impl ComparisonSums {
         if self.values == 0 {
             return None;
         }
-        let count = self.values as f64;
-        let zeros = self.zeros as f64 / count;
+        // The values that did not become zero; one if all did, which then counts as equal.
+        let others = self.values - self.pruned;
+        let count = others.max(1) as f64;
+        let zeros = if others == 0 { 1.0 } else { self.zeros as f64 / count };
         let entropy = |part: f64| if part > 0.0 { -part * part.log2() } else { 0.0 };
         // Bits that say which values differ, the lengths of the differences, and their bits below the first.
         let lengths = self.lengths as f64 / count - (1.0 - zeros);
         let delta_bits = entropy(zeros) + entropy(1.0 - zeros) + (1.0 - zeros) * 1.3 + lengths;
+        let pruned = self.pruned as f64 / self.values as f64;
+        let delta_bits = delta_bits * (1.0 - pruned) + entropy(pruned) + entropy(1.0 - pruned);
         let casts = is_cast && self.not_cast * 64 <= self.values;
         // A delta from a cast to its original stores the bits that the cast cut off.
         let low_bits = if is_cast && dtype == Dtype::Float32 { 16.0 } else { 0.0 };
         let delta_bits = low_bits + if casts { 0.2 } else { delta_bits };
-        let bit_distance = self.differing as f64 / count;
-        Some(SketchComparison { values: self.values, bit_distance, delta_bits, is_cast: casts, equal_share: zeros })
+        let bit_distance = self.differing as f64 / self.values as f64;
+        let equal_share = (self.zeros + self.pruned) as f64 / self.values as f64;
+        Some(SketchComparison { values: self.values, bit_distance, delta_bits, is_cast: casts, equal_share })
     }
 }
 
@@ -310,9 +325,9 @@ mod tests {
                     slow.pair(value_of(one), value_of(other), 8 * width as u32, dtype.is_float());
                 }
             }
-            assert_eq!(compare(view(&one), view(&other)), slow.finish(dtype, false), "{dtype:?}");
+            assert_eq!(compare(view(&one), view(&other), false), slow.finish(dtype, false), "{dtype:?}");
             // Only whole groups of a truncated sketch count.
-            let cut = compare(view(&one), view(&other[..other.len() - 1])).unwrap();
+            let cut = compare(view(&one), view(&other[..other.len() - 1]), false).unwrap();
             assert_eq!(
                 cut.values + group / dtype.width().unwrap_or(1) as u64,
                 16 * group / dtype.width().unwrap_or(1) as u64
@@ -333,7 +348,7 @@ mod tests {
         let of = |new: (&Vec<u8>, Dtype), old: (&Vec<u8>, Dtype)| {
             let (one, other) = (sketch(new.0, new.1), sketch(old.0, old.1));
             let new = Sketched { dtype: new.1, len: new.0.len() as u64, sketch: &one };
-            compare(new, Sketched { dtype: old.1, len: old.0.len() as u64, sketch: &other })
+            compare(new, Sketched { dtype: old.1, len: old.0.len() as u64, sketch: &other }, false)
         };
         let single = Dtype::Float32;
         let (base_bytes, near, far) = (floats(&base), floats(&near), floats(&far));
@@ -347,5 +362,25 @@ mod tests {
         assert!(of((&base_bytes, single), (&cast, other)).unwrap().is_cast);
         assert!(!of((&cast, other), (&far, single)).unwrap().is_cast);
         assert_eq!(of((&cast, other), (&cast, Dtype::Float16)), None);
+    }
+
+    #[test]
+    fn values_that_became_zero_cost_a_mask_only() {
+        let base: Vec<f32> = (0..4096).map(|i| ((i * 37 % 1000) as f32 - 500.5) / 9000.0).collect();
+        let pruned: Vec<f32> = (0..4096).zip(&base).map(|(i, value)| if i % 2 == 0 { 0.0 } else { *value }).collect();
+        let sketch = |bytes: &Vec<u8>| {
+            let tensor =
+                Tensor { name: "w".into(), dtype: Dtype::Float32, shape: vec![4096], offset: 0, len: 16 << 10 };
+            sample(bytes, &tensor, 1).unwrap()
+        };
+        let (new, old) = (sketch(&floats(&pruned)), sketch(&floats(&base)));
+        let view = |sketch| Sketched { dtype: Dtype::Float32, len: 16 << 10, sketch };
+        let of = |new, old, prunes| compare(view(new), view(old), prunes).unwrap();
+        let (found, before) = (of(&new, &old, true), of(&new, &old, false));
+        assert_eq!((found.equal_share, found.delta_bits), (1.0, 1.0));
+        assert_eq!((before.equal_share, before.bit_distance), (0.5, found.bit_distance));
+        assert!(before.delta_bits > 12.0, "{before:?}");
+        assert_eq!(of(&old, &new, true), of(&old, &new, false), "values that were zero");
+        assert_eq!(of(&old, &old, true), of(&old, &old, false));
     }
 }

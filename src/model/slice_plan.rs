@@ -53,6 +53,11 @@ pub struct SliceTrial {
 }
 
 impl SliceTrial {
+    /// With `leaves_out_zeros`, what is encoded may be without its zeros.
+    pub fn new(leaves_out_zeros: bool) -> Self {
+        SliceTrial { scratch: Scratch::of_writer(leaves_out_zeros), ..SliceTrial::default() }
+    }
+
     /// Bytes that `block` takes without a base, estimated.
     ///
     /// # Errors

@@ -22,7 +22,7 @@ const REASON: &str = "enabled by `fhrd upgrade`";
 pub enum Feature {
     /// Every key slot is stored twice.
     KeyCopies,
-    /// Quantised tensors are stored as what follows from stored floats.
+    /// Quantised and pruned tensors are stored as what follows from stored floats, and zeros are left out.
     Derivations,
 }
 
@@ -50,7 +50,7 @@ impl Feature {
     pub const fn purpose(self) -> &'static str {
         match self {
             Feature::KeyCopies => "every key slot is stored twice",
-            Feature::Derivations => "quantised tensors follow from the floats of stored models",
+            Feature::Derivations => "quantised and pruned tensors follow from stored models",
         }
     }
 

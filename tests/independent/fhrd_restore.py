@@ -484,14 +484,25 @@ def plane_decode(data: bytes, at: int, count: int) -> tuple[bytes, int]:
     return (as_int(high) << width | as_int(low)).to_bytes(count, "little"), at
 
 
+def spread(left: bytes, mask: bytes, out: bytes) -> bytes:
+    """The bytes of `left`, and between them those of `out` where the mask is set."""
+    others = iter(left)
+    return bytes(own if mask[i >> 3] >> (i & 7) & 1 else next(others) for i, own in enumerate(out))
+
+
 def floats_decode(data: bytes, length: int) -> bytes:
     expect(data, "floats without a first byte")
-    known(data[0] < 64, f"layout {data[0]} of floats")
-    width, rotated, head = 1 << (data[0] & 3), data[0] & 4, data[0] >> 3
-    expect(head < width and head <= length and not (rotated and width == 1), f"layout {data[0]} of floats")
+    known(data[0] < 128, f"layout {data[0]} of floats")
+    width, rotated, head, masked = 1 << (data[0] & 3), data[0] & 4, data[0] >> 3 & 7, data[0] & 64
+    expect(head < width and head <= length and not ((rotated or masked) and width == 1), f"layout {data[0]} of floats")
     out = bytearray(length)
     out[:head] = data[1 : 1 + head]
-    count, at = (length - head) // width, 1 + head
+    every, at = (length - head) // width, 1 + head
+    count, mask = every, b""
+    if masked:
+        mask, at = plane_decode(data, at, (every + 7) // 8)
+        expect(as_int(mask) >> every == 0, "a mask of elements that are not there")
+        count -= as_int(mask).bit_count()
     planes = []
     for _ in range(width):
         plane, at = plane_decode(data, at, count)
@@ -502,9 +513,9 @@ def floats_decode(data: bytes, length: int) -> bytes:
         for g in range(width):
             number = numbers[g] >> 1 & low | (numbers[(g + 1) % width] & ones) << 7
             planes[g] = number.to_bytes(count, "little")
-    end = head + count * width
+    end = head + every * width
     for g, plane in enumerate(planes):
-        out[head + g : end : width] = plane
+        out[head + g : end : width] = spread(plane, mask, bytes(every)) if masked else plane
     expect(len(data) - at == length - end, f"floats end with {len(data) - at} bytes, expected {length - end}")
     out[end:] = data[at:]
     return bytes(out)
@@ -702,6 +713,42 @@ def masked_decode(data: bytes, base: bytes, kind: int) -> bytes:
         out[g * size : g * size + count] = parts[at : at + count]
         at += count
     return bytes(out)
+
+
+def pruned_decode(data: bytes, base: bytes, length: int, derivation: int) -> bytes:
+    """Mode 7: a mask of elements that became zero, then a payload of the others and the rest of the chunk."""
+    code, bits, _ = ELEMENTS[CHUNK_TYPES[derivation]]
+    expect(data, "a pruned chunk without its mask")
+    flags, at, threshold = data[0], 1, 0
+    known(flags < 8 and flags & 3 < 3, f"mask {flags} of a pruned chunk")
+    if flags & 3 == 1:
+        threshold, at = varint(data, 1)
+        expect(threshold < 1 << 32, "a threshold of more than 32 bits")
+    common = min(length, len(base)) // (bits // 8) * (bits // 8)
+    values = numbers(base[:common], code)
+    mask, at = plane_decode(data, at, (len(values) + 7) // 8)
+    expect(as_int(mask) >> len(values) == 0, "a mask of elements that are not there")
+    marked = [mask[i >> 3] >> (i & 7) & 1 for i in range(len(values))]
+    low = (1 << (bits - 1)) - 1
+    if flags & 3 == 1:
+        marked = [bit ^ (value & low < threshold) for bit, value in zip(marked, values)]
+    if flags & 3 == 2:
+        for start in range(0, len(values), 4):
+            four = [(value & low, -j) for j, value in enumerate(values[start : start + 4])]
+            four += [(0, -j) for j in range(len(four), 4)]
+            for _, j in sorted(four)[:2]:
+                if start - j < len(values):
+                    marked[start - j] ^= 1
+    left = [i for i, bit in enumerate(marked) if not bit]
+    rest = length - common
+    data, kept = data[at:], array(code, (values[i] for i in left))
+    expect(not data or data[0] != 7, "a pruned chunk in a pruned chunk")
+    own = payload_decode(derivation, data, number_bytes(kept), len(left) * bits // 8 + rest)
+    for i, value in enumerate(values):
+        values[i] = value & ~low if flags & 4 else 0
+    for i, value in zip(left, numbers(own[: len(own) - rest], code)):
+        values[i] = value
+    return number_bytes(values) + own[len(own) - rest :]
 
 
 def elements_decode(mode: int, data: bytes, base: bytes, length: int, kind: int) -> bytes:
@@ -934,13 +981,16 @@ def payload_decode(derivation: int, data: bytes, base: bytes, length: int) -> by
     """A payload in any mode, with the converted base."""
     expect(data, "a delta without its mode")
     mode, data = data[0], data[1:]
-    known(mode <= 6, f"mode {mode} of a delta")
+    known(mode <= 7, f"mode {mode} of a delta")
     if mode == 0:
         expect(not data and length <= len(base), "a delta without changes that is no part of its base")
         return base[:length]
     if mode in (3, 4):
         expect(derivation in CHUNK_TYPES, f"mode {mode} of a delta with derivation {derivation}")
         return elements_decode(mode, data, base, length, CHUNK_TYPES[derivation])
+    if mode == 7:
+        known(derivation in CHUNK_TYPES, f"mode {mode} of a delta with derivation {derivation}")
+        return pruned_decode(data, base, length, derivation)
     content = zstd_decode(data, length) if mode == 2 else floats_decode(data, length)
     if mode == 1:
         return content

@@ -13,6 +13,7 @@ use fhrd::repo::salts::Salts;
 
 use crate::input::{TestRepository, edit, write, write_sparse};
 use crate::program::{Place, finished};
+use crate::pruned;
 use crate::quantised;
 use crate::trees::Random;
 use crate::weights::{model, tuned, weights, with_header};
@@ -48,6 +49,9 @@ fn write_input(directory: &Path, version: u64) {
     let floats = quantised::values();
     write(directory.join("model/floats/model.gguf"), &quantised::gguf_f16(&floats));
     let block_type = if version == 0 { BlockType::Q4K } else { BlockType::Q8_0 };
+    // The same pruned, after it and alone.
+    let pruned: Vec<Vec<f32>> = floats.iter().map(|values| pruned::by_magnitude(values, 2)).collect();
+    write(directory.join("model/pruned/model.gguf"), &quantised::gguf_f16(&pruned));
     let blocks = quantised::gguf_quantised(block_type, block_type.sources()[0], &floats);
     write(directory.join(format!("model/blocks-{version}/model.gguf")), &blocks);
     write(directory.join(format!("media/noise-{version}.bin")), &Random(3 + version).bytes(3_000_000));

@@ -116,7 +116,7 @@ fn sketches(model: &[Vec<f32>]) -> Sketches {
 fn sketched_distance(one: &Sketches, other: &Sketches) -> f64 {
     let view = |sketch| Sketched { dtype: Dtype::Bfloat16, len: 2 * LAYER_VALUES as u64, sketch };
     let pairs = one.0.iter().zip(&other.0);
-    let distances = pairs.map(|(one, other)| compare(view(one), view(other)).unwrap().bit_distance);
+    let distances = pairs.map(|(one, other)| compare(view(one), view(other), false).unwrap().bit_distance);
     distances.sum::<f64>() / LAYERS as f64
 }
 

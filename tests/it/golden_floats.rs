@@ -1,12 +1,16 @@
 //! The payloads of float chunks, frozen like those in `golden`.
 
+use std::collections::BTreeMap;
+
 use fhrd::codec::delta::{self, Cast, Derivation};
 use fhrd::codec::entropy::frequency_table;
 use fhrd::codec::{Codec, ElementType, Floats, Scratch, floats};
 use fhrd::kernel::counts::count;
 use fhrd::kernel::planes::deinterleave_rotated;
 use fhrd::kernel::rans::{self, FrequencyTable};
+use fhrd::types::hex;
 
+use crate::compatibility::is_rewrite_wanted;
 use crate::golden::{assert_bytes, unhex};
 
 /// Numbers without a pattern.
@@ -217,5 +221,76 @@ fn deltas_of_other_modes_are_read() {
         delta::decode(derivation.id(), &unhex(payload), &base, 40, &mut Scratch::default(), &mut raw).unwrap();
         let want: Vec<u8> = base.iter().map(|byte| if by { byte ^ 0x3f } else { byte + 0x3f }).collect();
         assert_eq!(raw, want);
+    }
+}
+
+/// Words of which the lesser half of each eight is zero.
+fn pruned_words(words: &[u8]) -> Vec<u8> {
+    let is_zero = |number: usize| (scattered(number + 31) & 7) < 4;
+    let words = words.chunks(2).enumerate();
+    words.flat_map(|(number, word)| if is_zero(number) { [0, 0] } else { [word[0], word[1]] }).collect()
+}
+
+/// Payloads without zeros by name, each with the derivation (0 for floats alone), the base and what it is of.
+fn payloads_without_zeros() -> Vec<(&'static str, u8, Vec<u8>, Vec<u8>)> {
+    let base = weights(1500);
+    let threshold = |word: &[u8]| u16::from_le_bytes([word[0], word[1]]) & 0x7fff < 0x3ca0;
+    let below = base.chunks(2).flat_map(|word| if threshold(word) { [0, word[1] & 0x80] } else { [word[0], word[1]] });
+    vec![
+        ("alone", 0, Vec::new(), pruned_words(&base)),
+        ("mask", 1, base.clone(), pruned_words(&base)),
+        ("mask and changes", 1, base.clone(), pruned_words(&updated(&base, 2))),
+        ("signed below a threshold", 1, base.clone(), below.collect()),
+        ("a longer chunk", 1, base[..1999].to_vec(), pruned_words(&base)),
+    ]
+}
+
+/// The fixture has what was written when these modes were new.
+#[test]
+fn payloads_without_zeros_are_read() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/pruned-payloads.json");
+    let scratch = &mut Scratch::of_writer(true);
+    if is_rewrite_wanted("pruned-payloads") {
+        let written = payloads_without_zeros().into_iter().map(|(name, id, base, raw)| {
+            let mut payload = Vec::new();
+            match id {
+                0 => floats::encode(ElementType::Bf16, 0, &raw, scratch, &mut payload).unwrap(),
+                _ => {
+                    let derivation = Derivation::Context(ElementType::Bf16);
+                    delta::encode(derivation, &raw, &base, scratch, &mut payload).unwrap();
+                }
+            }
+            (name, hex(&payload))
+        });
+        let written: BTreeMap<&str, String> = written.collect();
+        std::fs::write(path, serde_json::to_string_pretty(&written).unwrap() + "\n").unwrap();
+    }
+    let payloads: BTreeMap<String, String> = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    assert_eq!(payloads.len(), payloads_without_zeros().len());
+    for (name, id, base, raw) in payloads_without_zeros() {
+        let (payload, mut back) = (unhex(&payloads[name]), Vec::new());
+        match id {
+            0 => Floats.decode(&payload, raw.len(), scratch, &mut back).unwrap(),
+            _ => delta::decode(id, &payload, &base, raw.len(), scratch, &mut back).unwrap(),
+        }
+        assert!(back == raw, "{name}");
+        // The mode of pruned chunks, or the bit of floats without zeros.
+        assert_eq!(payload[0], if id == 0 { 0x45 } else { 7 }, "{name}");
+    }
+}
+
+#[test]
+fn the_examples_without_zeros() {
+    // Four BF16 words, 0, 3d02, 0, 3d01.
+    assert_eq!(decoded(&unhex("45 01 05 00 0402 00 7a7a"), 8), unhex("0000 023d 0000 013d"));
+    // 1, 2^-7, 2, 2^-6 without the lesser two.
+    let (base, raw) = (unhex("803f 003c 0040 803c"), unhex("803f 0000 0040 0000"));
+    let (mut payload, scratch) = (Vec::new(), &mut Scratch::of_writer(true));
+    delta::encode(Derivation::Context(ElementType::Bf16), &raw, &base, scratch, &mut payload).unwrap();
+    assert_bytes(&payload, "07 00 01 0a 00", "a mask");
+    for (payload, what) in [("07 00 01 0a 00", "a mask"), ("07 01 8179 01 00 00", "less"), ("07 02 01 00 00", "four")] {
+        let mut back = Vec::new();
+        delta::decode(1u8, &unhex(payload), &base, 8, scratch, &mut back).unwrap();
+        assert_eq!(back, raw, "{what}");
     }
 }

@@ -48,6 +48,7 @@ mod normal;
 mod pairs;
 mod plain_blocks;
 mod program;
+mod pruned;
 mod quantised;
 mod readers;
 mod repair;

@@ -35,7 +35,7 @@ fn an_upgrade_puts_one_mark_into_a_repository_of_an_earlier_version_and_no_other
     copy_directory(&frozen, &place.repository());
     let all = json!([
         {"feature": "key-copies", "purpose": "every key slot is stored twice"},
-        {"feature": "derivations", "purpose": "quantised tensors follow from the floats of stored models"},
+        {"feature": "derivations", "purpose": "quantised and pruned tensors follow from stored models"},
     ]);
     let planned = run(&place, &["upgrade", "--dry-run"]);
     assert_eq!((&planned["enabled"], &planned["mark"]), (&all, &Value::Null));

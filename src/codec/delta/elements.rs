@@ -5,9 +5,10 @@
 //! 3. Mode 1 is tried if its estimate is near or below the size of mode 3, or if windows of the chunk repeat. Mode 2 is
 //!    tried if samples of the XOR compress well, given the share of the whole XOR that repeats.
 //! 4. If mode 3 saves little, mode 2 is tried without samples: the base is unrelated, and the XOR may be anything.
+//! 5. If a sample has many elements that became zero, mode 7 leaves these out, and the others are encoded as above.
 
 use super::payload::{CONTEXT, LEVEL, MASKED, SAME, SHORT_BYTES, is_prefix, standalone, try_smaller, xor};
-use super::{DeltaBuffers, context, masked};
+use super::{DeltaBuffers, context, masked, pruned};
 use crate::codec::floats;
 use crate::codec::{ElementType, Scratch};
 use crate::error::Result;
@@ -24,6 +25,23 @@ const NEAR_FACTOR: f64 = 1.06;
 
 /// Appends the payload in the smallest mode to `out`.
 pub(super) fn encode(
+    element_type: ElementType,
+    raw: &[u8],
+    base: &[u8],
+    buffers: &mut DeltaBuffers,
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let both = raw.len().min(base.len()) / element_type.width() * element_type.width();
+    let elements = raw.get(..both).zip(base.get(..both)).filter(|_| scratch.leaves_out_zeros);
+    match elements.and_then(|(raw, base)| pruned::pruning(element_type, raw, base)) {
+        Some(pruning) => pruned::encode(element_type, pruning, [raw, base], both, buffers, scratch, out),
+        None => encode_modes(element_type, raw, base, buffers, scratch, out),
+    }
+}
+
+/// Appends the payload in the smallest mode but 7.
+pub(super) fn encode_modes(
     element_type: ElementType,
     raw: &[u8],
     base: &[u8],

@@ -11,10 +11,12 @@
 //! | 4 masked | a mask of changed element groups, and these groups as in mode 3 | few changes |
 //! | 5 planes | a [`super::floats`] payload of the XOR of chunk and base | bytes, FP64 |
 //! | 6 differences | a [`super::floats`] payload of the byte differences | bytes |
+//! | 7 pruned | a mask of elements that became zero, and the others in another mode | many elements became zero |
 //!
 //! In modes 1, 2, 5 and 6 a base shorter than the chunk is padded with zeros. Modes 3 and 4 encode the whole elements
 //! that both have. A rest shorter than an element is stored at the end of the payload. For a longer rest, the length of
-//! the mode's own bytes (varint) follows the mode, and a [`super::floats`] payload of the rest ends the payload.
+//! the mode's own bytes (varint) follows the mode, and a [`super::floats`] payload of the rest ends the payload. In
+//! mode 7 the rest follows the elements that are not left out.
 //!
 //! The payload of a cast starts with one more byte, the conversion of the base's elements: 0 exact, or rounded to
 //! nearest with ties to even; 1 truncated. The rest is a payload against the converted base. Quantised blocks are made
@@ -27,6 +29,9 @@ mod derivation;
 mod elements;
 mod masked;
 mod payload;
+mod pruned;
+#[cfg(test)]
+mod pruned_tests;
 mod quantised;
 #[cfg(test)]
 mod quantised_tests;
@@ -50,6 +55,7 @@ const WHAT: &str = "delta payload";
 pub(super) struct DeltaBuffers {
     context: context::ContextBuffers,
     masked: masked::MaskedBuffers,
+    pruned: pruned::PrunedBuffers,
     quantised: quantised::QuantisedBuffers,
     combined: Vec<u8>,
     converted: Vec<u8>,

@@ -1,6 +1,6 @@
 //! Payload: encodes and decodes the modes that are common to all derivations.
 
-use super::{DeltaBuffers, Derivation, WHAT, bytes, cast, elements, quantised};
+use super::{DeltaBuffers, Derivation, WHAT, bytes, cast, elements, pruned, quantised};
 use crate::codec::{ElementType, Scratch, floats};
 use crate::error::{Error, Result};
 use crate::kernel::elements as kernel;
@@ -19,6 +19,7 @@ pub(super) const CONTEXT: u8 = 3;
 pub(super) const MASKED: u8 = 4;
 pub(super) const PLANES: u8 = 5;
 pub(super) const DIFFERENCES: u8 = 6;
+pub(super) const PRUNED: u8 = 7;
 
 /// Appends the payload of `raw` against `base` to `out`.
 ///
@@ -122,6 +123,9 @@ pub(super) fn decode_mode(
         }
         CONTEXT | MASKED if matches!(element_type, ElementType::Bf16 | ElementType::Fp16 | ElementType::Fp32) => {
             elements::decode(element_type, mode, reader, base, raw_len, buffers, scratch, out)
+        }
+        PRUNED if matches!(element_type, ElementType::Bf16 | ElementType::Fp16 | ElementType::Fp32) => {
+            pruned::decode(element_type, reader, base, raw_len, buffers, scratch, out)
         }
         unknown => Err(reader.unsupported(format!("delta mode {unknown}"))),
     }

@@ -47,6 +47,13 @@ impl PlaneLayout {
         (layout.phase < layout.width() && (layout.power > 0 || !layout.rotated)).then_some(layout)
     }
 
+    /// The bytes before the first whole element, the whole elements, and the bytes after them.
+    pub(super) fn split(self, raw: &[u8]) -> (&[u8], &[u8], &[u8]) {
+        let (head, rest) = raw.split_at(self.phase.min(raw.len()));
+        let (whole, tail) = rest.split_at(rest.len() / self.width() * self.width());
+        (head, whole, tail)
+    }
+
     /// ZipNN's layout: BF16 and FP32 are rotated, others are not. For an unknown type as [`Self::choose`].
     pub(super) fn fixed(element_type: ElementType, raw: &[u8]) -> PlaneLayout {
         let power = element_type.width().trailing_zeros() as u8;

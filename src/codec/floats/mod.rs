@@ -11,8 +11,9 @@
 //!
 //! | bytes | meaning |
 //! |---|---|
-//! | 1 | bits 0-1: logarithm of the element's width; bit 2: elements are rotated; bits 3-5: the phase; bits 6-7: zero |
+//! | 1 | bits 0-1: logarithm of the width; bit 2: rotated; bits 3-5: the phase; bit 6: zeros are left out; bit 7: 0 |
 //! | phase | the bytes before the first whole element |
+//! | a plane | if zeros are left out: the mask of the elements that are zero |
 //! | per plane, lowest byte first | its mode (1 byte) and the bytes of that mode |
 //! | the rest | the bytes after the last whole element |
 //!
@@ -29,10 +30,12 @@ mod payload;
 pub(super) mod plane;
 #[cfg(test)]
 mod tests;
+mod zeros;
 
 pub use payload::{Floats, encode, encode_huffman};
 pub(super) use payload::{decode, estimate};
 pub(super) use plane::repeats;
+pub(super) use zeros::ZeroBuffers;
 
 /// Name of a payload in errors.
 const WHAT: &str = "frame payload (floats)";

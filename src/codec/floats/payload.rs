@@ -1,7 +1,7 @@
 //! Payload: encodes and decodes the layout and the planes of a block.
 
 use super::layout::PlaneLayout;
-use super::{WHAT, plane};
+use super::{WHAT, ZeroBuffers, plane, zeros};
 use crate::codec::{Codec, CodecInfo, ElementType, Scratch, table};
 use crate::error::Result;
 use crate::kernel::{deinterleave, interleave, planes};
@@ -24,11 +24,17 @@ pub fn encode(
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
 ) -> Result<()> {
+    let start = out.len();
     let (layout, noisy) = PlaneLayout::choose(element_type, phase, raw);
+    all_elements(layout, noisy, raw, scratch, out)?;
+    if scratch.leaves_out_zeros { zeros::try_smaller(layout, raw, start, scratch, out) } else { Ok(()) }
+}
+
+/// Appends the encoding of all elements of `raw`, of which a sample takes the `noisy` lowest planes for noise.
+fn all_elements(layout: PlaneLayout, noisy: usize, raw: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
     out.push(layout.byte());
-    let (head, rest) = raw.split_at(layout.phase.min(raw.len()));
-    let elements = rest.len() / layout.width();
-    let (whole, tail) = rest.split_at(elements * layout.width());
+    let (head, whole, tail) = layout.split(raw);
+    let elements = whole.len() / layout.width();
     out.extend_from_slice(head);
     let mut encoded = Ok(());
     if layout.width() == 1 {
@@ -56,9 +62,8 @@ pub fn encode(
 pub fn encode_huffman(element_type: ElementType, raw: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
     let layout = PlaneLayout::fixed(element_type, raw);
     out.push(layout.byte());
-    let (head, rest) = raw.split_at(layout.phase.min(raw.len()));
-    let elements = rest.len() / layout.width();
-    let (whole, tail) = rest.split_at(elements * layout.width());
+    let (head, whole, tail) = layout.split(raw);
+    let elements = whole.len() / layout.width();
     out.extend_from_slice(head);
     let mut split = std::mem::take(&mut scratch.planes);
     split.resize(whole.len(), 0);
@@ -102,8 +107,10 @@ fn append_noise(layout: PlaneLayout, noisy: usize, whole: &[u8], split: &mut [u8
 /// Errors of [`Codec::decode`].
 pub(in crate::codec) fn decode(payload: &[u8], raw_len: usize, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
     let mut split = std::mem::take(&mut scratch.planes);
-    let decoded = decode_with(payload, raw_len, scratch, &mut split, out);
+    let mut zeros = std::mem::take(&mut scratch.zeros);
+    let decoded = decode_with(payload, raw_len, scratch, &mut split, &mut zeros, out);
     scratch.planes = split;
+    scratch.zeros = zeros;
     decoded
 }
 
@@ -112,19 +119,23 @@ fn decode_with(
     raw_len: usize,
     scratch: &mut Scratch,
     split: &mut Vec<u8>,
+    zeros: &mut ZeroBuffers,
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let mut reader = WireReader::new(WHAT, 0, payload);
     let byte = reader.u8()?;
-    // These bits are for layouts of newer versions.
-    if byte & 0xc0 != 0 {
+    // This bit is for layouts of newer versions.
+    if byte & 0x80 != 0 {
         return Err(reader.unsupported(format!("layout {byte:#04x} of planes")));
     }
-    let layout = PlaneLayout::of_byte(byte)
-        .filter(|layout| layout.phase <= raw_len)
+    let leaves_out_zeros = byte & zeros::LEFT_OUT != 0;
+    let layout = PlaneLayout::of_byte(byte & !zeros::LEFT_OUT)
+        .filter(|layout| layout.phase <= raw_len && (layout.width() > 1 || !leaves_out_zeros))
         .ok_or_else(|| reader.error(format!("a layout of {raw_len} bytes"), format!("{byte:#04x}")))?;
-    let elements = (raw_len - layout.phase) / layout.width();
+    let all_elements = (raw_len - layout.phase) / layout.width();
     let head = reader.bytes(layout.phase)?;
+    let left_out = if leaves_out_zeros { zeros.read_mask(all_elements, &mut reader, scratch)? } else { 0 };
+    let elements = all_elements - left_out;
     // Stored planes stay in the payload; the others are decoded one after another into `split`.
     let mut stored: [Option<&[u8]>; PLANES_MAX] = [None; PLANES_MAX];
     let mut used = 0;
@@ -135,12 +146,17 @@ fn decode_with(
         *stored = plane::decode(&mut reader, scratch, split.get_mut(used..used + elements).unwrap_or_default())?;
         used += if stored.is_some() { 0 } else { elements };
     }
-    let tail = reader.bytes(raw_len - layout.phase - elements * layout.width())?;
+    let tail = reader.bytes(raw_len - layout.phase - all_elements * layout.width())?;
     reader.finish()?;
     let mut decoded = split.chunks_exact(elements.max(1));
     let planes = stored.map(|stored| stored.or_else(|| decoded.next()).unwrap_or_default());
+    let planes = planes.get(..layout.width()).unwrap_or_default();
     out.extend_from_slice(head);
-    interleave::append(planes.get(..layout.width()).unwrap_or_default(), layout.rotated, out);
+    if leaves_out_zeros {
+        zeros.append(layout, planes, all_elements, out);
+    } else {
+        interleave::append(planes, layout.rotated, out);
+    }
     out.extend_from_slice(tail);
     Ok(())
 }

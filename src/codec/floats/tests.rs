@@ -88,7 +88,7 @@ proptest! {
     }
 
     #[test]
-    fn hostile_payloads_are_errors_or_bytes(mut payload: Vec<u8>, header in 0u8..64, raw_len in 0usize..5000) {
+    fn hostile_payloads_are_errors_or_bytes(mut payload: Vec<u8>, header in 0u8..128, raw_len in 0usize..5000) {
         if let Ok(bytes) = decoded(&payload, raw_len) {
             prop_assert_eq!(bytes.len(), raw_len);
         }
@@ -153,4 +153,68 @@ fn repeated_planes_are_found() {
     let row = weights(512, 2);
     let raw = row.repeat(128);
     assert!(encoded(ElementType::Bf16, 0, &raw).len() < raw.len() / 8);
+}
+
+/// What a writer that leaves out zeros makes of it, and what another one does.
+fn both_ways(element_type: ElementType, phase: usize, raw: &[u8]) -> [Vec<u8>; 2] {
+    let mut out = Vec::new();
+    encode(element_type, phase, raw, &mut Scratch::of_writer(true), &mut out).unwrap();
+    assert!(decoded(&out, raw.len()).unwrap() == raw, "{element_type:?}");
+    [out, encoded(element_type, phase, raw)]
+}
+
+#[test]
+fn zeros_are_left_out_where_that_is_smaller() {
+    for (element_type, width) in [(ElementType::Bf16, 2), (ElementType::Fp32, 4), (ElementType::Fp64, 8)] {
+        let dense = weights(40_000, width);
+        let [out, before] = both_ways(element_type, 0, &dense);
+        assert!(out == before, "{element_type:?}");
+        for (tenths, most) in [(5, 93), (9, 80)] {
+            let mut raw = dense.clone();
+            let mut state = 3u32;
+            for element in raw.chunks_mut(width) {
+                state = state.wrapping_mul(747_796_405).wrapping_add(2_891_336_453);
+                if (state >> 20) % 10 < tenths {
+                    element.fill(0);
+                }
+            }
+            let [out, before] = both_ways(element_type, 0, &raw);
+            assert_eq!((out[0] & 0x40, before[0] & 0x40), (0x40, 0));
+            assert!(out.len() * 100 < before.len() * most, "{element_type:?}: {} {}", out.len(), before.len());
+            let [out, before] = both_ways(ElementType::Unknown, 0, &[&[1u8][..], &raw, &[2]].concat());
+            assert!(out.len() <= before.len(), "{element_type:?}: {} {}", out.len(), before.len());
+        }
+        let [out, before] = both_ways(element_type, 0, &vec![0; 4000 * width]);
+        assert!(out == before, "{element_type:?}");
+    }
+}
+
+#[test]
+fn hostile_masks_of_zeros_are_damage() {
+    // Four BF16 words, 0, 3d02, 0, 3d01: the mask as a constant plane, then two stored planes.
+    let (good, raw) = ([0x45, 1, 0x05, 0, 4, 2, 0, 0x7a, 0x7a], [0, 0, 2, 0x3d, 0, 0, 1, 0x3d]);
+    assert_eq!(decoded(&good, 8).unwrap(), raw);
+    let wrong = [
+        (&good[..8], 8),
+        (&good, 6),
+        (&good, 10),
+        (&[0x45, 1, 0x15, 0, 4, 2, 0, 0x7a, 0x7a], 8),
+        (&[0x40, 1, 0x05, 0, 4, 2], 4),
+        (&[0x45], 8),
+    ];
+    for (payload, raw_len) in wrong {
+        assert!(decoded(payload, raw_len).is_err(), "{payload:?}");
+    }
+    assert!(matches!(decoded(&[0x85, 0, 0, 0], 8), Err(crate::Error::Unsupported { .. })));
+}
+
+proptest! {
+    #[test]
+    fn elements_with_many_zeros_round_trip(
+        raw in prop::collection::vec(prop::sample::select(vec![0u8, 0, 0, 0, 0, 1, 0x3f, 0x80]), 0..3000),
+        element_type in element_types(), phase in 0usize..9, times in 1usize..4,
+    ) {
+        let [out, before] = both_ways(element_type, phase, &raw.repeat(times));
+        prop_assert!(out.len() <= before.len());
+    }
 }

@@ -95,7 +95,7 @@ fn nearest(first: &OpenModel, one: &Tensor, second: &OpenModel, candidates: &[us
     for at in candidates {
         let Some(other) = second.model.tensors.get(*at) else { continue };
         let sketch = read(second, other)?;
-        let compared = compare(own, Sketched { dtype: other.dtype, len: other.len, sketch: &sketch });
+        let compared = compare(own, Sketched { dtype: other.dtype, len: other.len, sketch: &sketch }, false);
         if let Some(compared) = compared
             && best.is_none_or(|best| compared.delta_bits < best.1)
         {
