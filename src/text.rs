@@ -58,10 +58,29 @@ pub fn split_ns(time_ns: i64) -> (i64, u32) {
     (time_ns.div_euclid(1_000_000_000), time_ns.rem_euclid(1_000_000_000) as u32)
 }
 
-/// Text from data, safe for a terminal: control characters, line ends and changes of direction become `?`.
+/// Text from data, safe for a terminal and without what nobody sees: control characters, line ends, changes of
+/// direction and characters without width become `?`. Joiners stay where they join letters that are not ASCII, as in
+/// Persian and in emoji.
 pub fn printable(text: &str) -> String {
-    let steers = |c: char| c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    text.chars().map(|c| if steers(c) { '?' } else { c }).collect()
+    let mut last = ' ';
+    let shown = |c: char| {
+        let is_joiner = matches!(c, '\u{200c}' | '\u{200d}');
+        let shown = if steers(c) || (is_joiner && last.is_ascii()) { '?' } else { c };
+        last = shown;
+        shown
+    };
+    text.chars().map(shown).collect()
+}
+
+/// Whether a character steers what others look like, or cannot be seen.
+fn steers(c: char) -> bool {
+    let is_invisible = matches!(
+        c,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}'
+            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
+            | '\u{fff9}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e007f}'
+    );
+    is_invisible || c.is_control()
 }
 
 #[cfg(test)]
@@ -85,6 +104,10 @@ mod tests {
     #[test]
     fn names_lose_what_steers_and_long_ones_their_middle() {
         assert_eq!(printable("a\x1b[31m\n\u{9b}\u{202e}\u{2066}b"), "a?[31m????b");
+        let unseen = "a\u{200b}\u{200e}\u{200f}\u{61c}\u{feff}\u{2060}\u{e0041}\u{200d}\u{ad}b";
+        assert_eq!(printable(unseen), "a?????????b");
+        let persian = "\u{645}\u{6cc}\u{200c}\u{62e} \u{1f469}\u{200d}\u{1f4bb}";
+        assert_eq!(printable(persian), persian, "joiners of letters and of emoji stay");
         assert_eq!((shortened("äbc", 3), shortened("äbcd", 3)), ("äbc".into(), "…cd".into()));
     }
 }

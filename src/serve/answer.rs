@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use futures_util::stream::{self, Stream};
 use http::header::{
-    ALLOW, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE,
+    ALLOW, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
     X_CONTENT_TYPE_OPTIONS,
 };
 use http::{Response, StatusCode};
@@ -98,6 +98,7 @@ impl From<Fault> for HttpAnswer {
             Fault::NoToken | Fault::WrongToken => set(&mut answer, WWW_AUTHENTICATE, "Bearer"),
             Fault::NoEntry(commit) => set(&mut answer, COMMIT, commit),
             Fault::NoMethod(methods) => set(&mut answer, ALLOW, methods),
+            Fault::Busy => set(&mut answer, RETRY_AFTER, "5"),
             Fault::NoRange(len) => set(&mut answer, CONTENT_RANGE, &format!("bytes */{len}")),
             _ => {}
         }

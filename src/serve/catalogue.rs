@@ -95,6 +95,11 @@ impl Catalogue {
         }
     }
 
+    /// Id of the repository.
+    pub fn repository_id(&self) -> &str {
+        &self.repository.id
+    }
+
     /// What is published now, as far as the last look says. Blocks.
     ///
     /// # Errors

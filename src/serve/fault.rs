@@ -35,6 +35,8 @@ pub enum Fault {
     TooLong,
     /// Its body came too slowly.
     TooSlow,
+    /// Too many ask for the same kind of thing.
+    Busy,
     /// It cannot be answered now.
     Unavailable(String),
     /// The repository cannot be read, or has what cannot be served.
@@ -54,7 +56,7 @@ impl Fault {
             Fault::NoRange(_) => StatusCode::RANGE_NOT_SATISFIABLE,
             Fault::TooLong => StatusCode::PAYLOAD_TOO_LARGE,
             Fault::TooSlow => StatusCode::REQUEST_TIMEOUT,
-            Fault::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Fault::Unavailable(_) | Fault::Busy => StatusCode::SERVICE_UNAVAILABLE,
             Fault::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -87,6 +89,7 @@ impl Fault {
             Fault::NoRange(_) => "the file has no such range, or the request has several".into(),
             Fault::TooLong => "the request is too long".into(),
             Fault::TooSlow => "the request came too slowly".into(),
+            Fault::Busy => "others have asked for pages that take much memory; ask again in some seconds".into(),
             Fault::Unavailable(reason) => reason.clone(),
         }
     }

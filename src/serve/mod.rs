@@ -36,6 +36,7 @@ mod target;
 mod timed_stream;
 mod tls;
 mod tokens;
+mod turns;
 
 use std::sync::Arc;
 
@@ -43,7 +44,7 @@ use catalogue::Catalogue;
 use hashes::Hashes;
 use metrics::ServeMetrics;
 use sessions::Sessions;
-use tokio::sync::Semaphore;
+use turns::Turns;
 
 use crate::error::Result;
 use crate::repo::Repository;
@@ -56,8 +57,9 @@ pub use state::{ServeLimits, ServeState};
 pub use tls::tls;
 pub use tokens::Tokens;
 
-/// Files whose tensors are listed at the same time.
+/// Files whose tensors are listed at the same time, and directories.
 const TENSOR_TURNS: usize = 2;
+const DIRECTORY_TURNS: usize = 4;
 
 /// What a server of `repository` needs. Lists the snapshots.
 ///
@@ -88,7 +90,8 @@ pub fn state(
         sessions: Sessions::default(),
         overview: Arc::default(),
         models: Arc::default(),
-        tensors: Arc::new(Semaphore::new(TENSOR_TURNS)),
+        tensors: Turns::new(TENSOR_TURNS),
+        directories: Turns::new(DIRECTORY_TURNS),
     }))
 }
 

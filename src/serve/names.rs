@@ -1,6 +1,7 @@
 //! What the Hub says about names: one, all, their revisions, and who asks.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::stream::{self, Stream, TryStreamExt};
@@ -123,35 +124,41 @@ fn siblings(
 /// # Errors
 /// Errors of listing the snapshots.
 pub async fn list(
-    state: &ServeState,
-    client: Client<'_>,
+    state: &Arc<ServeState>,
+    client: &Client,
     kind: PublishedKind,
     target: &RequestTarget,
     route: &str,
 ) -> Result<HttpAnswer, Fault> {
-    let catalogue = state.catalogue.clone();
-    let names = blocking(move || catalogue.names()).await?;
     let limit = target.value("limit").and_then(|limit| limit.parse().ok()).unwrap_or(PAGE_NAMES).clamp(1, PAGE_NAMES);
-    let (search, author) = (target.value("search").unwrap_or_default().to_ascii_lowercase(), target.value("author"));
-    let cursor = target.value("cursor").unwrap_or_default();
-    let mut last: BTreeMap<&str, &PublishedSnapshot> = BTreeMap::new();
-    for found in names.snapshots.iter().filter(|found| found.publication.kind == kind) {
-        let name = found.publication.name.as_str();
-        let is_author = author.is_none_or(|author| name.split_once('/').is_some_and(|(own, _)| own == author));
-        if name > cursor && is_author && name.to_ascii_lowercase().contains(&search) && client.may_read(name) {
-            let before = last.get(name).is_some_and(|before| before.publication.revision == DEFAULT_REVISION);
-            // The revision that clients get by default describes the name.
-            if !before || found.publication.revision == DEFAULT_REVISION {
-                last.insert(name, found);
+    let text = |key: &str| target.value(key).map(str::to_string);
+    let search = text("search").unwrap_or_default().to_ascii_lowercase();
+    let (author, cursor) = (text("author"), text("cursor").unwrap_or_default());
+    let (state, client) = (state.clone(), client.clone());
+    let (documents, next) = blocking(move || {
+        let names = state.catalogue.names()?;
+        let mut last: BTreeMap<&str, &PublishedSnapshot> = BTreeMap::new();
+        for found in names.snapshots.iter().filter(|found| found.publication.kind == kind) {
+            let name = found.publication.name.as_str();
+            let is_author =
+                author.as_ref().is_none_or(|author| name.split_once('/').is_some_and(|(own, _)| own == author));
+            let is_wanted = name > cursor.as_str() && is_author && name.to_ascii_lowercase().contains(&search);
+            if is_wanted && client.may_read(name) {
+                let before = last.get(name).is_some_and(|before| before.publication.revision == DEFAULT_REVISION);
+                // The revision that clients get by default describes the name.
+                if !before || found.publication.revision == DEFAULT_REVISION {
+                    last.insert(name, found);
+                }
             }
         }
-    }
-    let shown = last.values().take(limit);
-    let documents: Vec<Value> = shown.map(|found| summary(found, state.tokens.is_some())).collect();
+        let shown = last.values().take(limit);
+        let documents: Vec<Value> = shown.map(|found| summary(found, state.tokens.is_some())).collect();
+        let end = last.values().nth(limit - 1).filter(|_| last.len() > limit);
+        Ok((documents, end.map(|end| end.publication.name.clone())))
+    })
+    .await?;
     let mut answer = answer::document(&Value::Array(documents));
-    if last.len() > limit
-        && let Some(end) = last.values().nth(limit - 1)
-    {
+    if let Some(end) = next {
         let pairs = target.query.iter().filter(|(key, _)| key != "cursor");
         let query: String = pairs
             .map(|(key, value)| {
@@ -159,7 +166,7 @@ pub async fn list(
                 format!("{key}={value}&")
             })
             .collect();
-        let cursor = encoded(end.publication.name.as_bytes()).replace('/', "%2F");
+        let cursor = encoded(end.as_bytes()).replace('/', "%2F");
         answer::set(&mut answer, LINK, &format!("<{route}?{query}cursor={cursor}>; rel=\"next\""));
     }
     Ok(answer)
@@ -171,7 +178,7 @@ pub async fn list(
 /// Errors of [`ServeState::find`].
 pub async fn revisions(
     state: &ServeState,
-    client: Client<'_>,
+    client: &Client,
     kind: PublishedKind,
     name: &str,
 ) -> Result<HttpAnswer, Fault> {
@@ -195,7 +202,7 @@ pub async fn revisions(
 }
 
 /// Who asks.
-pub fn who(client: Client<'_>) -> HttpAnswer {
+pub fn who(client: &Client) -> HttpAnswer {
     let name = match client {
         Client::Anybody => "anybody".to_string(),
         Client::Holder(token) => format!("token-{}", token.line),

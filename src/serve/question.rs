@@ -17,7 +17,7 @@ pub struct Question<'a> {
     /// What all requests share.
     pub state: &'a Arc<ServeState>,
     /// Who asks.
-    pub client: Client<'a>,
+    pub client: Client,
     /// Its method.
     pub method: &'a Method,
     /// Its headers.
@@ -57,6 +57,6 @@ impl Question<'_> {
     /// # Errors
     /// Errors of [`ServeState::find`].
     pub async fn find(&self, at: &NamedPath) -> Result<FoundCommit, Fault> {
-        self.state.find(self.client, at.kind, &at.name, &at.revision).await
+        self.state.find(&self.client, at.kind, &at.name, &at.revision).await
     }
 }

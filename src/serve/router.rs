@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, ORIGIN};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, ORIGIN};
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
@@ -17,7 +17,7 @@ use super::hosts::HostFault;
 use super::listing;
 use super::metrics::metrics;
 use super::names;
-use super::pages;
+use super::pages::{self, PageFrame};
 use super::parts::blocking;
 use super::question::Question;
 use super::route::{LOOKS, NO_ROUTE, Route};
@@ -48,20 +48,23 @@ pub struct AskedRoute {
     pub template: &'static str,
     /// The line of its token in the file.
     pub token: Option<usize>,
-    is_page: bool,
+    /// What the frame of a page shows for the client, if what fails is a page.
+    frame: Option<PageFrame>,
 }
 
 /// The answer to a request.
 pub async fn answer(state: &Arc<ServeState>, request: Request<Incoming>, is_tls: bool) -> (HttpAnswer, AskedRoute) {
     let (parts, body) = request.into_parts();
-    let mut asked = AskedRoute { template: NO_ROUTE, token: None, is_page: false };
+    let mut asked = AskedRoute { template: NO_ROUTE, token: None, frame: None };
     let answer = match answered(state, &parts, body, is_tls, &mut asked).await {
         Ok(answer) => answer,
-        Err(fault) if asked.is_page => {
-            let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-            pages::fault_page(fault, path)
-        }
-        Err(fault) => fault.into(),
+        Err(fault) => match asked.frame {
+            Some(frame) => {
+                let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+                pages::fault_page(frame, fault, path)
+            }
+            None => fault.into(),
+        },
     };
     let answer = if parts.method == Method::HEAD { answer::without_body(answer) } else { answer };
     (answer, asked)
@@ -77,15 +80,24 @@ async fn answered(
     let target = RequestTarget::parse(parts.uri.path(), parts.uri.query());
     let route = target.as_ref().map(|target| Route::of(&target.names));
     if let Some(Ok(route)) = &route {
-        (asked.template, asked.is_page) = (route.template(), route.is_page());
+        asked.template = route.template();
     }
+    let is_page = match &route {
+        Some(Ok(route)) => route.is_page(),
+        _ => wants_page(&parts.headers),
+    };
+    asked.frame = is_page.then(PageFrame::default);
     let origin = checked(state, parts, is_tls)?;
     let (Some(target), Some(route)) = (&target, route) else {
         return Err(Fault::Bad("the path or the query is not valid"));
     };
-    let (client, has_session) = client(state, &parts.headers, route.as_ref().ok())?;
-    if let Client::Holder(token) = client {
+    let is_open = route.as_ref().is_ok_and(Route::is_open);
+    let (client, has_session) = client(state, &parts.headers, is_open, is_page)?;
+    if let Client::Holder(token) = &client {
         asked.token = Some(token.line);
+    }
+    if is_page && !is_open {
+        asked.frame = Some(PageFrame { can_log_out: has_session, may_read_all: client.may_read_all() });
     }
     let methods = route.as_ref().map_or(LOOKS, Route::methods);
     if !methods.split(", ").any(|method| method == parts.method.as_str()) {
@@ -94,6 +106,13 @@ async fn answered(
     let (method, headers, path) = (&parts.method, &parts.headers, parts.uri.path());
     let question = Question { state, client, method, headers, target, origin, is_tls, path, has_session };
     routed(&question, route?, body).await
+}
+
+/// Whether a browser asks, which shows what it gets.
+fn wants_page(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(ACCEPT).iter().filter_map(|kinds| kinds.to_str().ok());
+    let mut kinds = accepted.flat_map(|kinds| kinds.split(','));
+    kinds.any(|kind| kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("text/html")))
 }
 
 /// The only value of a header. Several are as none.
@@ -128,19 +147,23 @@ fn checked(state: &ServeState, parts: &http::request::Parts, is_tls: bool) -> Re
 }
 
 /// Who asks, and whether a session says so. Only pages know sessions: a page elsewhere can make a browser send its
-/// cookie to other routes.
-fn client<'a>(state: &'a ServeState, headers: &HeaderMap, route: Option<&Route>) -> Result<(Client<'a>, bool), Fault> {
+/// cookie to other routes. A token that is sent counts before a session. A browser also sends what a proxy before this
+/// server asks of it, by another scheme: that says nothing to this server, so it hides no session.
+fn client(state: &ServeState, headers: &HeaderMap, is_open: bool, is_page: bool) -> Result<(Client, bool), Fault> {
     let Some(tokens) = &state.tokens else { return Ok((Client::Anybody, false)) };
-    if route.is_some_and(Route::is_open) {
+    if is_open {
         return Ok((Client::Anybody, false));
     }
-    if headers.contains_key(AUTHORIZATION) {
-        let presented = header(headers, &AUTHORIZATION).and_then(bearer).ok_or(Fault::WrongToken)?;
+    let authorization = header(headers, &AUTHORIZATION);
+    let has_other_scheme = |text: &str| bearer(text).is_none() && text.contains(' ');
+    let is_of_proxy = is_page && authorization.is_some_and(has_other_scheme);
+    if headers.contains_key(AUTHORIZATION) && !is_of_proxy {
+        let presented = authorization.and_then(bearer).ok_or(Fault::WrongToken)?;
         return Ok((Client::Holder(tokens.find(presented).ok_or(Fault::WrongToken)?), false));
     }
-    let line = route.filter(|route| route.is_page()).and_then(|_| state.sessions.find(headers));
-    let token = line.and_then(|line| tokens.of_line(line)).ok_or(Fault::NoToken)?;
-    Ok((Client::Holder(token), true))
+    let line = if is_page { state.sessions.find(headers) } else { None };
+    let absent = if is_of_proxy { Fault::WrongToken } else { Fault::NoToken };
+    Ok((Client::Holder(line.and_then(|line| tokens.of_line(line)).ok_or(absent)?), true))
 }
 
 async fn routed(question: &Question<'_>, route: Route, body: Incoming) -> Result<HttpAnswer, Fault> {
@@ -150,10 +173,10 @@ async fn routed(question: &Question<'_>, route: Route, body: Incoming) -> Result
         Route::Ready => ready(state).await,
         Route::Metrics if client.may_read_all() => metrics(state),
         Route::Metrics => Err(Fault::NotAllowed),
-        Route::Who => Ok(names::who(*client)),
-        Route::Names(kind) => names::list(state, *client, kind, target, &question.url()).await,
+        Route::Who => Ok(names::who(client)),
+        Route::Names(kind) => names::list(state, client, kind, target, &question.url()).await,
         Route::Name(at) => names::name(state, question.find(&at).await?).await,
-        Route::Revisions(kind, name) => names::revisions(state, *client, kind, &name).await,
+        Route::Revisions(kind, name) => names::revisions(state, client, kind, &name).await,
         Route::Tree(at) => listing::tree(state, question.find(&at).await?, at.path, target, &question.url()).await,
         Route::Paths(at) => {
             let found = question.find(&at).await?;

@@ -87,7 +87,9 @@ async fn run(
     let Listening { address, tls } = listening;
     let unusable = |error| Error::io("listen at", address.to_string(), error);
     let listener = TcpListener::bind(address).await.map_err(unusable)?;
-    started(listener.local_addr().map_err(unusable)?)?;
+    let bound = listener.local_addr().map_err(unusable)?;
+    state.sessions.name(state.catalogue.repository_id(), bound);
+    started(bound)?;
     let limits = state.limits;
     let connections = Arc::new(Semaphore::new(limits.connections));
     let (stopping, stopped) = watch::channel(false);

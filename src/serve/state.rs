@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
-
 use super::catalogue::{Catalogue, FoundCommit};
 use super::fault::Fault;
 use super::hashes::Hashes;
@@ -15,6 +13,7 @@ use super::overview::Overview;
 use super::parts::blocking;
 use super::sessions::Sessions;
 use super::tokens::{TokenRule, Tokens};
+use super::turns::Turns;
 use crate::repo::published::PublishedKind;
 
 /// Bounds of a server. All are of one connection, unless they say otherwise.
@@ -68,19 +67,21 @@ pub struct ServeState {
     /// What is known of the models of names.
     pub models: Arc<KnownModels>,
     /// Turns of who lists tensors, which takes memory.
-    pub tensors: Arc<Semaphore>,
+    pub tensors: Turns,
+    /// Turns of who lists a directory.
+    pub directories: Turns,
 }
 
 /// Who asks.
-#[derive(Clone, Copy)]
-pub enum Client<'a> {
+#[derive(Clone)]
+pub enum Client {
     /// Nobody needs a token.
     Anybody,
     /// The owner of a token.
-    Holder(&'a TokenRule),
+    Holder(Arc<TokenRule>),
 }
 
-impl Client<'_> {
+impl Client {
     /// Whether they may read everything, also what is not published under a name.
     pub fn may_read_all(&self) -> bool {
         match self {
@@ -105,7 +106,7 @@ impl ServeState {
     /// [`Fault::NoName`] for a name that they may not read; errors of [`Catalogue::find`].
     pub(super) async fn find(
         &self,
-        client: Client<'_>,
+        client: &Client,
         kind: PublishedKind,
         name: &str,
         revision: &str,

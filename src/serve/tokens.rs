@@ -2,6 +2,8 @@
 //!
 //! Only hashes are in memory, and a token that is presented is compared with all of them in constant time.
 
+use std::sync::Arc;
+
 use subtle::ConstantTimeEq;
 
 /// Characters of a token, at least and at most.
@@ -11,7 +13,7 @@ const TOKENS_MAX: usize = 10_000;
 
 /// The tokens of a file.
 #[derive(Debug, Default)]
-pub struct Tokens(Vec<TokenRule>);
+pub struct Tokens(Vec<Arc<TokenRule>>);
 
 /// What a token may do.
 #[derive(Debug)]
@@ -31,7 +33,7 @@ impl Tokens {
     /// A message with the number of the line, without the token.
     pub fn parse(text: &str) -> Result<Self, String> {
         let is_name = |name: &str| !name.is_empty() && !name.contains('*');
-        let mut tokens: Vec<TokenRule> = Vec::new();
+        let mut tokens: Vec<Arc<TokenRule>> = Vec::new();
         for (line, content) in (1..).zip(text.lines()) {
             let mut fields = content.split_whitespace();
             let Some(token) = fields.next().filter(|token| !token.starts_with('#')) else { continue };
@@ -60,18 +62,18 @@ impl Tokens {
             if tokens.len() >= TOKENS_MAX {
                 return wrong("there are more than 10,000 tokens");
             }
-            tokens.push(TokenRule { hash, line, scope });
+            tokens.push(Arc::new(TokenRule { hash, line, scope }));
         }
         if tokens.is_empty() { Err("it has no token".into()) } else { Ok(Tokens(tokens)) }
     }
 
     /// What the token of a line may do.
-    pub fn of_line(&self, line: usize) -> Option<&TokenRule> {
-        self.0.iter().find(|token| token.line == line)
+    pub fn of_line(&self, line: usize) -> Option<Arc<TokenRule>> {
+        self.0.iter().find(|token| token.line == line).cloned()
     }
 
     /// What a token may do. `None` if nobody has it.
-    pub fn find(&self, presented: &str) -> Option<&TokenRule> {
+    pub fn find(&self, presented: &str) -> Option<Arc<TokenRule>> {
         let hash = blake3::hash(presented.as_bytes());
         let mut found = None;
         for token in &self.0 {
@@ -79,7 +81,7 @@ impl Tokens {
                 found = Some(token);
             }
         }
-        found
+        found.cloned()
     }
 }
 

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use super::files::{download_path, title_of, trail_above};
 use super::layout::page;
 use super::list::{ChosenRows, ListColumn, ListQuery};
-use crate::error::{Error, Result as EngineResult};
+use crate::error::Result as EngineResult;
 use crate::format::{ArrayListing, ListedArray, has_model_extension, list_arrays};
 use crate::html::picture::name;
 use crate::read_at::unwrapped;
@@ -98,6 +98,7 @@ pub fn stored_text(tree: &PublishedTree, file: &PublishedFile) -> EngineResult<O
     }
     let bytes = read_part(&tree.open(file)?, 0, file.len)?;
     let Ok(text) = std::str::from_utf8(&bytes) else { return Ok(None) };
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.contains('\0') {
         return Ok(None);
     }
@@ -147,8 +148,7 @@ pub async fn entry(question: &Question<'_>, at: &NamedPath) -> Result<HttpAnswer
     let (tree, wanted) = (found.tree, query.clone());
     let shown = if is_model_name(at) {
         // To list them can take a while, and memory.
-        let turn = question.state.tensors.clone().acquire_owned().await;
-        let turn = turn.map_err(|error| Error::internal(error.to_string()))?;
+        let turn = question.state.tensors.take(&question.client).await?;
         blocking(move || {
             let shown = tensors(&tree, &file, &wanted);
             drop(turn);

@@ -97,7 +97,10 @@ pub async fn files(question: &Question<'_>, at: &NamedPath) -> Result<HttpAnswer
     let commit = found.published.commit;
     let (tree, path, query) = (found.tree, at.path.clone(), ListQuery::of(question.target, "name"));
     let wanted = query.clone();
+    // All entries are in memory until those of the page are chosen.
+    let turn = question.state.directories.take(&question.client).await?;
     let chosen = blocking(move || {
+        let _turn = turn;
         let Some(entries) = tree.page(&path, None, false, FILES_MAX)? else { return Ok(None) };
         let row = |(mut path, item): (TreePath, PublishedItem)| Some(EntryRow { name: path.pop()?, item });
         let rows = entries.items.into_iter().filter_map(row).collect();

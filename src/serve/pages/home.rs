@@ -14,9 +14,10 @@ use crate::repo::published::{DEFAULT_REVISION, PublishedKind, PublishedSnapshot}
 use crate::serve::answer::HttpAnswer;
 use crate::serve::catalogue::PublishedNames;
 use crate::serve::fault::Fault;
-use crate::serve::models::CommitModels;
+use crate::serve::models::{CommitModels, KnownModels};
 use crate::serve::parts::blocking;
 use crate::serve::question::Question;
+use crate::serve::state::Client;
 use crate::text::{size, split_ns, time_local};
 
 /// A name in the list.
@@ -129,13 +130,21 @@ fn row_of<'a>(revisions: BTreeMap<&'a str, &'a PublishedSnapshot>) -> Option<Nam
 /// # Errors
 /// Errors of listing the snapshots.
 pub async fn home(question: &Question<'_>) -> Result<HttpAnswer, Fault> {
-    let catalogue = question.state.catalogue.clone();
-    let found = blocking(move || catalogue.names()).await?;
     let query = ListQuery::of(question.target, "name");
-    let sees_all = question.client.may_read_all();
-    let mut rows = names(&found, |name| question.client.may_read(name));
+    let (state, client) = (question.state.clone(), question.client.clone());
+    let content = blocking(move || {
+        let found = state.catalogue.names()?;
+        Ok(content(&found, &state.models, &client, &query))
+    });
+    let content = content.await?;
+    Ok(page(question.frame(), StatusCode::OK, "Models and datasets", &[], &content))
+}
+
+fn content(found: &PublishedNames, models: &KnownModels, client: &Client, query: &ListQuery) -> Markup {
+    let sees_all = client.may_read_all();
+    let mut rows = names(found, |name| client.may_read(name));
     for row in rows.iter_mut().filter(|_| sees_all) {
-        row.models = question.state.models.get(&row.shown.commit);
+        row.models = models.get(&row.shown.commit);
     }
     let (is_empty, columns) = (rows.is_empty(), columns(sees_all));
     let chosen = query.choose(rows, &columns, |row| format!("{} {}", of(row).name, row.base().unwrap_or_default()));
@@ -153,7 +162,7 @@ pub async fn home(question: &Question<'_>) -> Result<HttpAnswer, Fault> {
         cells.extend([html! { (row.revisions) }, html! { span.t { (published_at(row.shown)) } }]);
         cells
     };
-    let content = html! {
+    html! {
         @if found.unreadable > 0 {
             p.bad {
                 @if sees_all { (counted(found.unreadable as u64, "snapshot", "snapshots")) } @else { "Something" }
@@ -166,6 +175,5 @@ pub async fn home(question: &Question<'_>) -> Result<HttpAnswer, Fault> {
         } @else {
             (query.drawn(&chosen, &columns, ("name", "names"), cells))
         }
-    };
-    Ok(page(question.frame(), StatusCode::OK, "Models and datasets", &[], &content))
+    }
 }

@@ -89,8 +89,9 @@ pub fn page(frame: PageFrame, status: StatusCode, title: &str, trail: &[TrailSte
     answer
 }
 
-/// What a browser shows for a request for `path` that fails. Other clients see the code, too.
-pub fn fault_page(fault: Fault, path: &str) -> HttpAnswer {
+/// What a browser shows for a request for `path` that fails, with the menu of its client. Other clients see
+/// the code, too.
+pub fn fault_page(frame: PageFrame, fault: Fault, path: &str) -> HttpAnswer {
     let (status, message) = (fault.status(), fault.message());
     let title = match status {
         StatusCode::NOT_FOUND => "Not found",
@@ -103,7 +104,7 @@ pub fn fault_page(fault: Fault, path: &str) -> HttpAnswer {
     };
     let mut answer = match fault {
         Fault::NoToken | Fault::WrongToken => login_page(status, own_path(path), ""),
-        _ => page(PageFrame::default(), status, title, &[], &content),
+        _ => page(frame, status, title, &[], &content),
     };
     for (name, value) in HttpAnswer::from(fault).headers() {
         answer.headers_mut().entry(name).or_insert_with(|| value.clone());

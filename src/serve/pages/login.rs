@@ -8,7 +8,6 @@ use super::layout::{PageFrame, page, sent};
 use crate::serve::answer::{self, HttpAnswer};
 use crate::serve::fault::Fault;
 use crate::serve::question::Question;
-use crate::serve::sessions::cookie;
 
 /// Bytes of the path that a form leads back to.
 const NEXT_BYTES_MAX: usize = 2048;
@@ -65,7 +64,7 @@ pub fn log_in(question: &Question<'_>, fields: &[(String, String)]) -> Result<Ht
     };
     let id = question.state.sessions.begin(token.line)?;
     let mut answer = led_to(next);
-    answer::set(&mut answer, SET_COOKIE, &cookie(Some(&id), question.is_secure()));
+    answer::set(&mut answer, SET_COOKIE, &question.state.sessions.cookie(Some(&id), question.is_secure()));
     Ok(answer)
 }
 
@@ -73,7 +72,7 @@ pub fn log_in(question: &Question<'_>, fields: &[(String, String)]) -> Result<Ht
 pub fn log_out(question: &Question<'_>) -> HttpAnswer {
     question.state.sessions.end(question.headers);
     let mut answer = led_to("/login");
-    answer::set(&mut answer, SET_COOKIE, &cookie(None, question.is_secure()));
+    answer::set(&mut answer, SET_COOKIE, &question.state.sessions.cookie(None, question.is_secure()));
     answer
 }
 

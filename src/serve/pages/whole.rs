@@ -13,6 +13,7 @@ use crate::overview::{families, growth, head, runs, space};
 use crate::repo::checkpoint::Checkpoint;
 use crate::repo::snapshot::{NamedSnapshot, short_id};
 use crate::serve::answer::{self, HttpAnswer};
+use crate::serve::catalogue::PublishedNames;
 use crate::serve::fault::Fault;
 use crate::serve::parts::blocking;
 use crate::serve::question::Question;
@@ -62,9 +63,16 @@ fn columns<'a>() -> [ListColumn<SnapshotRow<'a>>; 8] {
 /// [`Fault::NotAllowed`]; errors of listing the snapshots.
 pub async fn snapshots(question: &Question<'_>) -> Result<HttpAnswer, Fault> {
     allowed(question)?;
-    let catalogue = question.state.catalogue.clone();
-    let found = blocking(move || catalogue.names()).await?;
-    let query = ListQuery::of(question.target, "-time");
+    let (catalogue, query) = (question.state.catalogue.clone(), ListQuery::of(question.target, "-time"));
+    let content = blocking(move || {
+        let found = catalogue.names()?;
+        Ok(listed(&found, &query))
+    });
+    let content = content.await?;
+    Ok(page(question.frame(), StatusCode::OK, "Snapshots", &[], &content))
+}
+
+fn listed(found: &PublishedNames, query: &ListQuery) -> Markup {
     let rows: Vec<SnapshotRow<'_>> = found.backups.iter().map(SnapshotRow::of).collect();
     let text =
         |row: &SnapshotRow<'_>| format!("{} {} {} {}", row.named.id, row.named.snapshot.host, row.paths, row.labels);
@@ -82,12 +90,11 @@ pub async fn snapshots(question: &Question<'_>) -> Result<HttpAnswer, Fault> {
             html! { @match snapshot.problems() { 0 => "-", problems => span.bad { (problems) } } },
         ]
     };
-    let content = html! {
+    html! {
         @if found.unreadable > 0 { p.bad { (found.unreadable) " snapshots cannot be read." } }
         p.note { "What is published is not among them. Added is what the backup stored, by its own count." }
         (query.drawn(&chosen, &columns(), ("snapshot", "snapshots"), cells))
-    };
-    Ok(page(question.frame(), StatusCode::OK, "Snapshots", &[], &content))
+    }
 }
 
 /// A page of what is read in the background.

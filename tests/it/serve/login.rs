@@ -10,7 +10,7 @@ const FILE: &str = "/me/model/download/main/mid.bin";
 /// The line of a header with the cookie that a server has set.
 fn cookie(reply: &Reply) -> String {
     let cookie = reply.header("set-cookie").split(';').next().unwrap();
-    assert!(cookie.len() > "fhrd-session=".len() + 32, "{reply:?}");
+    assert!(cookie.len() > "fhrd-0123456789abcdef=".len() + 32, "{reply:?}");
     format!("Cookie: {cookie}\r\n")
 }
 
@@ -50,9 +50,8 @@ fn a_token_opens_the_pages_and_nothing_else() {
     assert_eq!(server.ask("GET", FILE, &other).status, 404);
     // A token that is sent counts, whatever the cookie says.
     assert_eq!(server.ask("GET", "/", &format!("{session}Authorization: Bearer {OTHER}x\r\n")).status, 401);
-    for forged in
-        ["Cookie: fhrd-session=\r\n", "Cookie: fhrd-session=0\r\n", &session.replace('=', "=0"), "Cookie: x\r\n"]
-    {
+    let name = session.split('=').next().unwrap();
+    for forged in [&format!("{name}=\r\n"), &format!("{name}=0\r\n"), &session.replace('=', "=0"), "Cookie: x\r\n"] {
         assert_eq!(server.ask("GET", "/", forged).status, 401, "{forged}");
     }
     let errors = server.stop();
@@ -120,5 +119,61 @@ fn a_session_ends_where_its_owner_ends_it() {
     let reply = server.get("/login");
     assert_eq!((reply.status, reply.header("location")), (303, "/"));
     assert!(!server.get("/").text().contains("Log out"));
+    server.stop();
+}
+
+#[test]
+fn servers_of_one_host_know_their_own_sessions_and_false_cookies_lock_nobody_out() {
+    let place = scene();
+    let file = token_file(&place, &format!("{ALL} read\n"));
+    let [one, other] = [(); 2].map(|()| Server::start(&place, &["--token-file", &file]));
+    let [first, second] =
+        [&one, &other].map(|server| cookie(&server.form("/login", OWN, &format!("token={ALL}"))).trim().to_string());
+    let name = |cookie: &str| cookie["Cookie: ".len()..].split('=').next().unwrap().to_string();
+    assert_ne!(name(&first), name(&second), "browsers send a cookie to every port");
+    let both = format!("{first}; {}\r\n", &second["Cookie: ".len()..]);
+    for server in [&one, &other] {
+        assert_eq!(server.ask("GET", "/", &both).status, 200);
+    }
+    let false_ones: String = (0..50).map(|at| format!("{}={at:064x}; ", name(&first))).collect();
+    let mixed = format!("Cookie: {false_ones}{}\r\n", &first["Cookie: ".len()..]);
+    assert_eq!(one.ask("GET", "/", &mixed).status, 200);
+    one.stop();
+    other.stop();
+}
+
+#[test]
+fn what_a_proxy_asks_for_hides_no_session() {
+    let place = scene();
+    let file = token_file(&place, &format!("{ALL} read\n"));
+    let server = Server::start(&place, &["--token-file", &file]);
+    let session = cookie(&server.form("/login", OWN, &format!("token={ALL}")));
+    let basic = "Authorization: Basic dTpw\r\n";
+    assert_eq!(server.ask("GET", "/", &format!("{session}{basic}")).status, 200);
+    let form = server.ask("GET", "/", basic);
+    assert!(form.status == 401 && form.text().contains("name=\"token\""), "{form:?}");
+    assert_eq!(server.ask("GET", "/api/models", &format!("{session}{basic}")).status, 401);
+    assert_eq!(server.ask("GET", "/", &format!("{session}{basic}Authorization: Bearer x\r\n")).status, 401);
+    server.stop();
+}
+
+#[test]
+fn a_browser_gets_pages_with_its_menu_also_for_what_is_not_there() {
+    let place = scene();
+    let file = token_file(&place, &format!("{ALL} read\n"));
+    let server = Server::start(&place, &["--token-file", &file]);
+    let html = "Accept: text/html,application/xhtml+xml;q=0.9,*/*;q=0.8\r\n";
+    let form = server.ask("GET", "/none", html);
+    assert!(form.status == 401 && form.text().contains("name=\"token\""), "{form:?}");
+    assert!(server.get("/none").json()["error"].is_string(), "other clients get JSON");
+    let session = cookie(&server.form("/login", OWN, &format!("token={ALL}")));
+    for target in ["/none", "/me/none", "/a//b", "/me/model/none/x"] {
+        let reply = server.ask("GET", target, &format!("{session}{html}"));
+        let is_page = reply.header("content-type").starts_with("text/html");
+        assert!(is_page && matches!(reply.status, 400 | 404), "{target}: {reply:?}");
+        let has_menu = reply.text().contains("Log out") && reply.text().contains("href=\"/snapshots\"");
+        // A path that cannot be read is refused before anybody is asked who they are.
+        assert_eq!(has_menu, reply.status == 404, "{target}: {reply:?}");
+    }
     server.stop();
 }
