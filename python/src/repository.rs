@@ -311,7 +311,7 @@ impl Engine {
         }
         let checkpoint = checkpoint(run, step, metrics)?;
         let labels = SnapshotLabels { tags, host, time_ns, checkpoint, ..SnapshotLabels::default() };
-        let request = BackupRequest::new(MemorySource { files, labels });
+        let request = BackupRequest::new(MemorySource { files, labels, ..MemorySource::default() });
         json(&self.run(py, report, move |call, progress| self.back_up(call, progress, &request))?)
     }
 

@@ -34,7 +34,7 @@ pub fn request(arguments: &BackupArguments, profile: &BackupProfile) -> Result<B
         host: arguments.host.clone().or_else(|| profile.host.clone()).unwrap_or_else(host_name),
         time_ns: arguments.time.as_deref().map(time_ns).transpose()?,
         checkpoint: checkpoint(&arguments.checkpoint)?,
-        imported_from: None,
+        ..SnapshotLabels::default()
     };
     // A pattern that is wrong is an error beside a stream, too.
     let mut choice = choice(&chosen)?;

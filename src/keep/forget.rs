@@ -10,7 +10,8 @@
 //! 4. A group of which no rule keeps anything is an error unless that is allowed: the rules have a slip, such as a tag
 //!    that nobody has.
 //!
-//! [Published](crate::repo::published) snapshots are left alone, and count for no rule.
+//! [Published](crate::repo::published) snapshots and [uploads](crate::repo::upload) are left alone, and count for no
+//! rule.
 //! Snapshots that their backup has not reported yet count for no rule and are never deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +28,7 @@ use crate::repo::snapshot::{self, NamedSnapshot};
 use crate::repo::snapshot_groups::{GroupBy, GroupValues, grouped};
 use crate::repo::snapshot_listing;
 use crate::repo::tags::has_tags;
+use crate::repo::upload::StoredUpload;
 use crate::repo::vanished;
 use crate::store::Durable;
 use crate::types::SnapshotId;
@@ -175,7 +177,7 @@ pub fn plan_forget(
     let (mut runs_left, mut published_left) = (0, 0);
     for named in snapshots.iter().rev() {
         if named.snapshot.is_published() {
-            published_left += 1;
+            published_left += usize::from(StoredUpload::of(&named.snapshot).is_none());
             continue;
         }
         let run = Checkpoint::of(&named.snapshot).map(|checkpoint| checkpoint.run);

@@ -40,6 +40,7 @@ pub mod snapshot_listing;
 pub mod tags;
 pub mod tree;
 pub mod unknown_keys;
+pub mod upload;
 pub mod vanished;
 
 pub use blob_cache::BlobCache;

@@ -217,6 +217,11 @@ impl Catalogue {
         Ok(!self.state.lock().has_failed)
     }
 
+    /// Lets the next who asks look again.
+    pub fn expect_change(&self) {
+        self.state.lock().looked = None;
+    }
+
     fn recent(&self) -> Option<Arc<PublishedNames>> {
         let state = self.state.lock();
         state.names.clone().filter(|_| state.looked.is_some_and(|looked| looked.elapsed() < self.refresh))

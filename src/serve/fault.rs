@@ -3,12 +3,22 @@
 use http::StatusCode;
 
 use crate::error::{Error, ErrorKind};
+use crate::text::{printable, shortened};
+
+/// Characters of a message that depends on the request.
+const MESSAGE_CHARS_MAX: usize = 500;
 
 /// Why a request fails.
 #[derive(Debug)]
 pub enum Fault {
     /// It is not valid.
     Bad(&'static str),
+    /// It is not valid, in a way that depends on it.
+    Refused(String),
+    /// It is not for this client, or not for this server.
+    Forbidden(&'static str),
+    /// What it builds on has changed.
+    Changed(String),
     /// It has no token.
     NoToken,
     /// It has a token that nobody has.
@@ -47,10 +57,11 @@ impl Fault {
     /// Status of the answer.
     pub fn status(&self) -> StatusCode {
         match self {
-            Fault::Bad(_) => StatusCode::BAD_REQUEST,
+            Fault::Bad(_) | Fault::Refused(_) => StatusCode::BAD_REQUEST,
+            Fault::Changed(_) => StatusCode::PRECONDITION_FAILED,
             Fault::NoToken | Fault::WrongToken => StatusCode::UNAUTHORIZED,
             Fault::ForeignHost => StatusCode::MISDIRECTED_REQUEST,
-            Fault::ForeignOrigin | Fault::NotAllowed => StatusCode::FORBIDDEN,
+            Fault::ForeignOrigin | Fault::NotAllowed | Fault::Forbidden(_) => StatusCode::FORBIDDEN,
             Fault::NoRoute | Fault::NoName | Fault::NoRevision | Fault::NoEntry(_) => StatusCode::NOT_FOUND,
             Fault::NoMethod(_) => StatusCode::METHOD_NOT_ALLOWED,
             Fault::NoRange(_) => StatusCode::RANGE_NOT_SATISFIABLE,
@@ -74,7 +85,8 @@ impl Fault {
     /// The message, for people.
     pub fn message(&self) -> String {
         match self {
-            Fault::Bad(message) | Fault::Failed(message) => (*message).into(),
+            Fault::Bad(message) | Fault::Failed(message) | Fault::Forbidden(message) => (*message).into(),
+            Fault::Refused(message) | Fault::Changed(message) => shortened(&printable(message), MESSAGE_CHARS_MAX),
             Fault::NoToken => "a token is needed".into(),
             // Clients know this text, and say that the token is wrong.
             Fault::WrongToken => "Invalid credentials in Authorization header".into(),

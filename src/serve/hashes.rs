@@ -213,6 +213,32 @@ impl Hashes {
         }
     }
 
+    /// The SHA-256 of a large file, if it is in memory or in the database. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::Internal`].
+    pub fn known_large(&self, file: &PublishedFile) -> Result<Option<[u8; 32]>> {
+        if file.len < LARGE_FROM {
+            return Ok(None);
+        }
+        let name = content_name(file)?;
+        let remembered = self.memory.lock().get(&name).copied();
+        let stored = || self.database.lock().as_ref().and_then(|database| database.get(&name));
+        let hash = remembered.or_else(|| ContentHash::from_bytes(&stored()?));
+        Ok(hash.and_then(|hash| if let ContentHash::Sha256(sha256) = hash { Some(sha256) } else { None }))
+    }
+
+    /// Remembers the SHA-256 of a large file that came with it.
+    ///
+    /// # Errors
+    /// [`Error::Internal`].
+    pub fn add_large(&self, file: &PublishedFile, sha256: [u8; 32]) -> Result<()> {
+        if file.len >= LARGE_FROM {
+            self.remember(content_name(file)?, ContentHash::Sha256(sha256));
+        }
+        Ok(())
+    }
+
     fn remember(&self, name: [u8; 32], hash: ContentHash) {
         self.memory.lock().put(name, hash);
         let mut pending = self.pending.lock();

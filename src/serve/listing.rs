@@ -43,7 +43,7 @@ pub fn path_text(path: &[Vec<u8>]) -> String {
 }
 
 /// Names of a path that a client sent as text. `None` if it is not valid.
-fn split(path: &str) -> Option<TreePath> {
+pub fn split(path: &str) -> Option<TreePath> {
     let path = path.strip_suffix('/').unwrap_or(path);
     let names: TreePath = path.split('/').map(|name| name.as_bytes().to_vec()).collect();
     let is_wrong = |name: &Vec<u8>| matches!(name.as_slice(), b"" | b"." | b"..") || name.contains(&0);

@@ -7,7 +7,8 @@
 //!    in the background: `models` of names, and an `overview` of the repository.
 //! 4. The engine blocks, so it works on a bounded number of threads (`parts`). A file is read part by part, when its
 //!    connection has space for one.
-//! 5. Nothing is written into the repository. `hashes` are remembered in the local cache.
+//! 5. Nothing is written into the repository but `upload`s, if they are switched on. `hashes` are remembered in the
+//!    local cache.
 //!
 //! Requests are routed by their raw paths, so that an encoded slash in a name stays one.
 
@@ -37,6 +38,7 @@ mod timed_stream;
 mod tls;
 mod tokens;
 mod turns;
+mod upload;
 
 use std::sync::Arc;
 
@@ -56,12 +58,13 @@ pub use server::{Listening, serve};
 pub use state::{ServeLimits, ServeState};
 pub use tls::tls;
 pub use tokens::Tokens;
+pub use upload::UploadReceiver;
 
 /// Files whose tensors are listed at the same time, and directories.
 const TENSOR_TURNS: usize = 2;
 const DIRECTORY_TURNS: usize = 4;
 
-/// What a server of `repository` needs. Lists the snapshots.
+/// What a server of `repository` needs, which takes `uploads`, if any. Lists the snapshots.
 ///
 /// # Errors
 /// Errors of listing the snapshots.
@@ -70,6 +73,7 @@ pub fn state(
     tokens: Option<Tokens>,
     hosts: HostRules,
     limits: ServeLimits,
+    uploads: Option<UploadReceiver>,
 ) -> Result<Arc<ServeState>> {
     let directory = cache_directory(&repository).and_then(|path| create_private(&path).map(|()| path));
     let directory = directory.inspect_err(|error| tracing::warn!("hashes are not remembered: {error}")).ok();
@@ -90,6 +94,7 @@ pub fn state(
         sessions: Sessions::default(),
         overview: Arc::default(),
         models: Arc::default(),
+        uploads: uploads.map(Arc::new),
         tensors: Turns::new(TENSOR_TURNS),
         directories: Turns::new(DIRECTORY_TURNS),
     }))

@@ -203,11 +203,11 @@ pub async fn revisions(
 
 /// Who asks.
 pub fn who(client: &Client) -> HttpAnswer {
-    let name = match client {
-        Client::Anybody => "anybody".to_string(),
-        Client::Holder(token) => format!("token-{}", token.line),
+    let (name, can_write) = match client {
+        Client::Anybody => ("anybody".to_string(), false),
+        Client::Holder(token) => (format!("token-{}", token.line), token.can_write),
     };
-    let token = json!({ "displayName": name, "role": "read" });
+    let token = json!({ "displayName": name, "role": if can_write { "write" } else { "read" } });
     answer::document(&json!({
         "type": "user",
         "id": name,

@@ -47,6 +47,19 @@ impl Question<'_> {
         self.is_tls || origins.any(|origin| origin.starts_with(b"https://"))
     }
 
+    /// Checks that the client may write what has this name. A name that it may not read looks absent.
+    ///
+    /// # Errors
+    /// [`Fault::NoName`], [`Fault::Forbidden`].
+    pub fn may_write(&self, name: &str) -> Result<(), Fault> {
+        match &self.client {
+            Client::Anybody => Ok(()),
+            Client::Holder(token) if !token.may_read(name) => Err(Fault::NoName),
+            Client::Holder(token) if token.can_write => Ok(()),
+            Client::Holder(_) => Err(Fault::Forbidden("a token that may write is needed")),
+        }
+    }
+
     /// What the frame of a page shows for the client.
     pub fn frame(&self) -> PageFrame {
         PageFrame { can_log_out: self.has_session, may_read_all: self.client.may_read_all() }

@@ -1,6 +1,7 @@
 //! Routes: what the path of a request names.
 
 use super::fault::Fault;
+use super::upload::{SignedObject, sha256_of};
 use crate::repo::published::{DEFAULT_REVISION, PublishedKind, TreePath};
 
 /// What stands for the routes of requests that have none, in metrics.
@@ -99,6 +100,22 @@ pub enum Route {
     Paths(NamedPath),
     /// A file.
     File(NamedPath),
+    /// What creates a name.
+    Create,
+    /// What checks the metadata of a model card.
+    ValidCard,
+    /// How files shall be uploaded.
+    Preupload(NamedPath),
+    /// A commit.
+    Commit(NamedPath),
+    /// A token for another way of uploading.
+    XetToken(PublishedKind, String),
+    /// Where objects shall be put.
+    ObjectBatch(PublishedKind, String),
+    /// An object.
+    Object(SignedObject),
+    /// Whether an object was taken.
+    ObjectCheck(SignedObject),
 }
 
 impl Route {
@@ -133,6 +150,8 @@ impl Route {
     fn of_api(names: &[&[u8]]) -> Result<Self, Fault> {
         match names {
             [b"whoami-v2"] => Ok(Route::Who),
+            [b"repos", b"create"] => Ok(Route::Create),
+            [b"validate-yaml"] => Ok(Route::ValidCard),
             [kind] => Ok(Route::Names(kind_of(kind)?)),
             [kind, org, name, rest @ ..] => {
                 let at = |revision: &[u8], path: &[&[u8]]| named((kind_of(kind)?, org, name), revision, path);
@@ -141,6 +160,9 @@ impl Route {
                     [b"revision", revision] => Ok(Route::Name(at(revision, &[])?)),
                     [b"refs"] => Ok(Route::Revisions(kind_of(kind)?, name_of(org, name)?)),
                     [b"tree", revision, path @ ..] => Ok(Route::Tree(at(revision, path)?)),
+                    [b"preupload", revision] => Ok(Route::Preupload(at(revision, &[])?)),
+                    [b"commit", revision] => Ok(Route::Commit(at(revision, &[])?)),
+                    [b"xet-write-token", _] => Ok(Route::XetToken(kind_of(kind)?, name_of(org, name)?)),
                     [b"paths-info", revision] => Ok(Route::Paths(at(revision, &[])?)),
                     _ => kind_of(kind).and(Err(Fault::NoRoute)),
                 }
@@ -151,6 +173,19 @@ impl Route {
 
     fn of_name(kind: PublishedKind, org: &[u8], name: &[u8], rest: &[&[u8]]) -> Result<Self, Fault> {
         let at = |revision: &[u8], path: &[&[u8]]| named((kind, org, name), revision, path);
+        if let Some(name) = name.strip_suffix(b".git") {
+            let name = name_of(org, name)?;
+            let object = |oid: &[u8]| {
+                let digits = std::str::from_utf8(oid).ok().and_then(sha256_of);
+                Ok(SignedObject { kind, name: name.clone(), sha256: digits.ok_or(Fault::NoRoute)? })
+            };
+            return match rest {
+                [b"info", b"lfs", b"objects", b"batch"] => Ok(Route::ObjectBatch(kind, name)),
+                [b"lfs", oid] => object(oid).map(Route::Object),
+                [b"lfs", oid, b"verify"] => object(oid).map(Route::ObjectCheck),
+                _ => Err(Fault::NoRoute),
+            };
+        }
         match rest {
             [] => Ok(Route::Card(kind, name_of(org, name)?)),
             [b"tree", revision, path @ ..] => Ok(Route::Files(at(revision, path)?)),
@@ -176,6 +211,14 @@ impl Route {
             Route::Tree(_) => "/api/{kind}/{name}/tree/{revision}/{path}",
             Route::Paths(_) => "/api/{kind}/{name}/paths-info/{revision}",
             Route::File(_) => "/{name}/resolve/{revision}/{path}",
+            Route::Create => "/api/repos/create",
+            Route::ValidCard => "/api/validate-yaml",
+            Route::Preupload(_) => "/api/{kind}/{name}/preupload/{revision}",
+            Route::Commit(_) => "/api/{kind}/{name}/commit/{revision}",
+            Route::XetToken(..) => "/api/{kind}/{name}/xet-write-token/{revision}",
+            Route::ObjectBatch(..) => "/{name}.git/info/lfs/objects/batch",
+            Route::Object(_) => "/{name}.git/lfs/{object}",
+            Route::ObjectCheck(_) => "/{name}.git/lfs/{object}/verify",
             Route::Style => "/style.css",
             Route::Icon => "/icon.svg",
             Route::Login => "/login",
@@ -189,8 +232,11 @@ impl Route {
         }
     }
 
-    /// Whether it says nothing of what is stored, so that nobody needs a token.
+    /// Whether it says nothing of what is stored, or its URL is signed, so that nobody needs a token.
     pub fn is_open(&self) -> bool {
+        if matches!(self, Route::Object(_) | Route::ObjectCheck(_)) {
+            return true;
+        }
         matches!(self, Route::Health | Route::Ready | Route::Style | Route::Icon | Route::Login | Route::Logout)
     }
 
@@ -204,7 +250,9 @@ impl Route {
     /// The methods that it has.
     pub fn methods(&self) -> &'static str {
         match self {
-            Route::Paths(_) | Route::Logout => "POST",
+            Route::Paths(_) | Route::Logout | Route::ObjectCheck(_) | Route::ObjectBatch(..) => "POST",
+            Route::Create | Route::ValidCard | Route::Preupload(_) | Route::Commit(_) => "POST",
+            Route::Object(_) => "PUT",
             Route::Login => "GET, HEAD, POST",
             _ => LOOKS,
         }

@@ -24,6 +24,7 @@ use super::route::{LOOKS, NO_ROUTE, Route};
 use super::state::{Client, ServeState};
 use super::target::{RequestTarget, pairs};
 use super::tokens::bearer;
+use super::upload;
 
 /// Bytes of the body of a request, at most.
 const BODY_BYTES_MAX: usize = 1 << 20;
@@ -183,6 +184,14 @@ async fn routed(question: &Question<'_>, route: Route, body: Incoming) -> Result
             listing::paths(state, found, wanted(question, body).await?).await
         }
         Route::File(at) | Route::Download(at) => file(state, question.find(&at).await?, at.path, method, headers).await,
+        Route::XetToken(_, name) => {
+            question.may_write(&name)?;
+            Err(Fault::Forbidden("this server takes no Xet uploads: set HF_HUB_DISABLE_XET=1"))
+        }
+        Route::Create | Route::ValidCard | Route::Preupload(_) | Route::Commit(_) | Route::ObjectBatch(..) => {
+            uploaded(question, route, body).await
+        }
+        Route::Object(_) | Route::ObjectCheck(_) => uploaded(question, route, body).await,
         Route::Home => pages::home(question).await,
         Route::Snapshots => pages::snapshots(question).await,
         Route::Overview(wanted) => pages::overview(question, wanted).await,
@@ -196,6 +205,28 @@ async fn routed(question: &Question<'_>, route: Route, body: Incoming) -> Result
         Route::Logout => {
             own_fields(question, body).await?;
             Ok(pages::log_out(question))
+        }
+    }
+}
+
+/// What comes with an upload.
+async fn uploaded(question: &Question<'_>, route: Route, body: Incoming) -> Result<HttpAnswer, Fault> {
+    let Some(uploads) = &question.state.uploads else {
+        return Err(Fault::Forbidden("this server is read-only: uploads need `fhrd serve --writable`"));
+    };
+    match route {
+        Route::Commit(at) => upload::commit(question, uploads, &at, body).await,
+        Route::Object(object) => upload::object(question, uploads, object, body).await,
+        route => {
+            let body = bytes_of(question.state, body).await?;
+            match route {
+                Route::Create => upload::create(question, &body).await,
+                Route::ValidCard => Ok(upload::valid_card()),
+                Route::Preupload(at) => upload::preupload(question, &at, &body).await,
+                Route::ObjectBatch(kind, name) => upload::batch(question, uploads, (kind, &name), &body).await,
+                Route::ObjectCheck(object) => upload::verified(question, uploads, object, &body).await,
+                _ => Err(Fault::NoRoute),
+            }
         }
     }
 }

@@ -14,6 +14,7 @@ use super::parts::blocking;
 use super::sessions::Sessions;
 use super::tokens::{TokenRule, Tokens};
 use super::turns::Turns;
+use super::upload::UploadReceiver;
 use crate::repo::published::PublishedKind;
 
 /// Bounds of a server. All are of one connection, unless they say otherwise.
@@ -66,6 +67,8 @@ pub struct ServeState {
     pub overview: Arc<Overview>,
     /// What is known of the models of names.
     pub models: Arc<KnownModels>,
+    /// What takes uploads, if the server does.
+    pub uploads: Option<Arc<UploadReceiver>>,
     /// Turns of who lists tensors, which takes memory.
     pub tensors: Turns,
     /// Turns of who lists a directory.

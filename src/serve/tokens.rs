@@ -19,6 +19,8 @@ pub struct Tokens(Vec<Arc<TokenRule>>);
 #[derive(Debug)]
 pub struct TokenRule {
     hash: [u8; 32],
+    /// Whether it may write what it may read by a name.
+    pub can_write: bool,
     /// Line in the file, which names the token in logs.
     pub line: usize,
     /// `ORG` of `ORG/*`, or a whole name. `None`: all names.
@@ -41,9 +43,11 @@ impl Tokens {
             if !TOKEN_CHARS.contains(&token.len()) || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
                 return wrong("a token has 16 to 512 characters of ASCII");
             }
-            if !matches!(fields.next(), Some("read" | "write")) {
-                return wrong("expected TOKEN read or TOKEN write, and perhaps ORG/*");
-            }
+            let can_write = match fields.next() {
+                Some("read") => false,
+                Some("write") => true,
+                _ => return wrong("expected TOKEN read or TOKEN write, and perhaps ORG/*"),
+            };
             let scope = match fields.next() {
                 None => None,
                 Some(scope) => match scope.split_once('/') {
@@ -62,7 +66,7 @@ impl Tokens {
             if tokens.len() >= TOKENS_MAX {
                 return wrong("there are more than 10,000 tokens");
             }
-            tokens.push(Arc::new(TokenRule { hash, line, scope }));
+            tokens.push(Arc::new(TokenRule { hash, can_write, line, scope }));
         }
         if tokens.is_empty() { Err("it has no token".into()) } else { Ok(Tokens(tokens)) }
     }
@@ -129,6 +133,7 @@ mod tests {
             assert_eq!(may(forged, "a/b"), None);
         }
         assert_eq!(tokens.find(OTHER).unwrap().line, 4);
+        assert_eq!([ONE, OTHER].map(|token| tokens.find(token).unwrap().can_write), [false, true]);
     }
 
     #[test]

@@ -22,7 +22,8 @@ fn stop() -> Arc<AtomicBool> {
 }
 
 fn back_up(repository: &Repository, files: Vec<MemoryFile>) -> Result<BackupReport> {
-    let request = BackupRequest::new(MemorySource { files, labels: SnapshotLabels::of_host("test") });
+    let request =
+        BackupRequest::new(MemorySource { files, labels: SnapshotLabels::of_host("test"), ..MemorySource::default() });
     backup(repository, &Config::default(), &request, &Progress::default(), &stop())
 }
 

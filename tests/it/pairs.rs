@@ -404,5 +404,5 @@ fn memory(scene: &Scene) -> BackupRequest {
         MemoryFile { path: PathBuf::from(&name).into(), content: MemoryContent::Parts(vec![Bytes::from(bytes)]) }
     };
     let files = files(scene.source.path()).into_iter().map(file).collect();
-    BackupRequest::new(MemorySource { files, labels: SnapshotLabels::of_host("test") })
+    BackupRequest::new(MemorySource { files, labels: SnapshotLabels::of_host("test"), ..MemorySource::default() })
 }

@@ -98,7 +98,8 @@ fn a_file_that_a_program_gives_by_its_path_must_have_its_size() {
     let repository = TestRepository::new();
     let content = MemoryContent::Disk("/proc/version".into());
     let files = vec![MemoryFile { path: "version".into(), content }];
-    let request = BackupRequest::new(MemorySource { files, labels: SnapshotLabels::of_host("test") });
+    let request =
+        BackupRequest::new(MemorySource { files, labels: SnapshotLabels::of_host("test"), ..MemorySource::default() });
     let failed = backup(&repository.open(), &config(), &request, &Progress::default(), &Arc::default()).unwrap_err();
     assert!(failed.to_string().contains("/proc/version"), "{failed}");
     assert_eq!(snapshot::list(repository.open().store.as_ref()).unwrap().0.len(), 0);

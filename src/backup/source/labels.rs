@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::error::{Error, Result};
 use crate::repo::checkpoint::Checkpoint;
 use crate::repo::snapshot::{IMPORTED_FROM_KEY, STARTED_KEY, Snapshot};
+use crate::repo::upload::StoredUpload;
 
 /// Labels of a new snapshot.
 #[derive(Debug, Clone, Default)]
@@ -19,6 +20,8 @@ pub struct SnapshotLabels {
     pub checkpoint: Option<Checkpoint>,
     /// The program and snapshot that it was imported from, if it was.
     pub imported_from: Option<String>,
+    /// What a server has accepted of an upload, if it is that.
+    pub upload: Option<StoredUpload>,
 }
 
 impl SnapshotLabels {
@@ -45,6 +48,7 @@ impl SnapshotLabels {
             extra.insert(IMPORTED_FROM_KEY.into(), origin.clone().into_bytes().into());
         }
         self.checkpoint.as_ref().map_or(Ok(()), |checkpoint| checkpoint.attach(&mut extra))?;
+        self.upload.as_ref().map_or(Ok(()), |upload| upload.attach(&mut extra))?;
         Ok(Snapshot {
             time_ns: self.time_ns(started_ns),
             host: self.host.clone(),

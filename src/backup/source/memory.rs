@@ -16,15 +16,20 @@ pub struct MemorySource {
     pub files: Vec<MemoryFile>,
     /// What the snapshot says about itself.
     pub labels: SnapshotLabels,
+    /// The snapshots that it is compared with.
+    pub parents: ParentChoice,
+    /// Time of the files, nanoseconds since 1970. By default that of the snapshot.
+    pub file_time_ns: Option<i64>,
 }
 
 impl MemorySource {
     /// The stage that sends the sorted `files`.
     fn open<'a>(&self, files: Vec<MemoryFile>, run: SourceRun<'a>) -> OpenSource<'a> {
         let training = self.labels.checkpoint.as_ref().map(|checkpoint| checkpoint.run.clone());
-        let of = (training, self.labels.time_ns(run.started_ns));
+        let time_ns = self.file_time_ns.unwrap_or_else(|| self.labels.time_ns(run.started_ns));
         let counters = (run.progress, run.counts.clone());
-        OpenSource::of_stage(MemoryStage::new(files, run.parent_cursors(), of, run.config, counters))
+        let cursors = (run.parent_cursors(), run.empty_cursor());
+        OpenSource::of_stage(MemoryStage::new(files, cursors, (training, time_ns), run.config, counters))
     }
 }
 
@@ -47,7 +52,7 @@ impl SourceKind for MemorySource {
     }
 
     fn parents(&self, repository: &Repository, paths: &[Vec<u8>]) -> Result<FoundParents> {
-        ParentChoice::ByPaths.find(repository, &self.labels.host, paths)
+        self.parents.find(repository, &self.labels.host, paths)
     }
 
     fn description(&self, started_ns: i64) -> Result<Snapshot> {

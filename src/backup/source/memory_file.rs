@@ -1,12 +1,15 @@
 //! Files whose bytes are given, and their paths.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::error::{Error, Result};
+use crate::repo::recipe::ContentReference;
 use crate::repo::tree::name_defect;
 
 /// Names of a path, at most.
@@ -30,6 +33,17 @@ pub enum MemoryContent {
     Borrowed(Vec<Bytes>),
     /// In a file on disk.
     Disk(PathBuf),
+    /// In an open file that nobody changes: so many bytes from an offset on.
+    Range {
+        /// The file.
+        file: Arc<File>,
+        /// Offset of the first byte.
+        start: u64,
+        /// Number of bytes.
+        len: u64,
+    },
+    /// In the repository that the backup writes to. They are not read.
+    Stored(ContentReference),
 }
 
 /// Checks the paths of files, and sorts the files by them.

@@ -4,7 +4,8 @@
 //! 2. The blocks of a model's tensors are sent as they lie in memory, without a copy. Another thread may write to that
 //!    memory. So Dedup copies a block that is new, and the run fails if the copy has another fingerprint. Everything
 //!    else is copied here.
-//! 3. What repeats in the parent snapshot is not read any cheaper: its chunks are hashed, and then they are known.
+//! 3. Of a content that the repository has, only its reference is stored, once it is known to be whole.
+//! 4. What repeats in the parent snapshot is not read any cheaper: its chunks are hashed, and then they are known.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -17,6 +18,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 
 use super::memory_file::{MemoryContent, MemoryFile, names_of};
+use super::parent::ParentCursor;
 use super::parents::ParentCursors;
 use super::reading::announced;
 use crate::backup::buffers::BufferPool;
@@ -41,6 +43,7 @@ const DIRECTORY_MODE: u32 = 0o700;
 enum OpenContent<'a> {
     Parts { parts: &'a [Bytes], ends: Vec<u64>, is_borrowed: bool },
     Disk { file: File, len: u64 },
+    Range { file: &'a File, start: u64, len: u64 },
 }
 
 impl OpenContent<'_> {
@@ -57,6 +60,10 @@ impl OpenContent<'_> {
                 }
                 Ok(OpenContent::Disk { file, len: metadata.len() })
             }
+            MemoryContent::Range { file, start, len } => {
+                Ok(OpenContent::Range { file: file.as_ref(), start: *start, len: *len })
+            }
+            MemoryContent::Stored(_) => Err(Error::internal("a stored content is not opened")),
         }
     }
 
@@ -71,7 +78,7 @@ impl OpenContent<'_> {
     fn len(&self) -> u64 {
         match self {
             OpenContent::Parts { ends, .. } => ends.last().copied().unwrap_or(0),
-            OpenContent::Disk { len, .. } => *len,
+            OpenContent::Disk { len, .. } | OpenContent::Range { len, .. } => *len,
         }
     }
 
@@ -90,6 +97,11 @@ impl ReadAt for OpenContent<'_> {
         if let OpenContent::Disk { file, .. } = self {
             return FileExt::read_at(file, space, offset);
         }
+        if let OpenContent::Range { file, start, len } = self {
+            let rest = usize::try_from(len.saturating_sub(offset)).unwrap_or(usize::MAX);
+            let count = rest.min(space.len());
+            return FileExt::read_at(*file, space.get_mut(..count).unwrap_or_default(), start.saturating_add(offset));
+        }
         let Some(rest) = self.rest_of_part(offset) else { return Ok(0) };
         let count = rest.len().min(space.len());
         if let (Some(from), Some(to)) = (rest.get(..count), space.get_mut(..count)) {
@@ -103,6 +115,8 @@ impl ReadAt for OpenContent<'_> {
 pub struct MemoryStage<'a> {
     files: Arc<[MemoryFile]>,
     parents: ParentCursors,
+    /// Knows what the repository has.
+    stored: ParentCursor,
     /// Name of the run that the models are steps of.
     run: Option<String>,
     node: Node,
@@ -118,7 +132,7 @@ impl<'a> MemoryStage<'a> {
     /// Sends `files`, which are sorted by their paths. They get the time `time_ns`, since 1970.
     pub fn new(
         files: Vec<MemoryFile>,
-        parents: ParentCursors,
+        (parents, stored): (ParentCursors, ParentCursor),
         (run, time_ns): (Option<String>, i64),
         config: &Config,
         (progress, counts): (&'a Progress, Arc<ReadCounts>),
@@ -140,6 +154,7 @@ impl<'a> MemoryStage<'a> {
         MemoryStage {
             files: files.into(),
             parents,
+            stored,
             run,
             node,
             model,
@@ -190,6 +205,9 @@ impl<'a> MemoryStage<'a> {
 
     fn file(&mut self, file: &MemoryFile, emit: &mut Emit<ReadBatch>) -> Result<()> {
         let name = names_of(&file.path).last().unwrap_or_default().to_vec();
+        if let MemoryContent::Stored(content) = &file.content {
+            return self.stored(file, name, *content, emit);
+        }
         let previous_version = self.parents.find_content(&name);
         let content = OpenContent::open(&file.content)?;
         let fingerprint = previous_version.and_then(ContentReference::fingerprint);
@@ -201,6 +219,25 @@ impl<'a> MemoryStage<'a> {
         }
         self.content(file, &content, model.as_deref(), emit)?;
         self.tree(TreeItem::End { outcome: Outcome::Complete, small_holes: HoleMap::default(), sent: None }, emit)
+    }
+
+    /// A file whose content the repository has.
+    fn stored(
+        &mut self,
+        file: &MemoryFile,
+        name: Vec<u8>,
+        content: ContentReference,
+        emit: &mut Emit<ReadBatch>,
+    ) -> Result<()> {
+        if !self.stored.is_whole(content) {
+            // A prune may be in the way, or another copy is found by the next run.
+            let lost = format!("content of {}", file.path.display());
+            return Err(Error::BlobMissing { what: lost });
+        }
+        let (size, content) = (content.content_len(), Some(content));
+        let node = Node { name, kind: NodeKind::File, mode: FILE_MODE, size, content, ..self.node.clone() };
+        self.counts.files_unchanged.fetch_add(1, Ordering::Relaxed);
+        self.tree(TreeItem::Entry(Box::new(node)), emit)
     }
 
     fn model_of(

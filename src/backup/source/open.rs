@@ -136,6 +136,12 @@ impl SourceRun<'_> {
         };
         ParentCursors(self.parents.iter().map(cursor).collect())
     }
+
+    /// A cursor at nothing, which knows what the repository has.
+    pub fn empty_cursor(&self) -> ParentCursor {
+        let recheck_seconds = self.config.read.recheck_seconds;
+        cursor(self.repository, self.listing, self.container_indexes, &Snapshot::default(), recheck_seconds)
+    }
 }
 
 /// A cursor at the root of a snapshot.

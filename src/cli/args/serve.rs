@@ -8,9 +8,10 @@ use clap::Args;
 
 const SERVE_NOTES: &str = "\
 Clients find it through HF_ENDPOINT=http://127.0.0.1:8080. What they see is what `fhrd publish` has published; names that
-are published later are there within seconds. Nothing is written into the repository.
+are published later are there within seconds. Nothing is written into the repository, unless --writable lets clients
+upload: `hf upload` with HF_HUB_DISABLE_XET=1.
 
-A file of tokens has a line for each: TOKEN read, or TOKEN read ORG/* for the names of one ORG. Without tokens, only
+A file of tokens has a line for each: TOKEN read, or TOKEN write ORG/* for the names of one ORG. Without tokens, only
 this machine may ask, unless --no-auth is given. Requests that name another host than this one are refused: give the URL
 that clients use as --public-url. -v prints a line for each request. docs/SERVE.md has more.";
 
@@ -29,9 +30,12 @@ pub struct ServeArguments {
     /// Address and port
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
     pub listen: SocketAddr,
-    /// File of tokens, one a line, each with `read` or `write` and perhaps ORG/*; `write` means read for now
+    /// File of tokens, one a line, each with `read` or `write` and perhaps ORG/*
     #[arg(long, value_name = "FILE", conflicts_with = "no_auth")]
     pub token_file: Option<PathBuf>,
+    /// Let clients upload: those whose token may write, or anybody on this machine if there are no tokens
+    #[arg(long)]
+    pub writable: bool,
     /// Let everybody read who reaches the address
     #[arg(long)]
     pub no_auth: bool,

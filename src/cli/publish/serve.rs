@@ -12,9 +12,10 @@ use crate::cli::args::ServeArguments;
 use crate::cli::exit::Exit;
 use crate::cli::location;
 use crate::cli::output::{note, print_json};
+use crate::cli::request::host_name;
 use crate::cli::secrets::read_file;
 use crate::error::{Error, Result};
-use crate::serve::{HostRules, Listening, ServeLimits, Tokens, serve, state, tls};
+use crate::serve::{HostRules, Listening, ServeLimits, Tokens, UploadReceiver, serve, state, tls};
 
 /// Serves until the user asks to stop.
 ///
@@ -29,6 +30,9 @@ pub fn run(session: &Session, arguments: &ServeArguments) -> Result<Exit> {
             "others than this machine could read everything that is published at {address}: give --token-file, or say \
              --no-auth"
         )));
+    }
+    if arguments.writable && !is_here && arguments.token_file.is_none() {
+        return Err(Error::Usage("--writable: others than this machine could write; give --token-file".into()));
     }
     let tokens = arguments.token_file.as_deref().map(tokens).transpose()?;
     let tls = match (&arguments.tls_cert, &arguments.tls_key) {
@@ -53,7 +57,13 @@ pub fn run(session: &Session, arguments: &ServeArguments) -> Result<Exit> {
     // Answers end after the user has asked to stop, so that must not end their reads.
     let halt = Arc::default();
     let repository = location::open_until(session, &halt)?;
-    let state = state(repository, tokens, hosts, limits)?;
+    let uploads = if arguments.writable {
+        let config = location::config(&session.options)?;
+        Some(UploadReceiver::new(repository.clone(), config, host_name(), halt.clone())?)
+    } else {
+        None
+    };
+    let state = state(repository, tokens, hosts, limits, uploads)?;
     let count = state.published()?;
     let started = |address: SocketAddr| {
         let url = arguments.public_url.clone().unwrap_or_else(|| format!("{scheme}://{address}"));

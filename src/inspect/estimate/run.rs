@@ -243,7 +243,8 @@ pub(super) fn parts_source(parts: Vec<SampleMember>, host: &str, problems: &mut 
             (Ok(()), None) => {}
         }
     }
-    (!files.is_empty()).then(|| MemorySource { files, labels: SnapshotLabels::of_host(host) }.into())
+    (!files.is_empty())
+        .then(|| MemorySource { files, labels: SnapshotLabels::of_host(host), ..MemorySource::default() }.into())
 }
 
 /// Does `work` with a flag that is set once the time is over or `stop` is set.

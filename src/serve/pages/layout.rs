@@ -77,7 +77,7 @@ pub fn page(frame: PageFrame, status: StatusCode, title: &str, trail: &[TrailSte
                     h1 { (name(title)) }
                     (content)
                 }
-                footer { "Served by fhrd, read-only." }
+                footer { "Served by fhrd." }
             }
         }
     };

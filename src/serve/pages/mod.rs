@@ -26,7 +26,7 @@ mod whole;
 pub use card::card;
 pub use entry::entry;
 pub use files::files;
-pub use home::home;
+pub use home::{home, path_of};
 pub use layout::{PageFrame, fault_page, icon, style};
 pub use login::{log_in, log_out, login};
 pub use whole::{overview, snapshots};

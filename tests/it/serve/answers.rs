@@ -97,7 +97,7 @@ fn what_is_absent_says_what_is_absent() {
     }
     let missing = server.get("/me/model/resolve/main/none");
     assert_eq!(missing.header("x-repo-commit").len(), 40, "clients remember that a commit lacks it");
-    for (method, target) in [("POST", "/api/repos/create"), ("PUT", "/me/model/resolve/main/x"), ("DELETE", "/")] {
+    for (method, target) in [("POST", "/api/models"), ("PUT", "/me/model/resolve/main/x"), ("DELETE", "/")] {
         let reply = server.ask(method, target, "Content-Length: 0\r\n");
         assert_eq!((reply.status, reply.header("allow")), (405, "GET, HEAD"), "{method}");
     }

@@ -9,4 +9,5 @@ mod metrics;
 mod pages;
 mod real_client;
 mod tokens;
+mod upload;
 mod whole;

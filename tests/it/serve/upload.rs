@@ -1,0 +1,281 @@
+//! Uploads: by the real client of the Hub, and by hostile ones.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use serde_json::{Value, json};
+
+use super::fixture::{Reply, Server, token_file};
+use crate::independent::python;
+use crate::input::write;
+use crate::program::Place;
+use crate::trees::Random;
+use crate::weights::{model, tuned, weights};
+
+const WRITER: &str = "hf_0123456789abcdef0123456789abcdef012345";
+const READER: &str = "hf_11112222333344445555666677778888999900";
+const OTHER: &str = "hf_22223333444455556666777788889999000011";
+const HEADER: &str = "{\"key\":\"header\",\"value\":{\"summary\":\"s\",\"description\":\"\"}}\n";
+
+/// A server that takes uploads for `me/*`, and one backup in its repository.
+fn writable() -> (Place, Server) {
+    let place = Place::with_repository();
+    write(place.path("own/file"), b"a backup");
+    place.run(&["backup", "own"]);
+    let server = start(&place);
+    (place, server)
+}
+
+fn start(place: &Place) -> Server {
+    let tokens = token_file(place, &format!("{WRITER} write me/*\n{READER} read\n{OTHER} write you/*\n"));
+    Server::start(place, &["--writable", "--token-file", &tokens])
+}
+
+fn request(method: &str, target: &str, token: &str, body: &[u8]) -> Vec<u8> {
+    let len = body.len();
+    let token = if token.is_empty() { String::new() } else { format!("Authorization: Bearer {token}\r\n") };
+    let head = format!(
+        "{method} {target} HTTP/1.1\r\nHost: localhost\r\n{token}Content-Length: {len}\r\nConnection: close\r\n\r\n"
+    );
+    [head.as_bytes(), body].concat()
+}
+
+fn send(server: &Server, method: &str, target: &str, token: &str, body: &[u8]) -> Reply {
+    // A server that refuses a body may close before the client has read why.
+    let closed = Reply { status: 400, headers: Default::default(), body: b"{}".to_vec() };
+    server.send(&request(method, target, token, body)).unwrap_or(closed)
+}
+
+fn commit(server: &Server, name: &str, token: &str, lines: &str) -> Reply {
+    send(server, "POST", &format!("/api/models/{name}/commit/main"), token, lines.as_bytes())
+}
+
+fn file_line(path: &str, content: &str) -> String {
+    format!("{}\n", json!({ "key": "file", "value": { "path": path, "content": content, "encoding": "base64" } }))
+}
+
+fn object_line(path: &str, bytes: &[u8]) -> String {
+    let value = json!({ "path": path, "algo": "sha256", "oid": oid(bytes), "size": bytes.len() });
+    format!("{}\n", json!({ "key": "lfsFile", "value": value }))
+}
+
+fn oid(bytes: &[u8]) -> String {
+    digest(&SHA256, bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What a server says of an object that is to be uploaded.
+fn batch(server: &Server, name: &str, token: &str, bytes: &[u8]) -> Reply {
+    let objects = json!([{ "oid": oid(bytes), "size": bytes.len() }]);
+    let body = json!({ "operation": "upload", "transfers": ["basic", "multipart"], "objects": objects }).to_string();
+    send(server, "POST", &format!("/{name}.git/info/lfs/objects/batch"), token, body.as_bytes())
+}
+
+/// Path and query of the URL of an action.
+fn href(batch: &Reply, action: &str) -> String {
+    let document = batch.json();
+    let url = document["objects"][0]["actions"][action]["href"].as_str().unwrap_or_else(|| panic!("{document}"));
+    url.strip_prefix("http://localhost").unwrap().into()
+}
+
+/// Names of all snapshots.
+fn stored(place: &Place) -> BTreeSet<String> {
+    let entries = std::fs::read_dir(place.repository().join("snapshots")).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn the_client_of_the_hub_uploads_what_it_gets_back() {
+    let Some(python) = python() else { return };
+    let mut probe = Command::new(&python);
+    if !probe.args(["-c", "import huggingface_hub"]).stderr(Stdio::null()).status().unwrap().success() {
+        eprintln!("NOT RUN: the Python of FHRD_TEST_PYTHON has no huggingface_hub");
+        return;
+    }
+    let place = Place::with_repository();
+    write(place.path("own/file"), b"a backup");
+    place.run(&["backup", "own"]);
+    let (embedding, layer) = (weights(1, 1 << 19), weights(2, 1 << 19));
+    let own = [("base", model(&embedding, &layer)), ("tuned", model(&embedding, &tuned(&layer, 6, 0.0002)))];
+    for (name, model) in &own {
+        write(place.path(&format!("{name}/model.safetensors")), model);
+        write(place.path(&format!("{name}/README.md")), b"---\nlicense: mit\n---\n# A model\n");
+        write(place.path(&format!("{name}/config.json")), b"{\"a\":1}");
+        write(place.path(&format!("{name}/empty")), b"");
+        for number in 0..20 {
+            write(place.path(&format!("{name}/below/{number}.txt")), format!("{name} {number}").as_bytes());
+        }
+    }
+    write(place.path("base/large.bin"), &Random(5).bytes(11 << 20));
+    let server = Server::start(&place, &["--writable"]);
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/serve/hub_upload.py");
+    let mut command = Command::new(&python);
+    command.args(["-B", script, &format!("http://{}", server.address)]);
+    command.args(["base", "tuned"].map(|name| place.path(name))).arg(place.repository());
+    let output = command.env("TMPDIR", place.path("")).output().unwrap();
+    let (out, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}\n{errors}\n{}", server.stop());
+    assert!(out.ends_with("command_and_dataset\n"), "{out}");
+    server.stop();
+    // Nobody takes an upload for a backup, and what is published survives rules and prune.
+    let listed = place.run(&["ls", "latest"]).to_string();
+    assert!(listed.contains("own") && !listed.contains("object"), "{listed}");
+    place.run(&["forget", "--keep-last", "1"]);
+    place.run(&["prune"]);
+    let server = Server::start(&place, &["--writable"]);
+    assert!(server.get("/up/tuned/resolve/main/model.safetensors").body == own[1].1);
+    server.stop();
+    place.run(&["check", "--read-data"]);
+}
+
+#[test]
+fn an_object_and_a_commit_may_come_again() {
+    let (place, server) = writable();
+    let bytes = Random(3).bytes(1_500_000);
+    let first = batch(&server, "me/m", WRITER, &bytes);
+    let (upload, verify) = (href(&first, "upload"), href(&first, "verify"));
+    let check = json!({ "oid": oid(&bytes), "size": bytes.len() }).to_string();
+    assert_eq!(send(&server, "POST", &verify, "", check.as_bytes()).status, 400, "not yet");
+    for _ in 0..2 {
+        assert_eq!(send(&server, "PUT", &upload, "", &bytes).status, 200);
+    }
+    assert_eq!(send(&server, "POST", &verify, "", check.as_bytes()).status, 200);
+    assert_eq!(batch(&server, "me/m", WRITER, &bytes).json()["objects"][0]["actions"], Value::Null, "it is there");
+    let lines = format!("{HEADER}{}{}", object_line("a/b.bin", &bytes), file_line("README.md", "aGk="));
+    let commits: Vec<Value> = (0..2).map(|_| commit(&server, "me/m", WRITER, &lines).json()).collect();
+    assert_eq!(commits[0]["commitOid"].as_str().unwrap().len(), 40, "{commits:?}");
+    assert_eq!(commits[0], commits[1]);
+    assert_eq!(stored(&place).len(), 3, "a backup, an object, a publication");
+    let file = server.ask("GET", "/me/m/resolve/main/a/b.bin", &format!("Authorization: Bearer {READER}\r\n"));
+    assert!(file.body == bytes);
+    server.stop();
+}
+
+#[test]
+fn what_is_hostile_stores_nothing() {
+    let (place, server) = writable();
+    let bytes = Random(3).bytes(1_200_000);
+    let upload = href(&batch(&server, "me/a", WRITER, &bytes), "upload");
+    assert_eq!(send(&server, "PUT", &upload, "", &bytes).status, 200);
+    let before = stored(&place);
+    let refused = |what: &str, reply: Reply| {
+        assert!((400..500).contains(&reply.status), "{what}: {reply:?}");
+        assert_eq!(stored(&place), before, "{what}");
+    };
+    let good = format!("{HEADER}{}", file_line("a", "aGk="));
+    for (what, lines) in [
+        ("nothing", String::new()),
+        ("no change", HEADER.into()),
+        ("no header", file_line("a", "aGk=")),
+        ("two headers", format!("{HEADER}{good}")),
+        ("no JSON", format!("{HEADER}nothing\n")),
+        ("deep JSON", format!("{HEADER}{}\n", "[".repeat(100_000))),
+        ("an unknown key", format!("{HEADER}{}\n", json!({ "key": "x", "value": {} }))),
+        ("a path that climbs", format!("{HEADER}{}", file_line("../a", "aGk="))),
+        ("an absolute path", format!("{HEADER}{}", file_line("/a", "aGk="))),
+        ("a path with a NUL", format!("{HEADER}{}", file_line("a\0b", "aGk="))),
+        ("the directory of git", format!("{HEADER}{}", file_line(".git/config", "aGk="))),
+        ("a long name", format!("{HEADER}{}", file_line(&"x".repeat(256), "aGk="))),
+        ("no base64", format!("{HEADER}{}", file_line("a", "@"))),
+        ("a file that is a directory", format!("{good}{}", file_line("a/b", "aGk="))),
+        ("a file that is too long", format!("{HEADER}{}", file_line("a", &"A".repeat(1_500_000)))),
+        ("a line that is too long", format!("{HEADER}{}", file_line("a", &"A".repeat(5_000_000)))),
+        ("an object that is not there", format!("{good}{}", object_line("b", b"not there"))),
+        ("an object of another name", format!("{good}{}", object_line("b", &bytes))),
+        ("an object of another length", format!("{HEADER}{}", object_line("b", &bytes[1..]))),
+        ("nothing left", format!("{good}{}\n", json!({ "key": "deletedFile", "value": { "path": "a" } }))),
+        ("an old parent", good.replace("\"summary\"", "\"parentCommit\":\"0\",\"summary\"")),
+    ] {
+        refused(what, commit(&server, "me/b", WRITER, &lines));
+    }
+    for (target, token) in [
+        ("me/b/commit/main?create_pr=1", WRITER),
+        ("me/b/commit/other", WRITER),
+        ("me/b--c/commit/main", WRITER),
+        ("me/b/commit/main", READER),
+        ("me/b/commit/main", OTHER),
+        ("me/b/commit/main", ""),
+    ] {
+        let target = format!("/api/models/{target}");
+        refused(&target, send(&server, "POST", &target, token, good.as_bytes()));
+    }
+    for token in [READER, OTHER, ""] {
+        refused("a batch", batch(&server, "me/a", token, &bytes));
+        let named = json!({ "organization": "me", "name": "new" }).to_string();
+        refused("a name", send(&server, "POST", "/api/repos/create", token, named.as_bytes()));
+    }
+    refused("Xet", send(&server, "GET", "/api/models/me/a/xet-write-token/main", WRITER, b""));
+    objects(&place, &server, &before);
+    server.stop();
+    let tokens = place.path("tokens");
+    let server = Server::start(&place, &["--token-file", tokens.to_str().unwrap()]);
+    refused("a server that only reads", commit(&server, "me/b", WRITER, &good));
+    server.stop();
+}
+
+/// URLs and bytes of objects that are not as they should be.
+fn objects(place: &Place, server: &Server, before: &BTreeSet<String>) {
+    let bytes = Random(9).bytes(1_100_000);
+    let upload = href(&batch(server, "me/a", WRITER, &bytes), "upload");
+    let (path, query) = upload.split_once('?').unwrap();
+    let other = bytes.iter().rev().copied().collect::<Vec<u8>>();
+    for (what, target, body) in [
+        ("no signature", path.to_string(), bytes.as_slice()),
+        ("a forged signature", format!("{upload}0"), &bytes),
+        ("another name", upload.replace("/me/a.git", "/me/b.git"), &bytes),
+        ("another kind", format!("/datasets{upload}"), &bytes),
+        ("another object", upload.replace(&oid(&bytes), &oid(&other)), &other),
+        ("another length", upload.replace("size=1100000", "size=1100001"), &bytes),
+        ("another time", upload.replace("expires=", "expires=1"), &bytes),
+        ("other bytes", upload.clone(), &other),
+        ("fewer bytes", upload.clone(), &bytes[1..]),
+        ("more bytes", upload.clone(), &[bytes.as_slice(), b"x"].concat()),
+        ("no object", format!("/me/a.git/lfs/x?{query}"), &bytes),
+    ] {
+        let reply = send(server, "PUT", &target, "", body);
+        assert!((400..500).contains(&reply.status), "{what}: {reply:?}");
+        assert_eq!(stored(place), *before, "{what}");
+    }
+    let mut half = request("PUT", &upload, "", &bytes);
+    half.truncate(600_000);
+    let mut stream = server.connect();
+    stream.write_all(&half).unwrap();
+    drop(stream);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(stored(place), *before, "a body that is cut short");
+}
+
+#[test]
+fn a_server_that_is_killed_has_what_it_acknowledged_and_no_more() {
+    let (place, server) = writable();
+    let [one, other] = [3, 4].map(|seed| Random(seed).bytes(1_200_000));
+    let uploads = [&one, &other].map(|bytes| href(&batch(&server, "me/a", WRITER, bytes), "upload"));
+    assert_eq!(send(&server, "PUT", &uploads[0], "", &one).status, 200);
+    let before = stored(&place);
+    let mut stream = server.connect();
+    stream.write_all(&request("PUT", &uploads[1], "", &other)[..700_000]).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    server.signal(rustix::process::Signal::KILL);
+    drop(server);
+    let server = start(&place);
+    assert_eq!(stored(&place), before);
+    let spooled = walkdir(&place.path("cache")).into_iter().filter(|path| path.contains("/uploads/")).count();
+    assert_eq!(spooled, 0, "nothing of the body stays");
+    let lost = commit(&server, "me/a", WRITER, &format!("{HEADER}{}", object_line("b", &other)));
+    assert_eq!(lost.status, 400, "{lost:?}");
+    let whole = commit(&server, "me/a", WRITER, &format!("{HEADER}{}", object_line("b", &one)));
+    assert_eq!(whole.status, 200, "{whole:?}");
+    server.stop();
+}
+
+/// Files below a directory.
+fn walkdir(directory: &std::path::Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(walkdir(&path)) } else { found.push(path.to_str().unwrap().into()) }
+    }
+    found
+}
