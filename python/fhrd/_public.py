@@ -89,6 +89,15 @@ def open(
     location = arguments.location(path_or_url)
     arguments.whole_number(staged_bytes_max, "staged_bytes_max")
     seconds = None if timeout is None else arguments.seconds(timeout, "timeout")
-    engine = _engine.Engine.open(location, password, create, dict(options or {}), seconds)
-    opened_with = {"password": password, "options": dict(options or {}), "timeout": timeout}
+    given = arguments.texts(options or {}, "options")
+    if password is not None:
+        try:
+            arguments.text(password, "password")
+        except ArgumentError as error:
+            # The message must not have the password.
+            raise type(error)("password: expected a text without halves of characters") from None
+    if not isinstance(create, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ArgumentTypeError(f"create: expected True or False, found {create!r}")
+    engine = _engine.Engine.open(location, password, create, given, seconds)
+    opened_with = {"password": password, "options": given, "timeout": timeout}
     return Repository(engine, location, staged_bytes_max, opened_with)

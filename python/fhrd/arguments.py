@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Union
+from typing import Any, Literal, Union, cast
 
 from .errors import ArgumentError, ArgumentTypeError
 
@@ -29,7 +29,8 @@ def whole_number(value: object, what: str, least: int = 0, most: int = _STEP_MAX
         ArgumentError: if it is below `least` or above `most`.
     """
     number = None
-    if not isinstance(value, bool):
+    # A tensor of torch that is true has an index.
+    if not isinstance(value, bool) and "bool" not in str(getattr(value, "dtype", "")):
         try:
             number = operator.index(value)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         except TypeError:
@@ -55,6 +56,100 @@ def seconds(value: object, what: str) -> float:
     return float(value)
 
 
+def number(value: object, what: str) -> float:
+    """`value` as a number, also one of NumPy.
+
+    Raises:
+        ArgumentTypeError: if it is none.
+    """
+    if isinstance(value, bool) or not hasattr(value, "__float__"):
+        raise ArgumentTypeError(f"{what}: expected a number, found {value!r}")
+    return float(cast("Any", value))
+
+
+def text(value: object, what: str) -> str:
+    """`value` if it is a text that UTF-8 can say.
+
+    Raises:
+        ArgumentTypeError: if it is no text.
+        ArgumentError: if it has half of a character.
+    """
+    if not isinstance(value, str):
+        raise ArgumentTypeError(f"{what}: expected a text, found {value!r}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ArgumentError(f"{what}: expected a text without halves of characters, found {value!r}") from None
+    return value
+
+
+def texts(values: object, what: str) -> dict[str, str]:
+    """Texts by name.
+
+    Raises:
+        ArgumentTypeError: if it is no mapping of texts to texts.
+        ArgumentError: if one has half of a character.
+    """
+    if not isinstance(values, Mapping):
+        raise ArgumentTypeError(f"{what}: expected a dictionary of texts, found {values!r}")
+    given: Mapping[Any, Any] = values  # pyright: ignore[reportUnknownVariableType]
+    return {text(key, what): text(value, f"{what}: `{key}`") for key, value in given.items()}
+
+
+def path(value: object, what: str) -> str:
+    """A path.
+
+    Raises:
+        ArgumentTypeError: if it is none.
+        ArgumentError: if no file can be called so.
+    """
+    try:
+        given: Any = os.fspath(cast("Any", value))
+        if isinstance(given, str):
+            os.fsencode(given)
+            return given
+    except TypeError:
+        pass
+    except UnicodeEncodeError:
+        raise ArgumentError(f"{what}: expected a path, found {value!r}") from None
+    raise ArgumentTypeError(f"{what}: expected a path as a text or a PathLike, found {value!r}")
+
+
+def paths(values: object, what: str) -> list[str]:
+    """Paths of a list. `~` is the home directory.
+
+    Raises:
+        ArgumentTypeError: if it is no list of paths.
+        ArgumentError: if no file can be called so.
+    """
+    if isinstance(values, (str, bytes, os.PathLike)) or not isinstance(values, Iterable):
+        raise ArgumentTypeError(f"{what}: expected a list of paths, found {values!r}")
+    return [location(one, what) for one in cast("Iterable[object]", values)]
+
+
+def names(values: object, what: str) -> list[str]:
+    """Texts of a list.
+
+    Raises:
+        ArgumentTypeError: if it is no list of texts.
+        ArgumentError: if one has half of a character.
+    """
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise ArgumentTypeError(f"{what}: expected a list of texts, found {values!r}")
+    return [text(one, what) for one in cast("Iterable[object]", values)]
+
+
+def progress(value: Progress | None) -> Progress | None:
+    """`value` if it can be called, or is `None`.
+
+    Raises:
+        ArgumentTypeError: if it cannot.
+    """
+    if value is not None and not callable(value):  # pyright: ignore[reportUnnecessaryComparison]
+        raise ArgumentTypeError(f"progress: expected a function, found {value!r}")
+    return value
+
+
 def name(value: object, what: str) -> str:
     """`value` if it is a text that may name a run or a metric.
 
@@ -63,8 +158,7 @@ def name(value: object, what: str) -> str:
         ArgumentError: if it is empty, or has a character that means something else.
     """
     other = "=" if what.startswith("metric") else "@"
-    if not isinstance(value, str):
-        raise ArgumentTypeError(f"{what}: expected a text, found {value!r}")
+    value = text(value, what)
     if not 0 < len(value.encode()) < 256 or ":" in value or other in value or any(ord(one) < 32 for one in value):
         raise ArgumentError(
             f"{what}: expected a name of 1 to 255 bytes without `:`, `{other}` and control characters, found {value!r}"
@@ -84,9 +178,13 @@ def numbers(metrics: object) -> dict[str, float]:
     given: Mapping[Any, Any] = metrics  # pyright: ignore[reportUnknownVariableType]
     for key, value in given.items():
         try:
-            number = None if isinstance(value, (str, bytes)) else float(value)
+            # A loss of torch warns unless it is detached.
+            detached = value.detach() if hasattr(value, "detach") else value
+            number = None if isinstance(value, (str, bytes)) else float(detached)
         except (TypeError, ValueError, RuntimeError):
             number = None
+        except OverflowError:
+            raise ArgumentError(f"metrics: `{key}`: the number is too large") from None
         if number is None:
             raise ArgumentTypeError(f"metrics: `{key}`: expected a number, found {value!r}")
         found[name(key, "metrics")] = number
@@ -109,20 +207,29 @@ def split_tags(tags: Iterable[str] | str) -> list[str]:
     split = [tag.strip() for one in given for tag in one.split(",")]
     if "" in split:
         raise ArgumentError(f"expected tags that are not empty, found {tags!r}")
+    for tag in split:
+        text(tag, "tags")
     return list(dict.fromkeys(split))
 
 
-def framework(given: object, device: object = None) -> str:
+def framework(given: object, device: Any = None) -> str:
     """`numpy` or `torch`, also as safetensors calls them: `np` and `pt`.
 
     Raises:
-        ArgumentError: if it is another one, or if NumPy arrays should go to a device.
+        ArgumentError: if it is another one, if torch knows no such device, or if NumPy arrays should go to a device.
     """
     found = _FRAMEWORKS.get(given) if isinstance(given, str) else None
     if found is None:
         raise ArgumentError(f'framework: expected "numpy" or "torch", found {given!r}')
     if device is not None and found != "torch":
         raise ArgumentError("only torch tensors have a device")
+    if device is not None:
+        import torch  # pyright: ignore[reportMissingImports]
+
+        try:
+            torch.device(device)  # pyright: ignore
+        except (RuntimeError, TypeError) as error:
+            raise ArgumentError(f"device: {error}") from None
     return found
 
 
@@ -147,21 +254,29 @@ def named_files(files: Files) -> dict[str, PathLike | bytes]:
     named: dict[str, PathLike | bytes] = {}
     if isinstance(files, Mapping):
         named.update(files)
-    elif isinstance(files, (str, bytes, os.PathLike)):
+    elif isinstance(files, (str, bytes, os.PathLike)) or not isinstance(files, Iterable):  # pyright: ignore
         raise ArgumentTypeError(f"files: expected a list of paths or a dictionary, found {files!r}")
     else:
         for file in files:
-            path: str = os.path.basename(os.fspath(file))
-            if path in named:
-                raise ArgumentError(f"files: two of them are called {path!r}: give a dictionary with their paths")
-            named[path] = file
-    for path, source in named.items():
+            last = os.path.basename(path(file, "files"))
+            if last in named:
+                raise ArgumentError(f"files: two of them are called {last!r}: give a dictionary with their paths")
+            named[last] = file
+    for key, source in named.items():
+        text(key, "files")
         if not isinstance(source, (str, bytes, os.PathLike)):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ArgumentTypeError(f"files: `{path}`: expected a path or bytes, found {type(source).__qualname__}")
+            raise ArgumentTypeError(f"files: `{key}`: expected a path or bytes, found {type(source).__qualname__}")
+        if not isinstance(source, bytes):
+            path(source, f"files: `{key}`")
     return named
 
 
-def location(path_or_url: PathLike) -> str:
-    """A path or URL, with the home directory in place of `~`."""
-    given = os.fspath(path_or_url)
+def location(path_or_url: object, what: str = "path") -> str:
+    """A path or URL, with the home directory in place of `~`.
+
+    Raises:
+        ArgumentTypeError: if it is neither.
+        ArgumentError: if no file can be called so.
+    """
+    given = path(path_or_url, what)
     return os.path.expanduser(given) if given.startswith("~") else given

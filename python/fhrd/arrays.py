@@ -8,6 +8,7 @@ under `fhrd.dtype.NAME`.
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from .errors import ArgumentError, ArgumentTypeError, DamagedError, UnsupportedError
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -111,6 +112,8 @@ def array_bytes(array: Any) -> ArrayBytes:
 
 
 def _as_numpy(array: Any) -> npt.NDArray[Any]:
+    if isinstance(array, np.ma.MaskedArray):
+        raise ArgumentTypeError("expected an array without a mask: save `.data` and `.mask`")
     if isinstance(array, np.ndarray):
         return array  # pyright: ignore[reportUnknownVariableType]
     if isinstance(array, (np.generic, int, float, complex, bool)):
@@ -150,11 +153,60 @@ def _numpy_bytes(array: npt.NDArray[Any]) -> ArrayBytes:
     data = _flat(array)
     if name is not None and dtype.isnative and dtype.fields is None:
         return ArrayBytes((name, array.shape, data, None))
-    described: Any = dtype.name if dtype.name.startswith(("float", "int", "uint")) and dtype.kind == "V" else dtype.descr
-    if isinstance(described, list) and dtype.fields is None and dtype.subdtype is None:
-        described = dtype.str
-    true_type = json.dumps({"numpy": described, "shape": list(array.shape)})
+    true_type = json.dumps({"numpy": describe_dtype(dtype), "shape": list(array.shape)})
     return ArrayBytes(("U8", (data.size,), data, true_type))
+
+
+def describe_dtype(dtype: np.dtype[Any]) -> Any:
+    """A dtype as JSON can say it: a text, a list of fields, or what `numpy.dtype` takes if bytes lie between fields."""
+    if dtype.subdtype is not None:
+        return {"base": describe_dtype(dtype.subdtype[0]), "shape": list(dtype.subdtype[1])}
+    if dtype.names is None or dtype.fields is None:
+        # Types of ml_dtypes have names only.
+        return dtype.name if dtype.kind == "V" and dtype.type is not np.void else dtype.str
+    if not _has_gaps(dtype):
+        return dtype.descr
+    known: Any = dtype.fields
+    fields = [known[name] for name in dtype.names]
+    return {
+        "names": list(dtype.names),
+        "formats": [describe_dtype(field[0]) for field in fields],
+        "offsets": [int(field[1]) for field in fields],
+        "itemsize": dtype.itemsize,
+        "align": dtype.isalignedstruct,
+    }
+
+
+def _has_gaps(dtype: np.dtype[Any]) -> bool:
+    """Whether a list of fields would be another type: bytes belong to no field, or to several."""
+    base = dtype.base
+    if base.names is None or base.fields is None:
+        return False
+    end = 0
+    known: Any = base.fields
+    for field in (known[name] for name in base.names):
+        if field[1] != end or _has_gaps(field[0]):
+            return True
+        end += field[0].itemsize
+    return end != base.itemsize
+
+
+def described_dtype(described: Any) -> np.dtype[Any]:
+    """The dtype of `describe_dtype`. What it raises for others is of many kinds."""
+    if isinstance(described, dict):
+        given: dict[str, Any] = described  # pyright: ignore[reportUnknownVariableType]
+        if "base" in given:
+            return np.dtype((described_dtype(given["base"]), tuple(given["shape"])))
+        return np.dtype(
+            {
+                "names": given["names"],
+                "formats": [described_dtype(one) for one in given["formats"]],
+                "offsets": given["offsets"],
+                "itemsize": given["itemsize"],
+            },
+            align=bool(given["align"]),
+        )
+    return _listed_dtype(described)
 
 
 def _torch_bytes(tensor: Any, torch: Any) -> ArrayBytes:
@@ -165,12 +217,16 @@ def _torch_bytes(tensor: Any, torch: Any) -> ArrayBytes:
     if tensor.is_quantized:
         raise ArgumentError("a quantized tensor is not stored: save `int_repr()`, the scales and the zero points")
     name = str(tensor.dtype).removeprefix("torch.")
-    shape = tuple(int(size) for size in tensor.shape)
-    flat = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
-    if flat.numel() == 1:
-        # It counts as contiguous whatever its stride, but a view as bytes needs a stride of 1.
-        flat = flat.as_strided((1,), (1,))
-    data: Bytes = flat.view(torch.uint8).numpy() if flat.numel() else np.empty(0, np.uint8)
+    try:
+        shape = tuple(int(size) for size in tensor.shape)
+        flat = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
+        if flat.numel() == 1:
+            # It counts as contiguous whatever its stride, but a view as bytes needs a stride of 1.
+            flat = flat.as_strided((1,), (1,))
+        data: Bytes = flat.view(torch.uint8).numpy() if flat.numel() else np.empty(0, np.uint8)
+    except (RuntimeError, ValueError) as error:
+        # Nested tensors, parameters without a shape yet, and those that only trace a program.
+        raise ArgumentError(f"torch gives no bytes of this {type(tensor).__qualname__}: {error}") from None
     known = _TORCH_TO_SAFETENSORS.get(name)
     if known is not None:
         return ArrayBytes((known, shape, data, None))
@@ -197,7 +253,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     return dtype
 
 
-def _true_numpy_dtype(described: Any) -> np.dtype[Any]:
+def _listed_dtype(described: Any) -> np.dtype[Any]:
     def tuples(value: Any) -> Any:
         return [_field(item) for item in value] if isinstance(value, list) else value  # pyright: ignore
 
@@ -208,7 +264,10 @@ def _true_numpy_dtype(described: Any) -> np.dtype[Any]:
     dtype: np.dtype[Any]
 
     if isinstance(described, str) and not described.startswith(("<", ">", "|", "=")):
-        import ml_dtypes  # pyright: ignore[reportMissingImports, reportMissingTypeStubs]
+        try:
+            import ml_dtypes  # pyright: ignore[reportMissingImports, reportMissingTypeStubs]
+        except ImportError:
+            raise UnsupportedError(f"NumPy needs the package ml_dtypes for {described}: install it") from None
 
         dtype = np.dtype(getattr(ml_dtypes, described))  # pyright: ignore
         return dtype
@@ -224,20 +283,24 @@ def from_bytes(
     framework: str,
     device: Any,
 ) -> Any:
-    """The array that `data` holds, which is the array's memory from now on."""
+    """The array that `data` holds, which is the array's memory from now on.
+
+    Raises:
+        DamagedError: if the bytes are not those of its type and shape, or the type contradicts itself.
+        UnsupportedError: if NumPy or torch has no such type.
+    """
     if true_type is not None:
-        kind = json.loads(true_type)
+        kind, true_shape = _true_type(true_type)
         if "torch" in kind and framework == "torch":
-            return _to_torch(data, str(kind["torch"]), kind["shape"], device)
+            return _to_torch(data, str(kind["torch"]), true_shape, device)
         if "torch" in kind:
             raise UnsupportedError(f"NumPy has no type for torch.{kind['torch']}: load with framework=\"torch\"")
-        array = _shaped(data, _true_numpy_dtype(kind["numpy"]), kind["shape"])
-        if framework == "torch":
-            import torch  # pyright: ignore[reportMissingImports]
-
-            native: Any = array.astype(array.dtype.newbyteorder("="))
-            return torch.from_numpy(native).to(device)  # pyright: ignore
-        return array
+        try:
+            true_dtype = described_dtype(kind["numpy"])
+        except (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
+            raise DamagedError(f"the stored type {true_type[:200]!r} is none: {error!r}") from None
+        array = _shaped(data, true_dtype, true_shape)
+        return _numpy_to_torch(array, device) if framework == "torch" else array
     if framework == "torch":
         name = _SAFETENSORS_TO_NUMPY.get(dtype)
         if name is None:
@@ -246,7 +309,37 @@ def from_bytes(
     return _shaped(data, numpy_dtype(dtype), shape)
 
 
+def _true_type(text: str) -> tuple[dict[str, Any], list[int]]:
+    """What the metadata says about the type and shape of an array."""
+    try:
+        kind: dict[str, Any] = dict(json.loads(text))
+        if "torch" in kind or "numpy" in kind:
+            return kind, [int(size) for size in kind["shape"]]
+    except (KeyError, OverflowError, RecursionError, TypeError, ValueError):
+        pass
+    raise DamagedError(f"the stored type {text[:200]!r} is none")
+
+
+def _numpy_to_torch(array: npt.NDArray[Any], device: Any) -> Any:
+    import torch  # pyright: ignore[reportMissingImports]
+
+    try:
+        native: Any = array.astype(array.dtype.newbyteorder("="))
+        return torch.from_numpy(native).to(device)  # pyright: ignore
+    except TypeError:
+        raise UnsupportedError(f'torch has no type for {array.dtype}: load with framework="numpy"') from None
+
+
+def _check_size(data: Bytes, itemsize: int, shape: Sequence[int], dtype: object) -> None:
+    """A false shape must not take memory, nor give fewer values."""
+    if any(size < 0 for size in shape) or data.size != itemsize * math.prod(shape):
+        raise DamagedError(f"expected the bytes of {list(shape)} values of type {dtype}, found {data.size} bytes")
+
+
 def _shaped(data: Bytes, dtype: np.dtype[Any], shape: Sequence[int]) -> npt.NDArray[Any]:
+    if dtype.hasobject:
+        raise DamagedError(f"the stored type {dtype} holds objects")
+    _check_size(data, dtype.itemsize, shape, dtype)
     if data.size == 0 or dtype.itemsize == 0:
         return np.empty(tuple(shape), dtype)
     return data.view(dtype).reshape(tuple(shape))
@@ -258,6 +351,9 @@ def _to_torch(data: Bytes, name: str, shape: Sequence[int], device: Any) -> Any:
     dtype: Any = getattr(torch, name, None)  # pyright: ignore
     if dtype is None:
         raise UnsupportedError(f"this version of torch has no type torch.{name}")
+    if not isinstance(dtype, torch.dtype):
+        raise DamagedError(f"torch.{name} is no type")
+    _check_size(data, int(dtype.itemsize), shape, name)
     if data.size == 0:
         tensor: Any = torch.empty(tuple(shape), dtype=dtype)  # pyright: ignore
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -56,8 +55,8 @@ class Care(ABC):
         Raises:
             NotFoundError: (a LookupError) if there is no such snapshot.
         """
-        away = [remove] if isinstance(remove, str) else list(remove)
-        wanted = snapshot.id if isinstance(snapshot, Checkpoint) else snapshot
+        away = [remove] if isinstance(remove, str) else arguments.names(remove, "remove")
+        wanted = name_of(snapshot)
         id = native.tag_snapshot(
             self._use(),
             wanted,
@@ -87,11 +86,10 @@ class Care(ABC):
             NotFoundError: (a LookupError) if there is no such snapshot.
             DamagedError: (an OSError) if one cannot be read; the others are copied.
         """
-        if isinstance(snapshots, str):
-            raise ArgumentTypeError(f"snapshots: expected a list of ids, found {snapshots!r}")
-        text = native.copy_snapshots(
-            self._use(), source._use(), list(snapshots), dry_run=dry_run, report=progress
-        )
+        wanted, progress = arguments.names(snapshots, "snapshots"), arguments.progress(progress)
+        if not isinstance(source, Care):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ArgumentTypeError(f"source: expected a repository, found {source!r}")
+        text = native.copy_snapshots(self._use(), source._use(), wanted, dry_run=dry_run, report=progress)
         rows: list[dict[str, Any]] = json.loads(text)
         failed = [row for row in rows if row["error"] is not None]
         if failed:
@@ -127,13 +125,13 @@ class Care(ABC):
             ArgumentError: (a ValueError) if it cannot have that name.
             NotFoundError: (a LookupError) if there is no such snapshot or directory.
         """
-        wanted = snapshot.id if isinstance(snapshot, Checkpoint) else snapshot
+        wanted = name_of(snapshot)
         text = native.publish(
             self._use(),
             wanted,
-            None if path is None else os.fspath(path),
-            name=name,
-            revision=revision,
+            None if path is None else arguments.path(path, "path"),
+            name=arguments.text(name, "name"),
+            revision=arguments.text(revision, "revision"),
             is_dataset=dataset,
             replace=replace,
         )
@@ -145,6 +143,9 @@ class Care(ABC):
         Raises:
             ArgumentError: (a ValueError) if nothing has that name.
         """
+        arguments.text(name, "name")
+        if revision is not None:
+            arguments.text(revision, "revision")
         gone: list[str] = _rows(native.unpublish(self._use(), name, revision=revision, is_dataset=dataset))
         return gone
 
@@ -172,7 +173,7 @@ class Care(ABC):
         Raises:
             NotFoundError: (a LookupError) if there is no such snapshot.
         """
-        wanted = [one.id if isinstance(one, Checkpoint) else one for one in snapshots]
+        wanted = [name_of(one) for one in snapshots]
         rows: list[dict[str, Any]] = _rows(native.families(self._use(), wanted))
         return [reports.read(FamilyModel, row) for row in rows]
 
@@ -188,11 +189,12 @@ class Care(ABC):
         Raises:
             ArgumentError: (a ValueError) if `grace_seconds` is below 0.
         """
-        return reports.read(PruneReport, json.loads(self._use().prune(dry_run, grace_seconds)))
+        grace = arguments.number(grace_seconds, "grace_seconds")
+        return reports.read(PruneReport, json.loads(self._use().prune(dry_run, grace)))
 
     def check(self, *, read_data: bool = False, progress: Progress | None = None) -> CheckReport:
         """Verifies the repository. `defect_count` is 0 for a sound one. With `read_data`, reads every byte."""
-        return reports.read(CheckReport, json.loads(self._use().check(read_data, progress)))
+        return reports.read(CheckReport, json.loads(self._use().check(read_data, arguments.progress(progress))))
 
     def repair(self, part: str, *, dry_run: bool = False, forget: bool = False) -> dict[str, Any]:
         """Repairs a part as `fhrd repair` does. Returns its report, with the keys of that command's JSON.
@@ -210,6 +212,15 @@ class Care(ABC):
             raise ArgumentError("`dry_run` and `forget` are of snapshots")
         report: dict[str, Any] = json.loads(native.repair(self._use(), part, dry_run=dry_run, forget=forget))
         return report
+
+
+def name_of(snapshot: Checkpoint | str) -> str:
+    """The id of a checkpoint, or the name of a snapshot that is given.
+
+    Raises:
+        ArgumentError: (a ValueError, and for wrong types a TypeError) if it is neither.
+    """
+    return snapshot.id if isinstance(snapshot, Checkpoint) else arguments.text(snapshot, "snapshot")
 
 
 def _rows(text: str) -> Any:

@@ -14,7 +14,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable
 from typing import Any, cast
 
-from .errors import ArgumentTypeError, DamagedError, NotTrustedError
+from .errors import ArgumentError, ArgumentTypeError, DamagedError, NotTrustedError
 
 __all__ = ["DescriptionError", "flatten", "unflatten"]
 
@@ -50,15 +50,23 @@ class _Flattener:
         self._store = store
         #: Numbers of containers by identity. The containers are held, so that no identity is used twice.
         self._known: dict[int, tuple[int, Any]] = {}
+        #: Numbers of the containers that are described now and that are built when all that is in them is.
+        self._unfinished: set[int] = set()
 
     def describe(self, value: Any, path: str, depth: int) -> Any:
-        plain = _plain(value)
+        try:
+            plain = _plain(value)
+        except ValueError as error:
+            # Python turns no number of this length into a text, nor a text into one.
+            raise ArgumentError(f"{path or 'the value'}: {error}") from None
         if plain is not None:
             return plain[0]
         if depth > _DEPTH_MAX:
             raise ArgumentTypeError(f"{path or 'the value'}: expected at most {_DEPTH_MAX} levels of containers")
         known = self._known.get(id(value))
         if known is not None:
+            if known[0] in self._unfinished:
+                raise ArgumentError(f"{path}: a {_type_of(value).__name__} that contains itself cannot be built again")
             return {"same": known[0]}
         stored = self._store(value, path)
         if stored is not None:
@@ -67,7 +75,10 @@ class _Flattener:
         if kind in (list, set, frozenset, tuple):
             number = self._number(value)
             items: Any = sorted(value, key=repr) if kind in (set, frozenset) else value
+            if kind is not list:
+                self._unfinished.add(number)
             inner = [self.describe(item, _join(path, index), depth + 1) for index, item in enumerate(items)]
+            self._unfinished.discard(number)
             return {kind.__name__: inner, "number": number}
         if kind in (dict, OrderedDict) or (kind is defaultdict and value.default_factory in _FACTORIES.values()):
             number = self._number(value)

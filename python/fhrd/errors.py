@@ -81,7 +81,7 @@ class UnreachableError(StorageError, ConnectionError):
 
 
 class ReadOnlyError(FhrdError, PermissionError):
-    """The repository or its credentials allow no writing."""
+    """The repository, its credentials or the directory of a restore allow no writing."""
 
 
 class UnsupportedError(FhrdError, NotImplementedError):

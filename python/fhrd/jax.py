@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = ["load", "save", "save_async"]
 
+#: Deepest nesting.
+_DEPTH_MAX = 200
+
 
 def save(
     repo: Store,
@@ -132,16 +135,17 @@ def load(
         ArgumentError: (a ValueError) if an array has another shape or type than in the template, or the template lacks
             one.
     """
-    arrays = repo.load(run=run, step=step, snapshot=snapshot, name=name)
+    stored = repo.load(run=run, step=step, snapshot=snapshot, name=name)
     if template is None:
-        return _nested(arrays)
+        return _nested(stored.read_all())
     leaves = dict(_leaves(template, ""))
-    missing = [path for path in leaves if path not in arrays]
+    missing = [path for path in leaves if path not in stored]
     if missing:
         raise NotFoundError(f"the checkpoint has no array `{missing[0]}`, which the template has")
-    more = [path for path in arrays if path not in leaves]
+    more = [path for path in stored if path not in leaves]
     if more:
         raise ArgumentError(f"the template has no leaf `{more[0]}`, which the checkpoint has")
+    arrays = stored.read_all()
     loaded = {path: _like(path, arrays[path], leaf) for path, leaf in leaves.items()}
     return _rebuilt(template, "", loaded)
 
@@ -191,13 +195,15 @@ def _children(tree: Any) -> list[tuple[str, Any]] | None:
     return [(util.keystr(path, simple=True, separator="/"), child) for path, child in pairs]
 
 
-def _leaves(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _leaves(tree: Any, path: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
+    if depth > _DEPTH_MAX:
+        raise ArgumentError(f"expected a tree of at most {_DEPTH_MAX} levels: does it contain itself?")
     children = _children(tree)
     if children is None:
         yield path or "value", tree
         return
     for key, child in children:
-        yield from _leaves(child, f"{path}/{key}" if path else key)
+        yield from _leaves(child, f"{path}/{key}" if path else key, depth + 1)
 
 
 def _rebuilt(template: Any, path: str, loaded: Mapping[str, Any]) -> Any:

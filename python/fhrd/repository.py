@@ -17,7 +17,7 @@ from . import arguments, reports
 from . import arrays as conversion
 from ._engine import SnapshotRow
 from .arguments import Files, IfExists, PathLike, Progress
-from .care import Care
+from .care import Care, name_of
 from .checkpoint import Checkpoint, LoadedArrays
 from .errors import (
     ArgumentError,
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 #: Bytes that asynchronous saves may stage at once, unless `fhrd.open` is told otherwise.
 STAGED_BYTES_MAX = 4 << 30
+#: What a save may do if the run has its step.
+IF_EXISTS = ("error", "replace", "keep", "add")
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class _Labels:
         if (run is None) != (step is None) or (numbers and run is None):
             raise ArgumentError("`run` and `step` go together, and metrics need both")
         chosen = "error" if if_exists is None else if_exists
-        arguments.choice(chosen, "if_exists", ("error", "replace", "keep", "add"))
+        arguments.choice(chosen, "if_exists", IF_EXISTS)
         return _Labels(run, step, numbers, arguments.split_tags(tags), chosen)
 
 
@@ -132,7 +134,7 @@ class Repository(Care):
             NotDoneError: (a TimeoutError) if they are not done after `timeout` seconds. They go on.
         """
         self._use()
-        self._writer.flush(timeout)
+        self._writer.flush(None if timeout is None else arguments.number(timeout, "timeout"))
 
     def close(self) -> None:
         """As `flush`. The repository cannot be used afterwards. In a forked process it does nothing."""
@@ -208,6 +210,7 @@ class Repository(Care):
             FhrdError: if the save fails in another way. Then there is no snapshot, and nothing else is lost.
         """
         self._use()
+        keep, progress = Keep.checked(keep), arguments.progress(progress)
         labels = _Labels.of(run, step, metrics, tags, if_exists)
         before = self._before(labels)
         if before and labels.if_exists == "keep":
@@ -242,6 +245,7 @@ class Repository(Care):
             ArgumentError: (a ValueError, and for wrong types a TypeError) at once for impossible arguments.
         """
         self._use()
+        keep, progress = Keep.checked(keep), arguments.progress(progress)
         labels = _Labels.of(run, step, metrics, tags, if_exists)
         named = arguments.named_files(files)
         nbytes = sum(_nbytes(array) for array in _mapping(arrays).values())
@@ -283,12 +287,15 @@ class Repository(Care):
         self, given: Mapping[str, Any], files: Files, metadata: Mapping[str, str], name: str, *, is_staged: bool
     ) -> native.Files:
         stored = native.Files()
+        arguments.text(name, "name")
+        header = arguments.texts(metadata, "metadata")
+        reserved = [key for key in header if key.startswith(conversion.DTYPE_KEY)]
+        if reserved:
+            raise ArgumentError(f"metadata: `{reserved[0]}` is what the package writes")
         if _mapping(given):
-            header = {str(key): str(value) for key, value in metadata.items()}
             items: list[tuple[str, str, Sequence[int], conversion.Bytes]] = []
             for key, array in given.items():
-                if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-                    raise ArgumentTypeError(f"arrays: expected names that are texts, found {key!r}")
+                arguments.text(key, "arrays: a name")
                 try:
                     found = conversion.array_bytes(array)
                 except ArgumentError as error:
@@ -412,12 +419,10 @@ class Repository(Care):
         if run is None and step is not None:
             raise ArgumentError("a step needs the name of its run")
         if run is None:
-            if snapshot is not None and not isinstance(snapshot, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise ArgumentTypeError(f"snapshot: expected an id, found {snapshot!r}")
-            wanted = "latest" if snapshot is None else snapshot
+            wanted = "latest" if snapshot is None else arguments.text(snapshot, "snapshot")
         else:
             which = "latest" if step is None else step
-            which = which if isinstance(which, str) else arguments.whole_number(which, "step")
+            which = arguments.text(which, "step") if isinstance(which, str) else arguments.whole_number(which, "step")
             wanted = f"run:{arguments.name(run, 'run')}@{which}"
         return Checkpoint(self, self._use().find_snapshot(wanted))
 
@@ -521,13 +526,11 @@ class Repository(Care):
             ArgumentError: (a ValueError) if none of the paths exists, or an argument is impossible.
             StepExistsError: (a FileExistsError) if the run has the step. See `if_exists` of `save`.
         """
-        if isinstance(paths, (str, bytes, os.PathLike)):
-            raise ArgumentTypeError(f"paths: expected a list of paths, found {paths!r}")
+        given, progress = arguments.paths(paths, "paths"), arguments.progress(progress)
         labels = _Labels.of(run, step, metrics, tags, if_exists)
         engine, before = self._use(), self._before(labels)
         if before and labels.if_exists == "keep":
             return reports.existing(before[-1])
-        given = [arguments.location(path) for path in paths]
         text = engine.backup(
             given, run=labels.run, step=labels.step, metrics=labels.metrics, tags=labels.tags, report=progress
         )
@@ -557,10 +560,9 @@ class Repository(Care):
             NotFoundError: (a LookupError) if there is no such snapshot.
             DamagedError: (an OSError) if some content could not be restored; what is good is there.
         """
-        if isinstance(include, str):
-            raise ArgumentTypeError(f"include: expected a list of patterns, found {include!r}")
-        wanted = snapshot.id if isinstance(snapshot, Checkpoint) else snapshot
-        report = json.loads(self._use().restore(wanted, arguments.location(target), list(include), progress))
+        patterns, progress = arguments.names(include, "include"), arguments.progress(progress)
+        wanted, directory = name_of(snapshot), arguments.location(target, "target")
+        report = json.loads(self._use().restore(wanted, directory, patterns, progress))
         if report["damaged"]:
             raise DamagedError(f"{report['damaged']} files could not be restored whole")
         if report["problems"]:
@@ -595,13 +597,12 @@ class Repository(Care):
             ArgumentError: (a ValueError) if `keep` would keep no step of a run, or if several snapshots of the
                 repository are from the future, so that the clock of this machine may be wrong. Then nothing is deleted.
         """
-        if isinstance(ids, str):
-            raise ArgumentTypeError(f"ids: expected a list of ids, found {ids!r}")
+        given, keep = arguments.names(ids, "ids"), Keep.checked(keep)
         if keep is None:
             if run is not None:
                 raise ArgumentError("a run needs the rules of `keep`")
-            deleted = [self._use().find_snapshot(one).id for one in ids]
-        elif ids:
+            deleted = [self._use().find_snapshot(one).id for one in given]
+        elif given:
             raise ArgumentError("give `ids` or `keep`, not both")
         else:
             deleted = self._not_kept(keep, run, allow_empty_group, trust_clock)

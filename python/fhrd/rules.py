@@ -44,6 +44,17 @@ class Keep:
             arguments.whole_number(rule[1], f"best: `{metric}`", least=1)
         arguments.split_tags(self.tags)
 
+    @staticmethod
+    def checked(value: object) -> Keep | None:
+        """`value` if it is rules, or `None`.
+
+        Raises:
+            ArgumentTypeError: if it is something else.
+        """
+        if value is None or isinstance(value, Keep):
+            return value
+        raise ArgumentTypeError(f"keep: expected fhrd.Keep, found {value!r}")
+
     @property
     def is_empty(self) -> bool:
         """Whether there is no rule."""

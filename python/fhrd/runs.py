@@ -12,7 +12,7 @@ from .arguments import Files, IfExists, Progress
 from .checkpoint import RUN_FILE, Checkpoint, GitCommit, LoadedArrays
 from .errors import ArgumentError, ArgumentTypeError
 from .reports import SavedCheckpoint
-from .repository import Repository
+from .repository import IF_EXISTS, Repository
 from .rules import Keep
 from .staging import SaveHandle
 from .table import Table, html_table
@@ -42,7 +42,9 @@ class Run:
         self.repository = repository
         self.name = arguments.name(name, "run")
         self.save_interval = arguments.whole_number(save_interval, "save_interval", least=1)
-        self.keep = keep
+        self.keep = Keep.checked(keep)
+        if if_exists is not None:
+            arguments.choice(if_exists, "if_exists", IF_EXISTS)
         self.if_exists: IfExists | None = if_exists
         if parameters is not None and not isinstance(parameters, Mapping):  # pyright: ignore
             raise ArgumentTypeError(f"parameters: expected a dictionary, found {parameters!r}")

@@ -49,8 +49,8 @@ class SafeFile:
         """Nothing is to be closed: the repository stays open."""
 
     def keys(self) -> Iterable[str]:
-        """The names of the arrays."""
-        return list(self._arrays)
+        """The names of the arrays, in their order."""
+        return sorted(self._arrays)
 
     def offset_keys(self) -> list[str]:
         """The names of the arrays in the order of their bytes."""
@@ -67,6 +67,10 @@ class SafeFile:
             KeyError: if there is none of this name.
         """
         return self._arrays[name]
+
+    def get_tensors(self) -> dict[str, Any]:
+        """Reads all arrays, on all processors."""
+        return self._arrays.read_all()
 
     def get_slice(self, name: str) -> SafeSlice:
         """An array of which parts are read: `file.get_slice("weight")[10:20]` reads ten rows.

@@ -21,15 +21,16 @@ import io
 import math
 import pickle
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy
 import torch
 
-from fhrd.arguments import Files, named_files
+from fhrd.arguments import Files, named_files, text
+from fhrd.arrays import describe_dtype, described_dtype
 from fhrd.containers import DescriptionError, flatten, unflatten
-from fhrd.errors import ArgumentTypeError, NotTrustedError
+from fhrd.errors import ArgumentError, ArgumentTypeError, NotTrustedError
 from fhrd.runs import check_order
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def save(
         step=step,
         metrics=metrics or {},
         tags=tags,
-        files={**named_files(files), name + DESCRIPTION: described},
+        files=_with_description(files, name, described),
         metadata={"format": "pt", **(metadata or {})},
         name=name,
         keep=keep,
@@ -124,13 +125,20 @@ def save_async(
         step=step,
         metrics=metrics or {},
         tags=tags,
-        files={**named_files(files), name + DESCRIPTION: described},
+        files=_with_description(files, name, described),
         metadata={"format": "pt", **(metadata or {})},
         name=name,
         keep=keep,
         if_exists=if_exists,
         progress=progress,
     )
+
+
+def _with_description(files: Files, name: str, described: bytes) -> Mapping[str, Any]:
+    named, own = named_files(files), text(name, "name") + DESCRIPTION
+    if own in named:
+        raise ArgumentError(f"files: `{own}` is what the package stores")
+    return {**named, own: described}
 
 
 def load(
@@ -153,11 +161,11 @@ def load(
     """
     found = repo.checkpoint(run=run, step=step, snapshot=snapshot)
     paths = {file.path for file in found.files()}
-    arrays: Mapping[str, Any] = {}
+    arrays: dict[str, Any] = {}
     if name in paths or name + DESCRIPTION not in paths:
-        arrays = repo.load(snapshot=found.id, name=name, framework="torch", device=device)
+        arrays = repo.load(snapshot=found.id, name=name, framework="torch", device=device).read_all()
     if name + DESCRIPTION not in paths:
-        return {one: arrays[one] for one in arrays}
+        return arrays
     return decode(arrays, found.read_file(name + DESCRIPTION), trusted=trusted)
 
 
@@ -238,7 +246,7 @@ class _Encoder:
         return name
 
     def _array(self, array: numpy.ndarray[Any, Any], path: str, kind: str) -> dict[str, Any]:
-        described: dict[str, Any] = {kind: None, "dtype": _dtype_description(array.dtype), "shape": list(array.shape)}
+        described: dict[str, Any] = {kind: None, "dtype": describe_dtype(array.dtype), "shape": list(array.shape)}
         if array.dtype.str not in _PLAIN_TYPES:
             # Its type is in the description only.
             array = numpy.frombuffer(array.tobytes(), numpy.uint8)
@@ -248,7 +256,7 @@ class _Encoder:
     def _tensor(self, tensor: torch.Tensor, path: str) -> dict[str, Any] | None:
         if tensor.is_meta:
             raise ArgumentTypeError(f"{path}: the tensor is on the device `meta` and has no values")
-        if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.is_quantized:
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.is_quantized or tensor.is_nested:
             return None
         if tensor.is_sparse or tensor.layout is torch.sparse_csr:
             return self._sparse(tensor, path)
@@ -274,6 +282,8 @@ class _Encoder:
         else:
             parts = {"crow": plain.crow_indices(), "col": plain.col_indices(), "values": plain.values()}
             described = {"sparse_csr": list(tensor.shape)}
+        if isinstance(tensor, torch.nn.Parameter):
+            described["parameter"] = True
         if tensor.requires_grad:
             described["requires_grad"] = True
         described["parts"] = {part: self._add(f"{path}.{part}", values.cpu()) for part, values in parts.items()}
@@ -370,11 +380,8 @@ class _Decoder:
                 raise DescriptionError(f"the strides {stride} do not fit a tensor of {list(tensor.shape)}")
             strided = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=tensor.device)
             tensor = strided.copy_(tensor)
-        requires_grad = bool(described.get("requires_grad"))
-        if described.get("parameter"):
-            return torch.nn.Parameter(tensor, requires_grad=requires_grad)
         # Another description may name the same memory.
-        return tensor.detach().requires_grad_() if requires_grad else tensor.detach()
+        return _as_described(tensor.detach(), described)
 
     def _array(self, described: dict[str, Any]) -> Any:
         tensor = self._stored(described["array"] if "array" in described else described["scalar"]).cpu()
@@ -390,13 +397,13 @@ class _Decoder:
         size = [int(one) for one in described["sparse_coo"]]
         made = torch.sparse_coo_tensor(parts["indices"], parts["values"], size, check_invariants=True)
         made = made._coalesced_(True) if described.get("coalesced") else made
-        return made.requires_grad_() if described.get("requires_grad") else made
+        return _as_described(made, described)
 
     def _sparse_csr(self, described: dict[str, Any]) -> torch.Tensor:
         parts = {part: self._stored(name) for part, name in described["parts"].items()}
         size = [int(one) for one in described["sparse_csr"]]
         made = torch.sparse_csr_tensor(parts["crow"], parts["col"], parts["values"], size, check_invariants=True)
-        return made.requires_grad_() if described.get("requires_grad") else made
+        return _as_described(made, described)
 
     def _unpickled(self, described: dict[str, Any]) -> Any:
         if not self._trusted:
@@ -405,6 +412,14 @@ class _Decoder:
                 "write to it, load with trusted=True"
             )
         return pickle.load(io.BytesIO(base64.b64decode(described["pickle"])))
+
+
+def _as_described(tensor: torch.Tensor, described: Mapping[str, Any]) -> torch.Tensor:
+    """A tensor as the parameter that it was, or with a gradient."""
+    requires_grad = bool(described.get("requires_grad"))
+    if described.get("parameter"):
+        return torch.nn.Parameter(tensor, requires_grad=requires_grad)
+    return tensor.requires_grad_() if requires_grad else tensor
 
 
 def _empty(dtype: str) -> torch.Tensor:
@@ -450,27 +465,8 @@ def _torch_dtype(name: str) -> torch.dtype:
     return dtype
 
 
-def _dtype_description(dtype: numpy.dtype[Any]) -> Any:
-    return dtype.descr if dtype.names else dtype.str if dtype.kind != "V" else dtype.name
-
-
 def _numpy_dtype(described: Any) -> numpy.dtype[Any]:
-    def fields(listed: Iterable[Any]) -> list[Any]:
-        made: list[Any] = []
-        for field in listed:
-            kind = fields(field[1]) if isinstance(field[1], list) else field[1]
-            made.append((field[0], kind, *(tuple(one) for one in field[2:])))
-        return made
-
-    if isinstance(described, list):
-        dtype = numpy.dtype(fields(described))
-    else:
-        try:
-            dtype = numpy.dtype(described)
-        except TypeError:
-            import ml_dtypes
-
-            dtype = numpy.dtype(getattr(ml_dtypes, str(described)))
+    dtype = described_dtype(described)
     if dtype.hasobject:
         raise DescriptionError(f"the type {described!r} holds objects")
     return dtype

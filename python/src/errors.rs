@@ -1,5 +1,7 @@
 //! Exceptions: one class for each way in which a caller can react. The package has them in `fhrd.errors`.
 
+use std::io::ErrorKind as ErrorKindOfFile;
+
 use fhrd::Error;
 use fhrd::error::ErrorKind;
 use pyo3::import_exception;
@@ -18,6 +20,13 @@ import_exception!(fhrd.errors, StorageFullError);
 import_exception!(fhrd.errors, UnreachableError);
 import_exception!(fhrd.errors, UnsupportedError);
 
+/// What writes.
+const WRITING: [&str; 5] = ["create", "create directory", "delete", "rename", "write"];
+
+fn allows_no_writing(kind: ErrorKindOfFile) -> bool {
+    matches!(kind, ErrorKindOfFile::PermissionDenied | ErrorKindOfFile::ReadOnlyFilesystem)
+}
+
 /// The exception of an error of the engine.
 pub fn exception(error: &Error) -> PyErr {
     let text = error.to_string();
@@ -26,6 +35,9 @@ pub fn exception(error: &Error) -> PyErr {
         Error::Usage(_) | Error::Config { .. } | Error::ConfigConflict { .. } => return ArgumentError::new_err(text),
         error if error.is_full_disk() => return StorageFullError::new_err(text),
         error if error.is_unreachable() => return UnreachableError::new_err(text),
+        Error::Io { action, source, .. } if WRITING.contains(action) && allows_no_writing(source.kind()) => {
+            return ReadOnlyError::new_err(text);
+        }
         _ => {}
     }
     match error.kind() {

@@ -373,7 +373,10 @@ impl Engine {
             let reader = Reader::open(&self.repository)?;
             let (_, node) = reader.lend(|reader| find_entry(reader, &named, &path))?;
             match node.filter(|node| node.kind == NodeKind::File) {
-                Some(node) => StoredBytes::new(&self.repository, node.content, node.size).map(Some),
+                Some(node) => {
+                    let threads = self.config().pipeline.workers_of(self.config().pipeline.decode_workers);
+                    StoredBytes::new(&self.repository, node.content, node.size, threads).map(Some)
+                }
                 None => Ok(None),
             }
         })?;

@@ -23,6 +23,9 @@ NUMPY_TYPES = [
     *(np.dtype(kind).newbyteorder(order) for kind in "hHiIqQefdgFDG" for order in "<>"),
     *(np.dtype(kind) for kind in ("?", "b", "B", "S7", "<U3", ">U3", "<M8[ns]", ">M8[s]", "<m8[D]", "V5")),
     np.dtype([("a", "<f4"), ("b", ">i2", (2, 3)), ("c", "S3")]),
+    # Gaps between fields, and fields that share bytes.
+    np.dtype([("a", "<i1"), ("b", "<i8"), ("c", [("d", "<i1"), ("e", "<f4")], (2,))], align=True),
+    np.dtype({"names": ["a", "b"], "formats": ["<i4", "<i2"], "offsets": [4, 6], "itemsize": 16}),
     *(
         np.dtype(getattr(ml_dtypes, name))
         for name in ("bfloat16", "float8_e5m2", "float8_e4m3fn", "float8_e8m0fnu", "float8_e4m3fnuz", "float8_e5m2fnuz")
@@ -107,7 +110,7 @@ def test_objects_with_a_buffer_and_dlpack_are_arrays(repo: fhrd.Repository) -> N
 
 
 def test_what_has_no_bytes_is_refused_by_name(repo: fhrd.Repository) -> None:
-    for value in (np.array([object()]), "text", None, object()):
+    for value in (np.array([object()]), "text", None, object(), np.ma.masked_array([1, 2], [True, False])):
         with pytest.raises(fhrd.ArgumentError, match="array `bad`"):
             repo.save({"good": np.zeros(3), "bad": value})
     assert repo.snapshots() == []
@@ -151,3 +154,28 @@ def test_equal_arrays_give_the_file_of_the_safetensors_library(repo: fhrd.Reposi
         safetensors.numpy.save_file(arrays, path, metadata or None)
         saved = repo.save(dict(reversed(arrays.items())), metadata=metadata)
         assert repo.checkpoint(snapshot=saved.id).read_file("model.safetensors") == path.read_bytes()
+
+
+FALSE_TYPES = [
+    "x", "[]", "{}", '{"numpy":"<f8","shape":[3]}', '{"numpy":"<f8","shape":[-1]}', '{"numpy":"|O","shape":[1]}',
+    '{"numpy":"nonsense","shape":[1]}', '{"numpy":["a"],"shape":[1]}', '{"numpy":{"names":1},"shape":[1]}',
+    '{"numpy":"<f8","shape":"x"}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("described", FALSE_TYPES)
+def test_a_false_type_is_damage(described: str) -> None:
+    from fhrd.arrays import from_bytes
+
+    with pytest.raises(fhrd.FhrdError):
+        from_bytes(np.zeros(8, np.uint8), "U8", (8,), described, "numpy", None)
+
+
+def test_a_false_shape_is_damage(repo: fhrd.Repository) -> None:
+    header = b'{"a":{"dtype":"F32","shape":[1000000000000],"data_offsets":[0,0]}}'
+    stored = len(header).to_bytes(8, "little") + header
+    loaded = repo.load(snapshot=repo.save({}, files={"model.safetensors": stored}).id)
+    with pytest.raises(fhrd.DamagedError, match="a"):
+        loaded["a"]
+    with pytest.raises(fhrd.DamagedError, match="a"):
+        loaded.rows("a", 0, 1)

@@ -101,7 +101,44 @@ TYPES: list[tuple[str, Callable[[fhrd.Repository], Any]]] = [
     ("keep best count", lambda repo: fhrd.Keep(best={"l": ("min", "3")})),  # type: ignore[dict-item]
     ("timeout", lambda repo: fhrd.open(repo.location, timeout="3")),  # type: ignore[arg-type]
     ("parameters", lambda repo: repo.run("r", parameters={"a": object()})),
+    ("name", lambda repo: repo.save(ARRAYS, name=3)),  # type: ignore[arg-type]
+    ("name, async", lambda repo: repo.save_async(ARRAYS, name=3)),  # type: ignore[arg-type]
+    ("name of a load", lambda repo: repo.load(run="r", name=3)),  # type: ignore[arg-type]
+    ("metadata", lambda repo: repo.save(ARRAYS, metadata=None)),  # type: ignore[arg-type]
+    ("metadata number", lambda repo: repo.save(ARRAYS, metadata={"epoch": 3})),  # type: ignore[dict-item]
+    ("files", lambda repo: repo.save(ARRAYS, files=None)),  # type: ignore[arg-type]
+    ("files list of numbers", lambda repo: repo.save(ARRAYS, files=[1])),  # type: ignore[list-item]
+    ("files by number", lambda repo: repo.save(ARRAYS, files={1: b"x"})),  # type: ignore[dict-item]
+    ("keep", lambda repo: repo.save(ARRAYS, run="r", step=2, keep=3)),  # type: ignore[arg-type]
+    ("keep, async", lambda repo: repo.save_async(ARRAYS, run="r", step=2, keep=3)),  # type: ignore[arg-type]
+    ("keep of a run", lambda repo: repo.run("r", keep=3)),  # type: ignore[arg-type]
+    ("keep of forget", lambda repo: repo.forget(keep=3)),  # type: ignore[arg-type]
+    ("progress", lambda repo: repo.save(ARRAYS, run="r", step=2, progress=3)),  # type: ignore[arg-type]
+    ("progress, async", lambda repo: repo.save_async(ARRAYS, run="r", step=2, progress=3)),  # type: ignore[arg-type]
+    ("progress of check", lambda repo: repo.check(progress=3)),  # type: ignore[arg-type]
+    ("target", lambda repo: repo.restore("latest", 3)),  # type: ignore[arg-type]
+    ("snapshot of restore", lambda repo: repo.restore(3, "/nowhere")),  # type: ignore[arg-type]
+    ("snapshot of lineage", lambda repo: repo.lineage(3)),  # type: ignore[arg-type]
+    ("ids", lambda repo: repo.forget(3)),  # type: ignore[arg-type]
+    ("ids numbers", lambda repo: repo.forget([3])),  # type: ignore[list-item]
+    ("paths", lambda repo: repo.backup([3])),  # type: ignore[list-item]
+    ("paths number", lambda repo: repo.backup(3)),  # type: ignore[arg-type]
+    ("grace text", lambda repo: repo.prune(grace_seconds="x")),  # type: ignore[arg-type]
+    ("timeout of flush", lambda repo: repo.flush(timeout="x")),  # type: ignore[arg-type]
+    ("file of a checkpoint", lambda repo: repo.checkpoint().read_file(3)),  # type: ignore[arg-type]
+    ("file in bytes", lambda repo: repo.checkpoint().read_file(b"a")),  # type: ignore[arg-type]
+    ("rows", lambda repo: repo.load(run="r").rows("b", 1, "x")),  # type: ignore[arg-type]
+    ("published name", lambda repo: repo.publish("latest", 3)),  # type: ignore[arg-type]
+    ("path", lambda repo: fhrd.open(3)),  # type: ignore[arg-type]
+    ("path in bytes", lambda repo: fhrd.open(b"/nowhere")),  # type: ignore[arg-type]
+    ("password", lambda repo: fhrd.open(repo.location, password=3)),  # type: ignore[arg-type]
+    ("options", lambda repo: fhrd.open(repo.location, options=["x"])),  # type: ignore[arg-type]
+    ("options number", lambda repo: fhrd.open(repo.location, options={"config": 3})),  # type: ignore[dict-item]
+    ("create", lambda repo: fhrd.open(repo.location, create="yes")),  # type: ignore[arg-type]
+    ("masked array", lambda repo: repo.save({"a": np.ma.masked_array([1, 2], [True, False])})),
 ]
+#: Half of a character: UTF-8 has no bytes for it.
+HALF = "\ud800"
 VALUES: list[tuple[str, Callable[[fhrd.Repository], Any]]] = [
     ("step", lambda repo: repo.save(ARRAYS, run="r", step=-1)),
     ("step too large", lambda repo: repo.save(ARRAYS, run="r", step=1 << 64)),
@@ -121,6 +158,22 @@ VALUES: list[tuple[str, Callable[[fhrd.Repository], Any]]] = [
     ("two files of one name", lambda repo: repo.save({}, files=["/a/config.json", "/b/config.json"])),
     ("forget", lambda repo: repo.forget(run="r")),
     ("repair", lambda repo: repo.repair("everything")),
+    ("metric too large", lambda repo: repo.save(ARRAYS, run="r", step=2, metrics={"l": 10**400})),
+    ("if_exists of a run", lambda repo: repo.run("r", if_exists="overwrite")),  # type: ignore[arg-type]
+    ("metadata that the package writes", lambda repo: repo.save(ARRAYS, metadata={"fhrd.dtype.a": "x"})),
+    ("half a character: array", lambda repo: repo.save({HALF: np.zeros(3)})),
+    ("half a character: metadata", lambda repo: repo.save(ARRAYS, metadata={"a": HALF})),
+    ("half a character: run", lambda repo: repo.save(ARRAYS, run=HALF, step=2)),
+    ("half a character: tag", lambda repo: repo.save(ARRAYS, tags=[HALF])),
+    ("half a character: metric", lambda repo: repo.save(ARRAYS, run="r", step=2, metrics={HALF: 1.0})),
+    ("half a character: name", lambda repo: repo.save(ARRAYS, name=HALF)),
+    ("half a character: file", lambda repo: repo.save({}, files={HALF: b"x"})),
+    ("half a character: source", lambda repo: repo.save({}, files={"a": HALF})),
+    ("half a character: step of a load", lambda repo: repo.load(run="r", step=HALF)),
+    ("half a character: snapshot", lambda repo: repo.load(snapshot=HALF)),
+    ("half a character: password", lambda repo: fhrd.open(repo.location, password=HALF)),
+    ("half a character: option", lambda repo: fhrd.open(repo.location, options={"config": HALF})),
+    ("half a character: path", lambda repo: fhrd.open("/" + HALF)),
 ]
 
 
@@ -182,3 +235,14 @@ def test_a_server_that_says_nothing_is_left_after_the_timeout() -> None:
         with pytest.raises(ConnectionError) as raised:
             fhrd.open("s3://bucket/prefix", options=options, timeout=1)
         assert isinstance(raised.value, fhrd.UnreachableError) and time.monotonic() - begin < 20
+
+
+def test_metrics_of_torch_with_a_gradient_are_numbers(repo: fhrd.Repository, recwarn: pytest.WarningsRecorder) -> None:
+    torch = pytest.importorskip("torch", reason="NOT CHECKED: torch is not installed")
+    loss = torch.tensor(0.5, requires_grad=True)
+    assert repo.checkpoint(snapshot=repo.save(ARRAYS, run="r", step=1, metrics={"l": loss}).id).metrics == {"l": 0.5}
+    assert [str(one.message) for one in recwarn] == []
+    with pytest.raises(TypeError):
+        repo.save(ARRAYS, run="r", step=torch.tensor(True))
+    with pytest.raises(fhrd.ArgumentError, match="device"):
+        repo.load(run="r", framework="torch", device="nonsense")

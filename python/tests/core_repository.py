@@ -181,7 +181,7 @@ def test_snapshots_from_the_future_stay_and_count_for_no_rule(repo: fhrd.Reposit
 
     future(2, 2099)
     for step in (1, 2, 3):
-        repo.save({"a": np.full(4, step)}, run="a", step=step)
+        repo.save({"a": np.full(4, step)}, run="a", step=step, if_exists="add")
     assert_equal(repo.load(run="a", step=2), {"a": np.full(4, 2)})
     assert repo.checkpoint().step == 3, "latest is the last of the present"
     planned = repo.forget(keep=fhrd.Keep(last=1))
@@ -324,7 +324,7 @@ def test_the_command_line_reads_what_python_saves(repo: fhrd.Repository, program
     assert stored["bytes_new"] < 5_000
     path = next(file.path for file in repo.checkpoint(run="a", step=8).files() if file.path.endswith("model.safetensors"))
     assert_equal(repo.load(run="a", step=8, name=path), arrays)
-    assert fhrd_json("check", "--read-data").defect_count == 0
+    assert fhrd_json("check", "--read-data")["defect_count"] == 0
 
 
 def test_backup_and_restore_of_paths(repo: fhrd.Repository, tmp_path: pathlib.Path) -> None:

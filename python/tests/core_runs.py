@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
+import shutil
 import subprocess
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -159,7 +162,7 @@ def test_a_stored_file_is_opened_like_one_on_disk(repo: fhrd.Repository, tmp_pat
         fhrd.safe_open(repo.run("r", git=False), framework="np", device="cpu") as stored,
         safetensors.safe_open(tmp_path / "model.safetensors", framework="np") as local,
     ):
-        assert set(stored.keys()) == set(local.keys()) and stored.offset_keys() == local.offset_keys()
+        assert list(stored.keys()) == list(local.keys()) and stored.offset_keys() == local.offset_keys()
         assert stored.metadata() == {"k": "v"}
         assert np.array_equal(stored.get_tensor("w"), local.get_tensor("w"))
         mine, other = stored.get_slice("w"), local.get_slice("w")
@@ -170,6 +173,88 @@ def test_a_stored_file_is_opened_like_one_on_disk(repo: fhrd.Repository, tmp_pat
         assert np.array_equal(stored.get_slice("big")[1:3], np.array([1, 2]))
         with pytest.raises(KeyError):
             stored.get_slice("none")
+        every = stored.get_tensors()
+        assert list(every) == stored.offset_keys() == list(local.get_tensors()) and np.array_equal(every["w"], values["w"])
+
+
+def test_a_file_of_torch_is_opened_like_one_on_disk(repo: fhrd.Repository, tmp_path: pathlib.Path) -> None:
+    torch = pytest.importorskip("torch", reason="NOT CHECKED: torch is not installed")
+    import safetensors.torch
+
+    tensors = {
+        "w": torch.arange(600.0).reshape(60, 10),
+        "low": torch.randn(5, 4).to(torch.bfloat16),
+        "lower": torch.ones(4, 2).to(torch.float8_e4m3fn),
+        "one": torch.ones(()),
+        "none": torch.empty(0, 3),
+    }
+    safetensors.torch.save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    repo.save({}, files=[tmp_path / "model.safetensors"], run="r", step=1)
+    stored = fhrd.safe_open(repo, run="r", framework="pt")
+    with safetensors.safe_open(tmp_path / "model.safetensors", framework="pt") as local:
+        public = [name for name in dir(local) if not name.startswith("_")]
+        assert [name for name in public if not hasattr(stored, name)] == []
+        assert set(stored.keys()) == set(local.keys()) and stored.metadata() == local.metadata()
+        for name in tensors:
+            mine, other = stored.get_tensor(name), local.get_tensor(name)
+            assert mine.dtype == other.dtype and mine.shape == other.shape
+            assert torch.equal(mine.float(), other.float()) and torch.equal(stored.get_tensors()[name].float(), other.float())
+            if tensors[name].ndim:
+                for index in (np.s_[1:3], np.s_[:0], np.s_[-2:], np.s_[:, 1:2], np.s_[...]):
+                    own, theirs = stored.get_slice(name)[index], local.get_slice(name)[index]
+                    assert own.shape == theirs.shape and torch.equal(own.float(), theirs.float()), (name, index)
+
+
+def test_all_arrays_are_read_at_once(tmp_path: pathlib.Path) -> None:
+    generator = np.random.default_rng(0)
+    arrays = {f"a{at}": generator.integers(0, 255, size, np.uint8) for at, size in enumerate((3_000_000, 0, 7, 1, 5_000_000))}
+    with fhrd.open(tmp_path / "repo", create=True) as repo:
+        repo.save({**arrays, "type": np.arange(4, dtype=">i4")}, run="r", step=1)
+        stored = repo.load(run="r", names=["a4", "a1", "a0", "a3", "a2", "type"])
+        loaded = stored.read_all()
+        assert list(loaded) == ["a4", "a1", "a0", "a3", "a2", "type"] and loaded["type"].tolist() == [0, 1, 2, 3]
+        for name, array in arrays.items():
+            assert np.array_equal(loaded[name], array) and np.array_equal(stored[name], array), name
+        one = np.empty(10, np.uint8)
+        with pytest.raises(fhrd.ArgumentError, match="share memory"):
+            repo.checkpoint().open_file("model.safetensors").read_into([(0, one[:6]), (0, one[5:])])
+        for offset, length in ((-1, 3), (0, -1), (0, 1 << 70)):
+            with pytest.raises(fhrd.ArgumentError):
+                repo.checkpoint().open_file("model.safetensors").read_bytes(offset, length)
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="the administrator may write anywhere")
+def test_a_repository_that_may_not_be_written_to_is_read(tmp_path: pathlib.Path) -> None:
+    with fhrd.open(tmp_path / "repo", create=True) as repo:
+        first = repo.save({"a": np.arange(3)}, run="r", step=1)
+    places = [tmp_path / "repo", *(path for path in (tmp_path / "repo").rglob("*") if path.is_dir())]
+    code = """if True:
+        import sys
+        import numpy as np
+        import fhrd
+        repo = fhrd.open(sys.argv[1])
+        assert repo.load(run="r")["a"].tolist() == [0, 1, 2]
+        for call in (
+            lambda: repo.save({"a": np.ones(3)}, run="r", step=2),
+            lambda: repo.save_async({"a": np.ones(3)}, run="r", step=2).result(),
+            lambda: repo.forget([sys.argv[2]]),
+        ):
+            try:
+                call()
+                print("done")
+            except PermissionError as error:
+                print(type(error).__name__)
+    """
+    without_rights = ["setpriv", "--bounding-set", "-all"] if os.geteuid() == 0 else []
+    command = [*without_rights, sys.executable, "-c", code, str(tmp_path / "repo"), first.id]
+    for place in places:
+        place.chmod(0o500)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    finally:
+        for place in places:
+            place.chmod(0o700)
+    assert done.stdout.split() == ["ReadOnlyError"] * 3, done.stderr
 
 
 def test_a_slice_reads_its_rows_only(tmp_path: pathlib.Path) -> None:
@@ -214,6 +299,10 @@ def test_nested_dictionaries_are_stored_under_their_paths(repo: fhrd.Repository)
         fhrd.jax.save(repo, {"a": {"b": "text"}})
     with pytest.raises(ValueError, match="two leaves"):
         fhrd.jax.save(repo, {"a": {1: np.zeros(1), "1": np.zeros(1)}})
+    endless: dict[str, Any] = {}
+    endless["again"] = endless
+    with pytest.raises(fhrd.ArgumentError, match="levels"):
+        fhrd.jax.save(repo, endless)
     with pytest.raises(TypeError, match="the repository comes first"):
         fhrd.jax.save(tree, repo)  # type: ignore[arg-type]
 

@@ -85,9 +85,20 @@ def test_tensors_that_have_no_bytes_are_refused(repo: fhrd.Repository) -> None:
         torch.eye(3).to_sparse(),
         torch.empty(3, device="meta"),
         torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
+        torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+        torch.nn.parameter.UninitializedParameter(),
+        torch._subclasses.FakeTensorMode().from_tensor(torch.ones(3)),
     ):
         with pytest.raises(fhrd.ArgumentError, match="array `a`"):
             repo.save({"a": tensor})
+
+
+def test_types_that_torch_lacks_are_of_numpy(repo: fhrd.Repository) -> None:
+    for array in (np.array(["text"]), np.zeros(2, [("x", "<i4")]), np.ones(2, np.longdouble)):
+        saved = repo.save({"a": array})
+        with pytest.raises(fhrd.UnsupportedError, match="numpy"):
+            repo.load(snapshot=saved.id, framework="torch")["a"]
+        assert (repo.load(snapshot=saved.id)["a"] == array).all()
 
 
 def test_changes_behind_the_back_of_torch_are_saved(repo: fhrd.Repository) -> None:

@@ -96,7 +96,7 @@ def test_a_training_state_is_equal_and_goes_on_bit_for_bit(repo: Any) -> None:
             "random": fhrd.torch.random_state(),
             "epoch": 3,
         }
-        assert_same(round_trip(repo, state), reference(state))
+        assert_same(round_trip(repo, state, if_exists="replace"), reference(state))
         fhrd.torch.save(repo, state, run=name, step=3)
         step(network, optimizer)
         restored = model()
@@ -218,6 +218,8 @@ def test_containers_and_plain_values(repo: Any) -> None:
         "big endian": numpy.arange(3, dtype=">i4"), "date": numpy.array(["2026-01-01"], "M8[D]"),
         "records": numpy.array([(1, 2.5)], dtype=[("a", "<i2"), ("b", "<f8", (1,))]),
         "long": numpy.longdouble("1.25"), "text array": numpy.array(["ab", "c"]), "__metadata__": torch.ones(3),
+        "void": numpy.void(b"abc"), "voids": numpy.array([b"abc"], "V3"),
+        "gaps": numpy.zeros(2, numpy.dtype([("a", "i1"), ("b", "i8")], align=True)),
     }  # fmt: skip
     found = round_trip(repo, state)
     # torch.load turns the bytes of arrays into the order of the machine; here they stay.
@@ -229,7 +231,12 @@ def test_containers_and_plain_values(repo: Any) -> None:
 
 def test_sparse_tensors(repo: Any) -> None:
     coordinates = torch.sparse_coo_tensor([[0, 1, 1], [2, 0, 2]], [3.0, 4.0, 5.0], (2, 3))
-    state = {"coo": coordinates.coalesce(), "raw": coordinates, "csr": torch.eye(4).to_sparse_csr()}
+    state = {
+        "coo": coordinates.coalesce(),
+        "raw": coordinates,
+        "csr": torch.eye(4).to_sparse_csr(),
+        "parameter": torch.nn.Parameter(torch.eye(3).to_sparse()),
+    }
     found = round_trip(repo, state)
     assert_same(found, reference(state))
     assert found["coo"].is_coalesced() and not found["raw"].is_coalesced()
@@ -311,3 +318,31 @@ def test_a_save_shows_progress_and_knows_the_order_of_torch(repo: Any) -> None:
     assert torch.equal(fhrd.torch.load(run, step=1)["model"]["weight"], torch.ones(6)) and run.all_steps() == [1, 2]
     with pytest.raises(TypeError, match="neither an array nor a plain value"):
         fhrd.torch.save(repo, torch.nn.Linear(2, 2))
+
+
+def test_what_could_not_be_loaded_is_not_saved(repo: Any) -> None:
+    inner: list[Any] = []
+    within = (inner,)
+    inner.append(within)
+    for value, reason in [
+        (within, "contains itself"),
+        ({"deep": [within]}, "deep.0"),
+        ({"n": 10**5000}, "n: .*digits"),
+        ({"nested": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])}, "nested"),
+        ({"\ud800": torch.ones(2)}, "halves of characters"),
+        ({"a": {"\ud800": 1.5}, "w": torch.ones(2)}, None),
+    ]:
+        if reason is None:
+            assert_same(round_trip(repo, value), value)
+            continue
+        with pytest.raises(fhrd.ArgumentError, match=reason):
+            fhrd.torch.save(repo, value)
+    assert len(repo.snapshots()) == 1
+    with pytest.raises(fhrd.ArgumentError, match=r"model\.safetensors\.tree\.json"):
+        fhrd.torch.save(repo, {"w": torch.ones(2)}, files={"model.safetensors.tree.json": b"mine"})
+    with pytest.raises(fhrd.ArgumentError, match=r"model\.safetensors\.tree\.json"):
+        fhrd.torch.save_async(repo, {"w": torch.ones(2)}, files={"model.safetensors.tree.json": b"mine"})
+    # Lists and dictionaries may contain themselves.
+    inner.clear()
+    inner.append(inner)
+    assert (found := round_trip(repo, {"a": inner}, if_exists="replace"))["a"][0] is found["a"]
