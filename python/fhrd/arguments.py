@@ -104,7 +104,7 @@ def path(value: object, what: str) -> str:
         ArgumentError: if no file can be called so.
     """
     try:
-        given: Any = os.fspath(cast("Any", value))
+        given: Any = os.fspath(cast("Any", value))  # pyright: ignore[reportUnknownVariableType]
         if isinstance(given, str):
             os.fsencode(given)
             return given

@@ -1,19 +1,32 @@
 """Measures what docs/MEASUREMENTS.md says about the Python package. Prints one line for each figure.
 
-    python tests/speed.py [directory for repositories]
+    python tests/speed.py [directory for repositories]            # saves, memory, and single arrays
+    python tests/speed.py training [directory] [steps] [megabytes]  # a run in which everything trains, beside others
+
+The second one needs torch, and takes safetensors and zstandard if they are installed. All kinds of files take turns, so
+that a busy machine slows all of them; beside the time is the time of the processors, which it slows less.
 """
 
 from __future__ import annotations
 
+import io
+import os
 import pathlib
 import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
 import fhrd
+
+#: Bytes of a layer of the run in which everything trains.
+LAYER_BYTES = 1 << 21
+#: Turns of each kind of file.
+TURNS = 7
 
 
 def resident() -> int:
@@ -44,7 +57,142 @@ def timed(function, *arguments, **options) -> float:  # type: ignore[no-untyped-
     return time.perf_counter() - start
 
 
+class Times:
+    """Seconds of what takes turns: by the clock, and of the processors."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, list[tuple[float, float]]] = {}
+
+    def take(self, name: str, function: Callable[[], Any]) -> Any:
+        """Calls `function` and notes its seconds."""
+        clock, processors = time.perf_counter(), time.process_time()
+        result = function()
+        taken = (time.perf_counter() - clock, time.process_time() - processors)
+        self._taken.setdefault(name, []).append(taken)
+        return result
+
+    def show(self, what: str, reference: str) -> None:
+        """Prints medians, and how often they are those of `reference`."""
+        medians = {
+            name: [statistics.median(one[at] for one in taken) for at in (0, 1)] for name, taken in self._taken.items()
+        }
+        for name, (clock, processors) in medians.items():
+            ratios = " and ".join(
+                f"{mine / max(other, 1e-9):.1f}" for mine, other in zip((clock, processors), medians[reference], strict=True)
+            )
+            print(
+                f"{what}, {name}: {clock * 1000:.0f} ms, processors {processors * 1000:.0f} ms; {ratios} times {reference}"
+            )
+
+
+def trained(steps: int, megabytes: int) -> Iterator[dict[str, Any]]:
+    """The BF16 weights of a network after each step. Every weight moves a little, most of them by less than BF16 shows."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    count = max((megabytes << 20) // LAYER_BYTES, 1)
+    shape = (LAYER_BYTES // 4096, 2048)
+    weights = [torch.randn(shape, generator=generator) * 0.02 for _ in range(count)]
+    for step in range(steps):
+        rate = 2e-4 * (1 - step / (2 * steps))
+        for weight in weights:
+            weight += rate * torch.randn(shape, generator=generator)
+        yield {f"layer{at:03}.weight": weight.to(torch.bfloat16) for at, weight in enumerate(weights)}
+
+
+def write(path: pathlib.Path, data: bytes, *, is_durable: bool) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        if is_durable:
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def kinds(place: pathlib.Path) -> dict[str, tuple[Callable[[Any], Any], Callable[[], Any]]]:
+    """How others save a state and load it."""
+    import torch
+
+    def durable(state: Any) -> None:
+        torch.save(state, place / "durable.pt")
+        with (place / "durable.pt").open("rb+") as file:
+            os.fsync(file.fileno())
+
+    found: dict[str, tuple[Callable[[Any], Any], Callable[[], Any]]] = {
+        "torch": (lambda state: torch.save(state, place / "plain.pt"), lambda: torch.load(place / "plain.pt")),
+        "torch with fsync": (durable, lambda: torch.load(place / "durable.pt")),
+    }
+    try:
+        import zstandard
+
+        def packed(state: Any) -> None:
+            buffer = io.BytesIO()
+            torch.save(state, buffer)
+            write(place / "packed", zstandard.ZstdCompressor(level=3).compress(buffer.getvalue()), is_durable=True)
+
+        def unpacked() -> Any:
+            return torch.load(io.BytesIO(zstandard.ZstdDecompressor().decompress((place / "packed").read_bytes())))
+
+        found["torch with zstd and fsync"] = (packed, unpacked)
+    except ImportError:
+        print("NOT MEASURED: zstandard is not installed")
+    try:
+        import safetensors.torch
+
+        file = place / "model.safetensors"
+        # It maps the file; the copies read it.
+        found["safetensors"] = (
+            lambda state: safetensors.torch.save_file(state, file),
+            lambda: {name: tensor.clone() for name, tensor in safetensors.torch.load_file(file).items()},
+        )
+    except ImportError:
+        print("NOT MEASURED: safetensors is not installed")
+    return found
+
+
+def training(directory: str | None, steps: int, megabytes: int) -> None:
+    """A run in which everything trains: saves of its last steps, and loads of the first, the tenth and the last one."""
+    import torch
+
+    import fhrd.torch
+
+    with tempfile.TemporaryDirectory(dir=directory) as scratch:
+        place, saves = pathlib.Path(scratch), Times()
+        others = kinds(place)
+        state: dict[str, Any] = {}
+        with fhrd.open(place / "repo", create=True) as repo:
+            for step, state in enumerate(trained(steps, megabytes)):
+                if step < steps - TURNS:
+                    fhrd.torch.save(repo, state, run="r", step=step)
+                    continue
+                saves.take("fhrd", lambda: fhrd.torch.save(repo, state, run="r", step=step))
+                for name, (save, _) in others.items():
+                    saves.take(name, lambda: save(state))
+            stored = repo.steps("r").column("stored_bytes")
+        total = sum(tensor.nbytes for tensor in state.values())
+        print(f"{steps} steps of {total / 1e6:.0f} MB: {sum(stored) / 1e6:.0f} MB stored, the last {stored[-1] / 1e6:.1f} MB")
+        saves.show("save", "torch with fsync")
+        loads = Times()
+        last = steps - 1
+        for _ in range(TURNS):
+            for step in sorted({0, min(9, last), last}):
+                with fhrd.open(place / "repo") as repo:
+                    before = repo._native.bytes_read
+                    name = f"fhrd, step {step}"
+                    loaded = loads.take(name, lambda: fhrd.torch.load(repo, run="r", step=step))
+                    read = repo._native.bytes_read - before
+                if step == last:
+                    assert all(torch.equal(loaded[name], state[name]) for name in state)
+            for name, (_, load) in others.items():
+                loads.take(name, load)
+        print(f"load of the last step: {read / 1e6:.0f} MB read for {total / 1e6:.0f} MB")
+        loads.show("load", "torch")
+
+
 def main() -> None:
+    if sys.argv[1:2] == ["training"]:
+        directory, steps, megabytes = [*sys.argv[2:], *["", "50", "80"][len(sys.argv) - 2 :]]
+        training(directory or None, max(int(steps), TURNS), int(megabytes))
+        return
     directory = sys.argv[1] if len(sys.argv) > 1 else None
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         place = pathlib.Path(scratch)
