@@ -4,6 +4,7 @@
 //! error that names the key. Sizes are whole bytes or text such as `"64 KiB"`.
 
 mod cache;
+mod memory;
 mod names;
 mod pipeline;
 mod profile;
@@ -15,6 +16,8 @@ use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
 pub use self::cache::CacheConfig;
+use self::memory::check_memory;
+pub use self::memory::{MEMORY_DEFAULT, parse_memory};
 pub use self::names::{ChunkerKind, CompressCodec, FloatCodec, IdentifyRule, LastLevel, ModelDelta, StrategyKind};
 pub use self::pipeline::{AUTOMATIC_WORKERS_MAX, PipelineConfig};
 pub use self::profile::{BackupProfile, Hooks, NotifyProfile, RetentionProfile, SecretUrl, UserProfile};
@@ -33,9 +36,12 @@ pub const FRAME_BYTES_LIMIT: u64 = 64 << 20;
 const TEXT_LEVEL_MAX: i32 = 19;
 
 /// All tables of a configuration file.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
+    /// Memory that a process may take, about. Sizes of caches and queues that are not set follow from it when a
+    /// configuration is parsed, and in [`Config::within`].
+    pub memory: ByteSize,
     /// Chunking, fixed when a repository is created.
     pub repository: RepositoryConfig,
     /// Worker threads and queues.
@@ -106,6 +112,8 @@ pub struct IndexConfig {
     pub similarity_bytes: ByteSize,
     /// Most disk space of the similarity index, bytes. New entries overwrite the oldest.
     pub similarity_file_bytes: ByteSize,
+    /// Memory for the container indexes of level 1, and again for those of bases, bytes. Each cache holds at least one.
+    pub container_index_bytes: ByteSize,
 }
 
 /// `[identify]`: classification of chunks by entropy (FHRD 3.3).
@@ -174,6 +182,8 @@ pub struct ModelConfig {
     pub verify: bool,
     /// zstd level of the byte groups of `"planes"` and `"all-planes"`.
     pub planes_zstd_level: i32,
+    /// Memory for outlines of stored models, and again for records of models of this run, bytes.
+    pub outline_bytes: ByteSize,
 }
 
 /// `[compress]`: general compression.
@@ -236,6 +246,25 @@ pub struct RestoreConfig {
     pub keep_damaged: bool,
 }
 
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            memory: MEMORY_DEFAULT,
+            repository: RepositoryConfig::default(),
+            pipeline: PipelineConfig::default(),
+            read: ReadConfig::default(),
+            index: IndexConfig::default(),
+            identify: IdentifyConfig::default(),
+            subdedup: SubdedupConfig::default(),
+            model: ModelConfig::default(),
+            compress: CompressConfig::default(),
+            container: ContainerConfig::default(),
+            restore: RestoreConfig::default(),
+            cache: CacheConfig::default(),
+        }
+    }
+}
+
 impl Default for RepositoryConfig {
     fn default() -> Self {
         RepositoryConfig {
@@ -259,11 +288,12 @@ impl Default for IndexConfig {
         IndexConfig {
             local_containers: 8,
             lru_entries: 1 << 16,
-            filter_bytes: ByteSize::mib(64),
+            filter_bytes: ByteSize::mib(16),
             last_level: LastLevel::Segments,
             redb_cache_bytes: ByteSize::mib(16),
-            similarity_bytes: ByteSize::mib(64),
+            similarity_bytes: ByteSize::mib(16),
             similarity_file_bytes: ByteSize::gib(1),
+            container_index_bytes: ByteSize::mib(32),
         }
     }
 }
@@ -293,7 +323,7 @@ impl Default for SubdedupConfig {
             copy_bytes_min: ByteSize::b(32),
             candidates_max: 4,
             depth_max: 8,
-            base_cache_bytes: ByteSize::mib(108),
+            base_cache_bytes: ByteSize::mib(48),
             base_reads_per_mib: 16,
             base_containers_max: 0,
         }
@@ -310,6 +340,7 @@ impl Default for ModelConfig {
             delta_depth_max: 8,
             verify: true,
             planes_zstd_level: 1,
+            outline_bytes: ByteSize::mib(16),
         }
     }
 }
@@ -334,7 +365,7 @@ impl Default for ContainerConfig {
 
 impl Default for RestoreConfig {
     fn default() -> Self {
-        RestoreConfig { cache_bytes: ByteSize::mib(256), keep_damaged: true }
+        RestoreConfig { cache_bytes: ByteSize::mib(96), keep_damaged: true }
     }
 }
 
@@ -344,11 +375,21 @@ impl Config {
     /// # Errors
     /// [`Error::Config`], which names the key, for bad syntax, unknown keys and values out of range.
     pub fn parse(text: &str, origin: &str) -> Result<Self> {
-        let config: Config = toml::from_str(text).map_err(|error| Error::Config {
-            origin: origin.into(),
-            message: error.to_string().trim_end().to_string(),
-        })?;
-        config.validate().map_err(|message| Error::Config { origin: origin.into(), message })?;
+        Self::parse_within(text, origin, None)
+    }
+
+    /// The same, for a process of this memory, whatever the text says about it. Sizes that the text gives stay.
+    ///
+    /// # Errors
+    /// Errors of [`Self::parse`].
+    pub fn parse_within(text: &str, origin: &str, memory: Option<ByteSize>) -> Result<Self> {
+        let invalid = |message: String| Error::Config { origin: origin.into(), message };
+        let syntax = |error: toml::de::Error| invalid(error.to_string().trim_end().to_string());
+        let mut config: Config = toml::from_str(text).map_err(syntax)?;
+        let given: toml::Table = toml::from_str(text).map_err(syntax)?;
+        let is_given = |table: &str, key: &str| given.get(table).and_then(|table| table.get(key)).is_some();
+        config.set_memory(memory.unwrap_or(config.memory), is_given);
+        config.validate().map_err(invalid)?;
         Ok(config)
     }
 
@@ -357,17 +398,17 @@ impl Config {
     /// # Errors
     /// [`Error::Io`], and those of [`Self::parse`].
     pub fn load(path: &Path) -> Result<Self> {
-        Self::load_unless(path, &AtomicBool::new(false))
+        Self::load_unless(path, None, &AtomicBool::new(false))
     }
 
-    /// The same, until `stop` is set: the file may be a pipe.
+    /// The same as [`Self::parse_within`], until `stop` is set: the file may be a pipe.
     ///
     /// # Errors
     /// Errors of [`Self::load`], and [`Error::Interrupted`].
-    pub fn load_unless(path: &Path, stop: &AtomicBool) -> Result<Self> {
+    pub fn load_unless(path: &Path, memory: Option<ByteSize>, stop: &AtomicBool) -> Result<Self> {
         let text = read_text_file(path, FILE_BYTES_MAX, stop)
             .map_err(|error| input_failed("read configuration", path, error))?;
-        Self::parse(&text, &path.display().to_string())
+        Self::parse_within(&text, &path.display().to_string(), memory)
     }
 
     /// Checks the range of every value.
@@ -379,6 +420,7 @@ impl Config {
             let ok = (low..=high).contains(&value);
             if ok { Ok(()) } else { Err(format!("`{key}` must be between {low} and {high}, found {value}")) }
         };
+        check_memory(self.memory)?;
         let repository = &self.repository;
         let (min, avg, max) =
             (repository.chunk_bytes_min.0, repository.chunk_bytes_avg.0, repository.chunk_bytes_max.0);
@@ -393,6 +435,7 @@ impl Config {
         }
         within("pipeline.queue_depth", self.pipeline.queue_depth as u64, 1, 1024)?;
         within("pipeline.batch_bytes", self.pipeline.batch_bytes.0, 4096, 64 << 20)?;
+        within("pipeline.workers_max", self.pipeline.workers_max as u64, 1, 1024)?;
         within("read.hole_bytes_min", self.read.hole_bytes_min.0, 4096, 1 << 40)?;
         within("read.hard_links_max", self.read.hard_links_max as u64, 1, 1 << 30)?;
         within("read.recheck_seconds", self.read.recheck_seconds, 0, 1 << 32)?;
@@ -402,6 +445,8 @@ impl Config {
         within("index.redb_cache_bytes", self.index.redb_cache_bytes.0, 1 << 20, 1 << 40)?;
         within("index.similarity_bytes", self.index.similarity_bytes.0, 1 << 16, 1 << 40)?;
         within("index.similarity_file_bytes", self.index.similarity_file_bytes.0, 1 << 16, 4 << 30)?;
+        within("index.container_index_bytes", self.index.container_index_bytes.0, 1 << 20, 1 << 40)?;
+        within("model.outline_bytes", self.model.outline_bytes.0, 1 << 20, 1 << 40)?;
         within("identify.samples", self.identify.samples as u64, 64, 1 << 16)?;
         within("identify.probe_bytes", self.identify.probe_bytes.0, 256, 1 << 20)?;
         within("subdedup.chunk_bytes_min", self.subdedup.chunk_bytes_min.0, 256, CHUNK_BYTES_LIMIT)?;

@@ -72,9 +72,10 @@ def open(
         password: password of an encrypted repository; by default that of FHRD_PASSWORD. With `create`, a new
             repository is encrypted if a password, FHRD_PASSWORD or the option `key_file` is given.
         create: create the repository if there is none.
-        options: `config` (a TOML file with the settings of the engine), `key_file`, `endpoint` and `ssh_command`, as
-            the options of the command line. `unencrypted`: `true` lets `create` make a repository that is not
-            encrypted, and uses a repository that is not although a password is given.
+        options: `config` (a TOML file with the settings of the engine), `memory` (such as `1 GiB`; 256 MiB by default),
+            `key_file`, `endpoint` and `ssh_command`, as the options of the command line. `unencrypted`: `true` lets
+            `create` make a repository that is not encrypted, and uses a repository that is not although a password is
+            given.
         staged_bytes_max: bytes of memory that asynchronous saves may stage at once. A single save may exceed it.
         timeout: seconds for which a request to a remote store that fails is tried again. A try that hangs may take as
             long again, and a save sends several requests. By default up to 5 minutes.

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use fhrd::backup::{BackupReport, BackupRequest, MemorySource, SnapshotLabels, TreeSource, backup};
-use fhrd::config::Config;
+use fhrd::config::{Config, parse_memory};
 use fhrd::crypto::{SecretBytes, Unlock};
 use fhrd::error::{Error, Result};
 use fhrd::filesystem::{EntryChoice, PatternsBuilder};
@@ -89,9 +89,14 @@ impl Opening {
             is_unencrypted: false,
         };
         opening.store.patience = timeout.map_or_else(Patience::default, Patience::within);
+        let (mut config, mut memory) = (None, None);
         for (name, value) in options {
             match name.as_str() {
-                "config" => opening.config = Config::load(value.as_ref())?,
+                "config" => config = Some(PathBuf::from(value)),
+                "memory" => {
+                    let invalid = |reason| Error::Usage(format!("the option `memory` is `{value}`: {reason}"));
+                    memory = Some(parse_memory(&value).map_err(invalid)?);
+                }
                 "endpoint" => opening.store.endpoint = Some(value),
                 "ssh_command" => opening.store.ssh_command = Some(value.into()),
                 "key_file" => opening.key_file = Some(value.into()),
@@ -100,11 +105,15 @@ impl Opening {
                     return Err(Error::Usage(format!("the option `unencrypted` is `{value}`: expected true or false")));
                 }
                 _ => {
-                    let known = "config, endpoint, ssh_command, key_file and unencrypted";
+                    let known = "config, memory, endpoint, ssh_command, key_file and unencrypted";
                     return Err(Error::Usage(format!("there is no option `{name}`: expected {known}")));
                 }
             }
         }
+        opening.config = match config {
+            Some(path) => Config::load_unless(&path, memory, &AtomicBool::new(false))?,
+            None => memory.map_or_else(Config::default, Config::within),
+        };
         Ok(opening)
     }
 

@@ -18,17 +18,17 @@ use crate::repo::index::{
 use crate::store::Store;
 use crate::types::ContainerId;
 
-/// Bytes of container indexes that level 1 of the chunk index caches, and SubDedup for its bases.
-const CONTAINER_INDEX_BYTES_MAX: usize = 32 << 20;
 /// Container indexes that SubDedup caches for its bases.
 const BASE_CONTAINER_INDEXES: usize = 64;
-/// Container indexes that a worker of Match or ModelEncode caches, and their bytes.
+/// Container indexes that a worker of Match or ModelEncode caches, and their share of the memory for them.
 const WORKER_CONTAINER_INDEXES: usize = 4;
-const WORKER_CONTAINER_INDEX_BYTES_MAX: usize = 4 << 20;
+const WORKER_SHARE: usize = 8;
 
 /// The indexes that the stages of a backup share.
 pub struct Indexes {
     listing: Arc<ContainerListing>,
+    /// Bytes of container indexes that level 1 of the chunk index caches, and SubDedup for its bases.
+    container_index_bytes: usize,
     /// Container indexes in memory, shared by all caches of them.
     pub container_indexes: Arc<SharedContainerIndexes>,
     /// Fingerprint to location.
@@ -47,8 +47,8 @@ impl Indexes {
         cache: PathBuf,
     ) -> Self {
         let store = &repository.store;
-        let containers_max = config.local_containers;
-        let local = ContainerIndexes::sharing(store.clone(), containers_max, CONTAINER_INDEX_BYTES_MAX, shared.clone());
+        let (containers_max, bytes_max) = (config.local_containers, config.container_index_bytes.0 as usize);
+        let local = ContainerIndexes::sharing(store.clone(), containers_max, bytes_max, shared.clone());
         let mut chunks = ChunkIndex::new(store.clone(), listing.clone(), local, config, Some(&cache));
         if config.last_level == LastLevel::Redb {
             chunks.set_database(DatabaseFile {
@@ -68,6 +68,7 @@ impl Indexes {
         let similarity = SimilarityIndex::new(store.clone(), listing.clone(), files);
         Indexes {
             listing: listing.clone(),
+            container_index_bytes: bytes_max,
             container_indexes: shared,
             chunks: Arc::new(Mutex::new(chunks)),
             similarity: Arc::new(Mutex::new(similarity)),
@@ -76,7 +77,7 @@ impl Indexes {
 
     /// Finds the stored operation lists of bases.
     pub fn resolver(&self, store: &Arc<dyn Store>) -> Resolver {
-        let cache = self.cache(store, BASE_CONTAINER_INDEXES, CONTAINER_INDEX_BYTES_MAX);
+        let cache = self.cache(store, BASE_CONTAINER_INDEXES, self.container_index_bytes);
         Resolver::new(Locator::new(self.listing.clone(), cache).sound_only())
     }
 
@@ -87,7 +88,7 @@ impl Indexes {
 
     /// The container indexes of one worker.
     pub fn worker_container_indexes(&self, store: &Arc<dyn Store>) -> ContainerIndexes {
-        self.cache(store, WORKER_CONTAINER_INDEXES, WORKER_CONTAINER_INDEX_BYTES_MAX)
+        self.cache(store, WORKER_CONTAINER_INDEXES, self.container_index_bytes / WORKER_SHARE)
     }
 
     fn cache(&self, store: &Arc<dyn Store>, containers_max: usize, bytes_max: usize) -> ContainerIndexes {

@@ -45,19 +45,20 @@ fn read_profile(session: &mut Session) -> Result<()> {
     let (options, profile) = (&mut session.options, &session.profile);
     options.repo = options.repo.take().or_else(|| profile.repo.clone());
     options.config = options.config.take().or_else(|| profile.config.clone());
+    options.memory = options.memory.or(profile.memory);
     options.endpoint = options.endpoint.take().or_else(|| profile.endpoint.clone());
     options.limit_upload = options.limit_upload.or(profile.limit_upload);
     options.limit_download = options.limit_download.or(profile.limit_download);
     Ok(())
 }
 
-/// The configuration of `--config`, or the defaults.
+/// The configuration of `--config`, or the defaults, for the memory of `--memory`.
 ///
 /// # Errors
 /// Errors of [`Config::load`].
 pub fn config(options: &Options) -> Result<Config> {
-    let load = |path: &Path| Config::load_unless(path, process::stop());
-    options.config.as_deref().map_or_else(|| Ok(Config::default()), load)
+    let load = |path: &Path| Config::load_unless(path, options.memory, process::stop());
+    options.config.as_deref().map_or_else(|| Ok(options.memory.map_or_else(Config::default, Config::within)), load)
 }
 
 /// Opens the repository of `--repo`, or the default one. Its reads fail once the user has asked to stop.

@@ -3,8 +3,8 @@
 use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
-/// Most workers of a stage when the configuration leaves the number to the machine. Eight workers keep the
-/// single-threaded stages busy within the documented memory.
+/// Most workers of a stage by default, when the configuration leaves the number to the machine. Eight workers keep the
+/// single-threaded stages busy.
 pub const AUTOMATIC_WORKERS_MAX: usize = 8;
 /// Workers of Read, at least, if the number is not given.
 const AUTOMATIC_READ_WORKERS_MIN: usize = 4;
@@ -13,8 +13,10 @@ const AUTOMATIC_READ_WORKERS_MIN: usize = 4;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PipelineConfig {
-    /// Workers of each parallel stage that is not set below; 0 = one per processor, at most 8.
+    /// Workers of each parallel stage that is not set below; 0 = one per processor, at most `workers_max`.
     pub workers: usize,
+    /// Most workers of a stage when the configuration leaves the number to the machine.
+    pub workers_max: usize,
     /// Workers of Read; 0 = `workers`, and at least 4, because a disk needs several requests at once.
     pub read_workers: usize,
     /// Workers of Hash; 0 = `workers`.
@@ -43,6 +45,7 @@ impl Default for PipelineConfig {
     fn default() -> Self {
         PipelineConfig {
             workers: 0,
+            workers_max: AUTOMATIC_WORKERS_MAX,
             read_workers: 0,
             hash_workers: 0,
             identify_workers: 0,
@@ -52,8 +55,8 @@ impl Default for PipelineConfig {
             fetch_workers: 0,
             decode_workers: 0,
             write_workers: 0,
-            queue_depth: 4,
-            batch_bytes: ByteSize::mib(1),
+            queue_depth: 2,
+            batch_bytes: ByteSize::kib(512),
         }
     }
 }
@@ -61,7 +64,7 @@ impl Default for PipelineConfig {
 impl PipelineConfig {
     /// Number of workers of a stage whose own key is set to `own`.
     pub fn workers_of(&self, own: usize) -> usize {
-        let processors = || std::thread::available_parallelism().map_or(1, usize::from).min(AUTOMATIC_WORKERS_MAX);
+        let processors = || std::thread::available_parallelism().map_or(1, usize::from).min(self.workers_max);
         match (own, self.workers) {
             (0, 0) => processors(),
             (0, all) => all,

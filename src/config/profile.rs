@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use bytesize::ByteSize;
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
+use super::memory::check_memory;
 use crate::error::{Error, Result};
 use crate::wire::{input_failed, read_text_file};
 
@@ -21,6 +23,9 @@ pub struct UserProfile {
     pub repo: Option<PathBuf>,
     /// `--config`.
     pub config: Option<PathBuf>,
+    /// `--memory`.
+    #[serde(deserialize_with = "memory")]
+    pub memory: Option<ByteSize>,
     /// `--endpoint`.
     pub endpoint: Option<String>,
     /// `--limit-upload`.
@@ -35,6 +40,13 @@ pub struct UserProfile {
     pub hooks: Hooks,
     /// Whom to tell how a command has ended.
     pub notify: NotifyProfile,
+}
+
+/// The value of `memory`, in its range.
+fn memory<'de, D: Deserializer<'de>>(value: D) -> std::result::Result<Option<ByteSize>, D::Error> {
+    let memory = ByteSize::deserialize(value)?;
+    check_memory(memory).map_err(D::Error::custom)?;
+    Ok(Some(memory))
 }
 
 /// `[backup]`: options of `backup`. What the command line gives is added to lists and replaces single values.

@@ -147,7 +147,10 @@ impl DeltaPlanner {
     fn choose(&mut self, file: &ModelFile, bases: &mut Bases) -> Result<BaseChoice> {
         let mut families = match self.families.take() {
             Some(families) => families,
-            None => Families::new(CatalogueBlob::load_known(self.store.as_ref())?, self.derives),
+            None => {
+                let stored = CatalogueBlob::load_known(self.store.as_ref())?;
+                Families::new(stored, self.derives, self.config.outline_bytes.0 as usize)
+            }
         };
         let mut load = |fingerprint: &Fingerprint| match read_record(fingerprint, bases) {
             Ok(record) => Ok(record.map(Arc::new)),

@@ -22,8 +22,6 @@ const CANDIDATES_MAX: usize = 12;
 const BASES_MAX: usize = 4;
 /// Named candidates, at most.
 const NAMED_MAX: usize = 4;
-/// Memory for records of this session's models.
-const SESSION_BYTES_MAX: usize = 32 << 20;
 
 /// Loads the record that is stored as a chunk; `None` if it is unreadable.
 pub type RecordLoader<'a> = dyn FnMut(&Fingerprint) -> Result<Option<Arc<ModelRecord>>> + 'a;
@@ -35,6 +33,8 @@ pub struct Families {
     outlines: ModelOutlines,
     session: Vec<SessionModel>,
     session_bytes: usize,
+    /// Memory for outlines of stored models, and for records of this session's models, each. Bytes.
+    bytes_max: usize,
     /// Calls of [`Families::candidates`] so far.
     calls: u64,
     /// Quantised tensors may follow from floats.
@@ -76,9 +76,10 @@ impl Eligible<'_> {
 }
 
 impl Families {
-    /// The models of the catalogue. With `derives`, quantised tensors may follow from floats.
-    pub fn new(stored: Vec<CatalogueEntry>, derives: bool) -> Self {
-        Families { stored, derives, ..Families::default() }
+    /// The models of the catalogue. With `derives`, quantised tensors may follow from floats. Outlines of stored models
+    /// take at most `bytes_max` bytes, and so do records of this session's models.
+    pub fn new(stored: Vec<CatalogueEntry>, derives: bool, bytes_max: usize) -> Self {
+        Families { stored, derives, bytes_max, ..Families::default() }
     }
 
     /// Adds a model of this session. If memory is short, the models that were candidates least recently are evicted.
@@ -87,7 +88,7 @@ impl Families {
         let entry = CatalogueEntry::new(&record, Fingerprint([0; 32]));
         let outline = ModelOutline::of(&record);
         self.session.push(SessionModel { entry, outline, record, last_call: self.calls });
-        while self.session_bytes > SESSION_BYTES_MAX && self.session.len() > 1 {
+        while self.session_bytes > self.bytes_max && self.session.len() > 1 {
             let oldest = self.session.iter().enumerate().min_by_key(|(_, recent)| recent.last_call);
             let at = oldest.map_or(0, |(at, _)| at);
             self.session_bytes -= self.session.remove(at).record.memory_bytes();
@@ -107,7 +108,8 @@ impl Families {
     ) -> Result<Vec<Arc<ModelRecord>>> {
         let mut eligible = eligible(&self.session, &self.stored, new, previous_version);
         if eligible.len() > CANDIDATES_MAX {
-            self.outlines.read(eligible.iter().filter(|one| one.recent.is_none()).map(|one| one.entry), load)?;
+            let stored = eligible.iter().filter(|one| one.recent.is_none()).map(|one| one.entry);
+            self.outlines.read(stored, self.bytes_max, load)?;
             let own = ModelOutline::of(new);
             for one in &mut eligible {
                 let outline =

@@ -70,7 +70,7 @@ impl Stored {
     fn of(records: Vec<ModelRecord>) -> Self {
         let entries = records.iter().map(|record| CatalogueEntry::new(record, record.id)).collect();
         let records = records.into_iter().map(|record| (record.id, Arc::new(record))).collect();
-        Stored { records, families: Families::new(entries, false), reads: Cell::new(0) }
+        Stored { records, families: Families::new(entries, false, 32 << 20), reads: Cell::new(0) }
     }
 
     fn candidates(&mut self, new: &ModelRecord, previous_version: Option<Fingerprint>) -> Vec<Arc<ModelRecord>> {

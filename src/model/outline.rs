@@ -22,8 +22,6 @@ use crate::types::Fingerprint;
 pub const TENSORS_MAX: usize = 8;
 /// Groups of values in all sketches of an outline, about.
 const GROUPS_OF_OUTLINE: usize = 32;
-/// Memory for the outlines of stored models.
-const OUTLINES_BYTES_MAX: usize = 32 << 20;
 
 /// The saving of each tensor of a new model's outline, as a part of the outlined bytes.
 pub type Savings = [f32; TENSORS_MAX];
@@ -108,17 +106,18 @@ pub struct ModelOutlines {
 }
 
 impl ModelOutlines {
-    /// Reads the outlines of `entries` in this order until the memory is full; unreadable records are skipped.
+    /// Reads the outlines of `entries` in this order until they take `bytes_max` bytes; unreadable records are skipped.
     ///
     /// # Errors
     /// Errors of `load`.
     pub fn read<'a>(
         &mut self,
         entries: impl Iterator<Item = &'a CatalogueEntry>,
+        bytes_max: usize,
         load: &mut RecordLoader<'_>,
     ) -> Result<()> {
         for entry in entries {
-            if self.bytes >= OUTLINES_BYTES_MAX {
+            if self.bytes >= bytes_max {
                 break;
             }
             if self.known.contains_key(&entry.id) || !self.asked.insert(entry.record) {

@@ -9,6 +9,7 @@ use bytesize::ByteSize;
 use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args};
 
+use crate::config::parse_memory;
 use crate::store::{RateLimits, StoreOptions};
 
 /// Options of every verb.
@@ -25,6 +26,9 @@ pub struct Options {
     /// TOML file with parameters; a key that is not in the file keeps its default
     #[arg(long, global = true, value_name = "FILE", env = "FHRD_CONFIG")]
     pub config: Option<PathBuf>,
+    /// Memory to take, about: caches, queues and workers follow, as docs/SIZING.md says [default: 256 MiB]
+    #[arg(long, global = true, value_name = "SIZE", env = "FHRD_MEMORY", value_parser = parse_memory)]
+    pub memory: Option<ByteSize>,
     /// File whose first line is the password of an encrypted repository [env: FHRD_PASSWORD: the password itself]
     #[arg(long, global = true, value_name = "FILE", env = "FHRD_PASSWORD_FILE", conflicts_with_all = ["password_command", "key_file"])]
     pub password_file: Option<PathBuf>,

@@ -5,7 +5,8 @@
 //! 2. Any entry of a fingerprint serves, but a sound one comes first: one that no mark lists, and that this run has not
 //!    found bad.
 //! 3. Readers take a doubtful entry if there is no other, and in place of a base that is lost any sound entry of the
-//!    same chunk that serves the operation ([`BaseUse`]): its content is the same. Writers take sound entries only ([`Locator::sound_only`]).
+//!    same chunk that serves the operation ([`BaseUse`]): its content is the same. Writers take sound entries only
+//!    ([`Locator::sound_only`]).
 //! 4. If a container is gone, a prune may have moved its chunks: readers list the repository again.
 //! 5. Readers that find nothing have segments proved, and then ask the own indexes of containers that segments name
 //!    with too few records. A chunk is missing only if every listed container could be asked.
@@ -149,8 +150,8 @@ impl Locator {
         self.find(&base.fingerprint, |container_index, entry| container_index.digest(entry) == base.digest)
     }
 
-    /// The entry with exactly these operations. For readers, if there is no sound one, any sound entry of the chunk that
-    /// serves this use.
+    /// The entry with exactly these operations. For readers, if there is no sound one, any sound entry of the chunk
+    /// that serves this use.
     pub fn locate_base(&mut self, base: &Base, base_use: BaseUse) -> Result<Option<LocatedEntry>> {
         let exact = self.locate_exact(base);
         let is_found = |located: &LocatedEntry| located.soundness == Soundness::Sound;

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use lru::LruCache;
 use parking_lot::{Mutex, MutexGuard};
 
-use super::EXTENT_CACHE_BYTES_MAX;
 use crate::error::{Error, Result};
 use crate::repo::container::{
     Base, BaseUse, EntryAddress, EntryNumber, ExtentCache, ExtentMap, FrameAddress, FrameNumber, FrameReference,
@@ -43,8 +42,13 @@ pub struct Entries {
 
 impl Entries {
     /// The entries of the stored containers that `resolver` sees, and of the running session with its `index`, for
-    /// their owner.
-    pub fn new(resolver: Resolver, in_flight: Arc<FramesInFlight>, index: Arc<Mutex<ChunkIndex>>) -> Self {
+    /// their owner, which takes `extent_bytes_max` bytes for extent maps.
+    pub fn new(
+        resolver: Resolver,
+        in_flight: Arc<FramesInFlight>,
+        index: Arc<Mutex<ChunkIndex>>,
+        extent_bytes_max: usize,
+    ) -> Self {
         Entries {
             resolver,
             in_flight,
@@ -52,7 +56,7 @@ impl Entries {
             ring: Arc::default(),
             names: Arc::new(Mutex::new(LruCache::new(at_least_one(NAMES_MAX)))),
             is_owner: true,
-            extent_cache: Some(ExtentCache::new(EXTENT_CACHE_BYTES_MAX)),
+            extent_cache: Some(ExtentCache::new(extent_bytes_max)),
         }
     }
 
@@ -141,7 +145,7 @@ impl Entries {
 
     /// The extent map of an entry.
     pub fn extent_map(&mut self, entry: EntryNumber) -> Result<Arc<ExtentMap>> {
-        let mut extent_cache = self.extent_cache.take().unwrap_or_else(|| ExtentCache::new(EXTENT_CACHE_BYTES_MAX));
+        let mut extent_cache = self.extent_cache.take().unwrap_or_else(|| ExtentCache::new(0));
         let extent_map = extent_cache.extent_map(self, entry);
         self.extent_cache = Some(extent_cache);
         extent_map

@@ -25,7 +25,7 @@ fn run() -> (Entries, Arc<Mutex<ChunkIndex>>, Base) {
     let index = ChunkIndex::new(store.clone(), listing.clone(), container_indexes(), &IndexConfig::default(), None);
     let (index, in_flight) = (Arc::new(Mutex::new(index)), Arc::new(FramesInFlight::default()));
     let resolver = Resolver::new(Locator::new(listing.clone(), container_indexes()).sound_only());
-    let entries = Entries::new(resolver, in_flight.clone(), index.clone());
+    let entries = Entries::new(resolver, in_flight.clone(), index.clone(), 8 << 20);
 
     let mut base = Base { fingerprint: WHOLE, digest: 0 };
     for number in 0..2u8 {

@@ -37,8 +37,9 @@ use crate::store::Store;
 
 /// One in this many bytes of the memory for bases is for chunks alone. Frames may take the rest.
 const CHUNKS_SHARE: usize = 2;
-/// Memory for the extent maps of bases, bytes.
-const EXTENT_CACHE_BYTES_MAX: usize = 8 << 20;
+/// Memory for the extent maps of bases, bytes: one in so many of the memory for bases, within these bounds.
+const EXTENTS_SHARE: usize = 4;
+const EXTENT_CACHE_BYTES: (usize, usize) = (2 << 20, 8 << 20);
 
 /// See the module.
 pub struct Bases {
@@ -58,6 +59,11 @@ pub struct Bases {
     capping: Option<ContainerCapping>,
 }
 
+/// Memory for extent maps, bytes.
+fn extent_cache_bytes(config: &SubdedupConfig) -> usize {
+    (config.base_cache_bytes.0 as usize / EXTENTS_SHARE).clamp(EXTENT_CACHE_BYTES.0, EXTENT_CACHE_BYTES.1)
+}
+
 impl Bases {
     /// Bases in the stored containers that `resolver` sees and in the running session with its `index`. They keep at
     /// most `bytes_max` bytes of frames and chunks in memory.
@@ -71,7 +77,7 @@ impl Bases {
         candidates: Candidates,
     ) -> Self {
         Bases {
-            entries: Entries::new(resolver, in_flight.clone(), index),
+            entries: Entries::new(resolver, in_flight.clone(), index, extent_cache_bytes(config)),
             candidates,
             open_solid: Vec::new(),
             open_incompressible: Vec::new(),

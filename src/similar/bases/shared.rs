@@ -25,8 +25,9 @@ use crate::repo::container::{EntryNumber, ExtentCache, ExtentMap, FrameNumber, O
 use crate::repo::index::Locator;
 use crate::similar::anchor_table::AnchorTable;
 
-/// Memory for the extent maps of all workers, bytes.
-const EXTENT_CACHE_BYTES_MAX: usize = 16 << 20;
+/// Memory for the extent maps of all workers, bytes: one in so many of that for bases, within these bounds.
+const EXTENTS_SHARE: usize = 2;
+const EXTENT_CACHE_BYTES: (usize, usize) = (2 << 20, 16 << 20);
 /// Approximate memory of a cached value besides its content, bytes.
 const VALUE_BYTES: usize = 256;
 /// Bytes of a chunk for one byte of memory of its anchors and their table. The sieve selects one position in 256.
@@ -95,7 +96,9 @@ impl SharedBases {
         let frames = ByteLru::new(frame_bytes_max(bytes_max));
         let cached = SharedCaches { frames, chunks: ByteLru::new(bytes_max), bytes_max };
         SharedBases {
-            extent_cache: ExtentCache::new(EXTENT_CACHE_BYTES_MAX),
+            extent_cache: ExtentCache::new(
+                (bytes_max / EXTENTS_SHARE).clamp(EXTENT_CACHE_BYTES.0, EXTENT_CACHE_BYTES.1),
+            ),
             pinned: Mutex::default(),
             cached: Mutex::new(cached),
         }
