@@ -201,7 +201,7 @@ impl<'a> Marker<'a> {
         let bases = if self.skipped_rule == SkippedRule::Bases { &[] } else { bases };
         for base in bases {
             // A base in a container that stays is as safe as that container, and its bases are marked with that one. No
-            // operation says what it takes, so an entry that serves ranges must be there.
+            // operation says how it is used, so an entry that serves ranges must be there.
             if self.retained.resolver.locator.locate_base(base, BaseUse::Ranges)?.is_none()
                 && let Some(found) = self.locate_base(base, BaseUse::Ranges)?
             {

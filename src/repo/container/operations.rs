@@ -137,7 +137,7 @@ impl Operation {
         }
     }
 
-    /// What it takes from its base, if it has one.
+    /// Its use of its base, if it has one.
     pub fn base_use(&self) -> BaseUse {
         match self {
             Operation::Delta { .. } => BaseUse::Content,
