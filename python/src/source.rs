@@ -78,7 +78,7 @@ impl Files {
             MemoryContent::Parts(parts) | MemoryContent::Borrowed(parts) => {
                 parts.iter().map(|part| part.len() as u64).sum()
             }
-            MemoryContent::Disk(_) => 0,
+            MemoryContent::Disk(_) | MemoryContent::Range { .. } | MemoryContent::Stored(_) => 0,
         };
         self.files.push(MemoryFile { path: path.into(), content });
     }
