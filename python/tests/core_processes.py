@@ -51,7 +51,9 @@ for step in range(count):
     handle = repo.save_async({"a": np.random.default_rng(step).normal(size=size)}, run=run, step=step)
     handle.add_done_callback(lambda handle, step=step: print("saved", step, handle.result().id, flush=True))
 print("training", flush=True)
-time.sleep(300)
+# A signal just before a sleep does not end it.
+for _ in range(3000):
+    time.sleep(0.1)
 """
 
 
