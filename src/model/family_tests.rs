@@ -143,7 +143,7 @@ fn an_unreadable_record_does_not_hide_another() {
 
 #[test]
 fn models_that_are_candidates_stay_in_memory() {
-    let mut families = Families::default();
+    let mut families = Families::new(Vec::new(), false, 32 << 20);
     let mut none = |_: &Fingerprint| -> Result<Option<Arc<ModelRecord>>> { Ok(None) };
     // Each record needs 1 MiB, so 32 fit in memory.
     let large = |number: u16, tensors: &[Vec<u16>]| {
