@@ -28,8 +28,8 @@ pub(super) struct DecodeLimits {
 
 /// Limits of readers.
 const READ_LIMITS: DecodeLimits =
-    DecodeLimits { cached: DECODED_CACHE_BYTES_MAX, assembled: 64 * CHUNK_BYTES_LIMIT, held: 6 * CHUNK_BYTES_LIMIT };
-/// Limits of writers, which are tighter: the first readers of the format assemble no more.
+    DecodeLimits { cached: DECODED_CACHE_BYTES_MAX, assembled: 32 * CHUNK_BYTES_LIMIT, held: 6 * CHUNK_BYTES_LIMIT };
+/// Limits of writers, which are tighter.
 const WRITE_LIMITS: DecodeLimits =
     DecodeLimits { assembled: READ_LIMITS.assembled / 2, held: READ_LIMITS.held / 2, ..READ_LIMITS };
 /// What a nested delta takes from that limit besides its bytes.
