@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::model::DeltaPlan;
 use crate::pipeline::Map;
 use crate::repo::container::{
-    FrameLocation, FrameReference, FramesInFlight, StoredFrame, assemble_base, blob_name, decode_frame,
+    DecodeLimits, FrameLocation, FrameReference, FramesInFlight, StoredFrame, assemble_base, blob_name, decode_frame,
 };
 use crate::repo::index::ContainerIndexes;
 use crate::similar::base_problem;
@@ -94,7 +94,7 @@ impl BaseReader {
         {
             return Ok(Some(frame.slice(range.start as usize..range.end as usize)));
         }
-        Ok(assemble_base(&plan.base, raw_len, &numbers, &frames, scratch)?.map(Bytes::from))
+        Ok(assemble_base(DecodeLimits::WRITERS, &plan.base, raw_len, &numbers, &frames, scratch)?.map(Bytes::from))
     }
 }
 

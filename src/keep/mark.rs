@@ -20,7 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::model::CatalogueBlob;
 use crate::repo::Repository;
 use crate::repo::container::{Base, BaseUse, Operation, blob_name};
-use crate::repo::index::{ContainerListing, LocatedEntry};
+use crate::repo::index::{ContainerListing, LocatedEntry, Locator};
 use crate::repo::read::ChunkReader;
 use crate::repo::recipe::{ContentReference, decode_recipe};
 use crate::repo::snapshot::NamedSnapshot;
@@ -91,22 +91,13 @@ impl<'a> Marker<'a> {
     }
 
     fn locate(&mut self, fingerprint: &Fingerprint) -> Result<Option<LocatedEntry>> {
-        match (self.retained.resolver.locator.locate(fingerprint)?, &mut self.all) {
-            (None, Some(all)) => all.resolver.locator.locate(fingerprint),
-            (found, _) => Ok(found),
-        }
+        self.find(|locator| locator.locate(fingerprint))
     }
 
-    fn locate_base(&mut self, base: &Base, base_use: BaseUse) -> Result<Option<LocatedEntry>> {
-        match (self.retained.resolver.locator.locate_base(base, base_use)?, &mut self.all) {
-            (None, Some(all)) => all.resolver.locator.locate_base(base, base_use),
-            (found, _) => Ok(found),
-        }
-    }
-
-    fn locate_other(&mut self, base: &Base, base_use: BaseUse) -> Result<Option<LocatedEntry>> {
-        match (self.retained.resolver.locator.locate_other(base, base_use)?, &mut self.all) {
-            (None, Some(all)) => all.resolver.locator.locate_other(base, base_use),
+    /// What `find` finds in the containers that stay, or else in all.
+    fn find(&mut self, find: impl Fn(&mut Locator) -> Result<Option<LocatedEntry>>) -> Result<Option<LocatedEntry>> {
+        match (find(&mut self.retained.resolver.locator)?, &mut self.all) {
+            (None, Some(all)) => find(&mut all.resolver.locator),
             (found, _) => Ok(found),
         }
     }
@@ -153,7 +144,7 @@ impl<'a> Marker<'a> {
                 check_known(&located)?;
                 let bases = if self.skipped_rule == SkippedRule::Bases { Vec::new() } else { bases_of(&located) };
                 for (base, base_use) in bases {
-                    match self.locate_base(&base, base_use)? {
+                    match self.find(|locator| locator.locate_base(&base, base_use))? {
                         Some(found) => stack.push(found),
                         None => lost = Some(base.fingerprint),
                     }
@@ -181,7 +172,7 @@ impl<'a> Marker<'a> {
             check_known(&located)?;
             for (base, base_use) in bases_of(&located) {
                 let exact = self.rescue.resolver.locator.locate_exact(&base)?;
-                let other = self.locate_other(&base, base_use)?;
+                let other = self.find(|locator| locator.locate_other(&base, base_use))?;
                 if exact.is_none() && other.is_none() {
                     return Err(missing(&base.fingerprint));
                 }
@@ -202,8 +193,9 @@ impl<'a> Marker<'a> {
         for base in bases {
             // A base in a container that stays is as safe as that container, and its bases are marked with that one. No
             // operation says how it is used, so an entry that serves ranges must be there.
-            if self.retained.resolver.locator.locate_base(base, BaseUse::Ranges)?.is_none()
-                && let Some(found) = self.locate_base(base, BaseUse::Ranges)?
+            let locate = |locator: &mut Locator| locator.locate_base(base, BaseUse::Ranges);
+            if locate(&mut self.retained.resolver.locator)?.is_none()
+                && let Some(found) = self.find(locate)?
             {
                 self.entry(found, false)?;
             }

@@ -118,7 +118,8 @@ fn scaled(encoded: usize, sample: usize, block: usize) -> u64 {
 }
 
 /// Whether all bases fit into the memory of a reader, and the frames into that of a writer. Then a reader decodes each
-/// delta below this one once, though ranges may alternate between bases, and never assembles more than it accepts.
+/// delta below this one once, though ranges may alternate between bases. Whether it assembles more than it accepts is
+/// known when the delta is encoded.
 fn is_cheap_to_read(plan: &DeltaPlan) -> bool {
     let longest = plan.base.iter().map(|(map, _)| map.len() as usize).max().unwrap_or(0);
     plan.frames.len().saturating_mul(longest) <= DECODED_CACHE_BYTES_MAX

@@ -11,9 +11,10 @@ use fhrd::Error;
 use fhrd::backup::{BackupRequest, TreeSource, backup};
 use fhrd::codec::Scratch;
 use fhrd::inspect::check::{CheckReport, check};
+use fhrd::keep::prune;
 use fhrd::metrics::Progress;
 use fhrd::repo::container::{
-    Base, ContainerKind, EntryFields, Footer, HEADER_BYTES, Operation, OperationList, blob_name, header,
+    Base, ContainerKind, EntryFields, Footer, HEADER_BYTES, Operation, OperationList, WHOLE_DIGEST, blob_name, header,
 };
 use fhrd::repo::index::read_container_index;
 use fhrd::repo::recipe::ContentReference;
@@ -26,6 +27,7 @@ use fhrd::wire::checksum;
 use crate::double::named;
 use crate::hostile_repository::HostileRepository;
 use crate::input::{TestRepository, write};
+use crate::interleavings::scene::no_grace;
 use crate::trees::Random;
 
 /// Time for one run on hostile input. Without limits these runs take hours, so a busy machine may take its time.
@@ -225,6 +227,38 @@ fn a_delta_to_two_deltas_to_two_deltas_ends() {
     assert_eq!(fs::read(target.path().join("back/bad")).unwrap(), vec![0; len]);
     assert_eq!(checked(&repository).defects, [""; 0]);
     assert!(started.elapsed() < TIME_MAX, "{:?}", started.elapsed());
+}
+
+#[test]
+fn in_place_of_a_lost_base_a_delta_serves_no_copy() {
+    for is_delta_first in [true, false] {
+        let mut hostile = HostileRepository::new();
+        let whole = hostile.whole(&[0; 80_000]);
+        let copy = |base: Base, len: u32| OperationList {
+            operations: vec![Operation::Copy { base: 0, offset: 0, len }],
+            bases: vec![base],
+        };
+        // Two entries of one chunk, neither with the operations that the base names.
+        for is_delta in [is_delta_first, !is_delta_first] {
+            match is_delta {
+                true => hostile.delta(70_000, 2, &[(whole, 80_000)]),
+                false => hostile.entry(&[0; 70_000], &[], 2, copy(whole, 70_000)),
+            };
+        }
+        let lost = Base { fingerprint: hostile.key.fingerprint(&[0; 70_000]), digest: WHOLE_DIGEST };
+        let fingerprint = hostile.entry(&[0; 60_000], &[], 3, copy(lost, 60_000)).fingerprint;
+        let (repository, _) = hostile.finish(Some(ContentReference::Chunk { fingerprint, len: 60_000 }), 60_000);
+        let is_whole = || {
+            let target = tempfile::tempdir().unwrap();
+            let report = restored(&repository, &target.path().join("back"));
+            assert_eq!((report.files, report.damaged), (2, 0), "{is_delta_first}");
+            assert_eq!(fs::read(target.path().join("back/bad")).unwrap(), [0; 60_000]);
+        };
+        is_whole();
+        // A prune moves what is needed, and keeps the entry that serves.
+        assert!(prune(&repository.open(), &no_grace(), &Arc::default()).unwrap().containers_deleted > 0);
+        is_whole();
+    }
 }
 
 #[test]

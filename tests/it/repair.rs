@@ -6,17 +6,19 @@ use std::sync::atomic::AtomicBool;
 use fhrd::Result;
 use fhrd::inspect::check::CheckReport;
 use fhrd::inspect::usage::usage;
+use fhrd::keep::prune;
 use fhrd::repair::containers::{ContainersReport, repair_containers};
 use fhrd::repair::index::{IndexReport, repair_index};
 use fhrd::repair::snapshots::{SnapshotRepair, SnapshotsReport, repair_snapshots};
 use fhrd::repo::Repository;
 use fhrd::repo::container::{FOOTER_BYTES, parse_name};
-use fhrd::repo::index::read_container_index;
+use fhrd::repo::index::{ContainerListing, read_container_index};
 use fhrd::repo::snapshot;
 use fhrd::store::{Durable, FaultyStore, InjectedFault, MemoryStore, Store};
 
 use crate::double::named;
 use crate::flips::{NO_FILES, Scene, config, intact, one_at_a_time, open, run_check};
+use crate::interleavings::scene::no_grace;
 
 fn index(repository: &Repository) -> Result<IndexReport> {
     repair_index(repository, &Arc::default())
@@ -155,16 +157,37 @@ fn a_snapshot_is_written_again_without_what_is_lost() {
     assert_eq!(run_check(&repository).defects, [""; 0]);
 }
 
-/// Everything damaged that a repair mends: a container index, a segment, the catalogue, a listing.
-fn all_damaged() -> Arc<MemoryStore> {
-    let (store, _) = with_damaged_index();
-    // The shortest one: their names are random.
-    let len = |name: &String| store.get(&named(name), 1 << 20).unwrap().len();
-    let segment = names(&store, "index").into_iter().min_by_key(len).unwrap();
+/// Everything damaged that a repair mends: a container index, a segment, the catalogue, a listing. The segment is the one
+/// that names the damaged container if `is_its` is true. The store, and the segment.
+fn all_damaged(is_its: bool) -> (Arc<MemoryStore>, String) {
+    let (store, container) = with_damaged_index();
+    let listing = ContainerListing::take(&(store.clone() as Arc<dyn Store>)).unwrap();
+    let container = parse_name(&container).unwrap();
+    let segments = listing.segments();
+    let segment = segments.iter().find(|segment| segment.containers().contains(&container) == is_its);
+    let segment = segment.unwrap().name().to_string();
     flip(&store, &segment, 100);
     let catalogue = names(&store, "models").remove(0);
     flip(&store, &catalogue, 50);
-    store
+    (store, segment)
+}
+
+#[test]
+fn a_segment_stays_until_a_prune_if_only_it_names_a_damaged_container() {
+    let _turn = one_at_a_time();
+    let (store, segment) = all_damaged(true);
+    let repository = open(&store);
+    for _ in 0..2 {
+        index(&repository).unwrap();
+        containers(&repository).unwrap();
+        snapshots(&repository, false, true).unwrap();
+    }
+    run_check(&repository);
+    let defects = run_check(&repository).defects;
+    assert!(defects.len() == 1 && defects[0].contains(&segment), "{defects:?}");
+    prune(&repository, &no_grace(), &Arc::default()).unwrap();
+    assert!(!names(&store, "index").contains(&segment));
+    assert_eq!(run_check(&repository).defects, [""; 0]);
 }
 
 /// A repair with its name.
@@ -179,7 +202,7 @@ fn repairs_may_be_killed_at_every_operation() {
         names(store, "").iter().for_each(|name| copy.replace(&named(name), &store.get(&named(name), 1 << 20).unwrap()));
         Arc::new(copy)
     };
-    let damaged = all_damaged();
+    let (damaged, _) = all_damaged(false);
     let repairs: [NamedRepair<'_>; 3] = [
         ("index", &|repository| index(repository).map(drop)),
         ("containers", &|repository| containers(repository).map(drop)),

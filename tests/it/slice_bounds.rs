@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use bytesize::ByteSize;
-use fhrd::repo::container::{Base, Operation};
+use fhrd::repo::container::{Base, DEPTH_LIMIT, Operation};
 use fhrd::repo::index::{ContainerListing, read_container_index};
 use fhrd::types::ContainerId;
 
@@ -125,4 +125,23 @@ fn an_index_that_forgets_costs_ratio_and_no_data() {
     let (forgotten, last) = (cut(&first[1000..], "another part of the first"), cut(&last, "part of the last"));
     assert_eq!(checked(&repository).defect_count, 0);
     assert!(known * 50 <= 1 << 20 && last * 50 <= 1 << 20 && forgotten > 5 * known, "{known} {forgotten} {last}");
+}
+
+#[test]
+fn a_block_whose_base_is_as_deep_as_allowed_is_no_delta_to_it() {
+    let (repository, mut config) = (TestRepository::with_known_key(), TestRepository::config());
+    config.model.block_bytes = ByteSize::kib(64);
+    config.subdedup.depth_max = DEPTH_LIMIT;
+    let all = weights(1, 20 << 15);
+    for number in 0..u64::from(DEPTH_LIMIT) + 4 {
+        // Three quarters of each block are the end of the one before.
+        let block = &all[(number as usize) << 13..][..1 << 15];
+        let tensor = |values: &[f32]| Tensor::new(&number.to_string(), "BF16", &[1 << 15], bfloat16(values));
+        taken(&repository, "copies", tensor(block), &config);
+        if number + 4 >= DEPTH_LIMIT.into() {
+            taken(&repository, "tuned", tensor(&tuned(block, number, 0.0001)), &config);
+        }
+    }
+    assert_eq!(checked(&repository).defect_count, 0);
+    assert_eq!(reads(&repository).values().map(|read| read.depth).max(), Some(DEPTH_LIMIT));
 }

@@ -16,22 +16,28 @@ use crate::memory::ByteLru;
 pub const EXTENTS_LIMIT: usize = 1 << 20;
 /// What decoding one delta may take, at most.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct DecodeLimits {
+pub struct DecodeLimits {
     /// Memory for the content of nested deltas, bytes.
-    pub cached: usize,
+    pub(super) cached: usize,
     /// Bytes assembled for the delta itself and for those below it.
-    pub assembled: u64,
+    pub(super) assembled: u64,
     /// Bytes of the bases that are unfinished at a time. A chain needs one; only bases that the cache has lost again
     /// nest.
-    pub held: u64,
+    pub(super) held: u64,
 }
 
-/// Limits of readers.
-const READ_LIMITS: DecodeLimits =
-    DecodeLimits { cached: DECODED_CACHE_BYTES_MAX, assembled: 32 * CHUNK_BYTES_LIMIT, held: 6 * CHUNK_BYTES_LIMIT };
-/// Limits of writers, which are tighter.
-const WRITE_LIMITS: DecodeLimits =
-    DecodeLimits { assembled: READ_LIMITS.assembled / 2, held: READ_LIMITS.held / 2, ..READ_LIMITS };
+impl DecodeLimits {
+    /// Limits of readers.
+    pub const READERS: Self = DecodeLimits {
+        cached: DECODED_CACHE_BYTES_MAX,
+        assembled: 32 * CHUNK_BYTES_LIMIT,
+        held: 6 * CHUNK_BYTES_LIMIT,
+    };
+    /// Limits of writers: half of those.
+    pub const WRITERS: Self =
+        DecodeLimits { assembled: Self::READERS.assembled / 2, held: Self::READERS.held / 2, ..Self::READERS };
+}
+
 /// What a nested delta takes from that limit besides its bytes.
 const DELTA_COST: u64 = 4096;
 /// What a range of a base takes from that limit besides its bytes.
@@ -158,7 +164,7 @@ impl ExtentMap {
     /// not those of this extent map.
     pub fn assemble(&self, frames: &[impl AsRef<[u8]>], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
         if let Some(delta) = &self.delta {
-            return self.decode(delta, READ_LIMITS, frames, scratch, out);
+            return self.decode(delta, DecodeLimits::READERS, frames, scratch, out);
         }
         out.reserve(self.len() as usize);
         for literals in self.literals(0..self.len()) {
@@ -251,22 +257,11 @@ impl ExtentMap {
 /// none is stored that no reader decodes. Each delta among the entries and below them is decoded once, as long as the
 /// decoded ones fit into [`DECODED_CACHE_BYTES_MAX`].
 ///
-/// `None` if the delta would take more than half of what readers accept.
+/// `None` if the delta exceeds the limits.
 ///
 /// # Errors
 /// Errors of [`ExtentMap::assemble`], and [`Error::Corrupt`] for a range that leaves its entry.
 pub fn assemble_base(
-    ranges: &[(Arc<ExtentMap>, Range<u32>)],
-    raw_len: u32,
-    numbers: &[FrameNumber],
-    frames: &[impl AsRef<[u8]>],
-    scratch: &mut Scratch,
-) -> Result<Option<Vec<u8>>> {
-    assemble_base_within(WRITE_LIMITS, ranges, raw_len, numbers, frames, scratch)
-}
-
-/// The same within other limits.
-pub(super) fn assemble_base_within(
     limits: DecodeLimits,
     ranges: &[(Arc<ExtentMap>, Range<u32>)],
     raw_len: u32,

@@ -5,9 +5,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::codec::delta::{Derivation, encode_tagged};
 use crate::codec::{ElementType, Scratch};
-use crate::repo::container::extent_map::{DecodeLimits, assemble_base_within};
 use crate::repo::container::{
-    BaseUse, ContainerNumber, EntryAddress, Extent, FrameAddress, OperationList, OperationSlice, SessionOperations,
+    BaseUse, ContainerNumber, DecodeLimits, EntryAddress, Extent, FrameAddress, OperationList, OperationSlice,
+    SessionOperations, assemble_base,
 };
 
 /// Entries numbered from 0. The literal bytes of each are in the frame of the same number.
@@ -204,7 +204,7 @@ fn what_a_writer_makes_every_reader_decodes() {
         let numbers = extent_map.frames();
         let frames: Vec<&[u8]> = numbers.iter().map(|frame| chunks.frames[position_of(*frame)].as_slice()).collect();
         let scratch = &mut Scratch::default();
-        let base = assemble_base_within(limits, &source.base, source.raw_len, numbers, &frames, scratch).unwrap();
+        let base = assemble_base(limits, &source.base, source.raw_len, numbers, &frames, scratch).unwrap();
         let mut out = Vec::new();
         let decoded = extent_map.decode(source, limits, &frames, scratch, &mut out);
         if base.is_some() {
