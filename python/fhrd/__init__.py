@@ -12,6 +12,7 @@ from __future__ import annotations
 # What `typing` has under this name. Its import takes longer than the rest of this file.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from . import arguments as arguments
     from . import arrays as arrays
     from . import checkpoint as checkpoint
     from . import errors as errors

@@ -351,7 +351,7 @@ def _to_torch(data: Bytes, name: str, shape: Sequence[int], device: Any) -> Any:
     dtype: Any = getattr(torch, name, None)  # pyright: ignore
     if dtype is None:
         raise UnsupportedError(f"this version of torch has no type torch.{name}")
-    if not isinstance(dtype, torch.dtype):
+    if not isinstance(dtype, torch.dtype):  # pyright: ignore
         raise DamagedError(f"torch.{name} is no type")
     _check_size(data, int(dtype.itemsize), shape, name)
     if data.size == 0:
