@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Compares fhrd with restic, borg, rustic and zipnn on the same files: whole processes, one table of medians.
 
-    benches/peers/peers.py [--versions] [--warm] [--rounds N] [--work DIR] SET...
+    benches/peers/peers.py [--versions] [--warm] [--bounds] [--rounds N] [--work DIR] SET...
 
-SET is a directory or a file. In each round every tool creates a repository, backs up the set and restores the last
-snapshot. The tools take turns at being first. With --versions each regular file of the directory becomes a snapshot of
-its own, in name order. The backup times are then the sum over all files (for memory the largest), and the last file is
-restored.
+SET is a directory or a file. In each round every tool creates a repository, backs up the set, backs it up again
+unchanged, prints one file of the last snapshot and restores it. The tools take turns at being first. With --versions
+each regular file of the directory becomes a snapshot of its own, in name order. The backup times are then the sum over
+all files (for memory the largest), and the last file is restored.
 
 The set is read once before each backup, so sources are in the page cache. Before a restore, all files of the tool's
 repository and cache are written out and dropped from the page cache, unless --warm is given (posix_fadvise DONTNEED;
@@ -16,10 +16,12 @@ reported, and the script exits with code 1.
 `MB stored` is the size of the repository as `du` counts it. `CPU s` is user and system time. `RSS MB` is the largest
 resident memory (values below this script's own, some 15 MB, cannot be seen). `MB/s` is content restored per second.
 
-Each tool runs with its defaults: restic and rustic encrypt and choose their compression. borg runs without encryption
-and with `--compression zstd,3`. zipnn is no backup tool: it runs only on sets with .safetensors files and compresses
-each of them with one thread. zipnn_files.py describes the other files. Its times exclude the seconds for imports, its
-memory includes them.
+Each tool runs with its defaults: restic and rustic encrypt and choose their compression. fhrd runs twice, plain and
+encrypted (`fhrd-enc`, with a password, as restic). borg runs without encryption and with `--compression zstd,3`.
+`again s` is the second backup, `file s` the file in the middle of all names. With --bounds, `tar` sorted by name
+through `zstd -19 --long=31` is measured, too: a bound that reads everything back for one file. zipnn is no backup tool:
+it runs only on sets with .safetensors files and compresses each of them with one thread. zipnn_files.py describes the
+other files. Its times exclude the seconds for imports, its memory includes them.
 
 FHRD (target/release/fhrd), RESTIC, BORG and RUSTIC select other programs, ZIPNN another Python that has zipnn
 (python3). Missing tools are skipped and listed. Needs Python 3.9 or newer, nothing else. Works in --work (peers-work),
@@ -29,37 +31,39 @@ which must not exist, and removes it unless a tool failed.
 import argparse
 import json
 import os
+import shlex
 import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections import defaultdict
 from pathlib import Path
 from statistics import median
 
 READ_BYTES = 1 << 20
-TITLES = ["MB", "snapshots", "backup s", "CPU s", "RSS MB", "MB stored", "ratio", "restore s", "CPU s", "RSS MB",
-    "MB/s"]
+TITLES = ["MB", "snapshots", "backup s", "CPU s", "RSS MB", "MB stored", "ratio", "again s", "file s", "restore s",
+    "CPU s", "RSS MB", "MB/s"]
 
 
 class Tool:
     """A program with a repository, and its commands. Snapshots are numbered from 0."""
 
-    name, program, version_arguments, reports_times = "", "", ["--version"], False
+    name, program, variable, version_arguments, reports_times = "", "", "", ["--version"], False
 
     def __init__(self, work):
         self.directory = work / self.name
         self.repository = self.directory / "repository"
-        named = shutil.which(os.environ.get(self.name.upper(), self.program))
+        named = shutil.which(os.environ.get(self.variable or self.name.upper(), self.program))
         self.command = [os.path.realpath(named)] if named else []
 
     def version(self):
-        """Its version line, or None if it is missing."""
+        """Its version, or None if it is missing."""
         if not self.command:
             return None
         done = subprocess.run(self.command + self.version_arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        return done.stdout.decode().strip().split("\n")[-1] if done.returncode == 0 else None
+        return done.stdout.decode().strip().replace("\n", ", ") if done.returncode == 0 else None
 
     def takes(self, _paths):
         return True
@@ -68,9 +72,13 @@ class Tool:
         """A command for every path."""
         return [self.backup(number, path) for number, path in enumerate(paths)]
 
+    def print_file(self, _number, _file):
+        """A command that prints a file of a snapshot, or None if the tool has none."""
+        return None
+
     def environment(self):
         """Only the cache and the settings of this run."""
-        inherited = {key: value for key, value in os.environ.items() if key != "FHRD_REPO"}
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("FHRD_")}
         variables = ("XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME")
         directories = {name: str(self.directory / "cache") for name in variables}
         return inherited | directories | {
@@ -93,6 +101,19 @@ class Fhrd(Tool):
     def restore(self, _number, target):
         return ["restore", "-q", "--repo", self.repository, "latest", "--target", target]
 
+    def print_file(self, _number, file):
+        return ["cat", "--repo", self.repository, f"latest:{str(file).lstrip('/')}"]
+
+
+class FhrdEncrypted(Fhrd):
+    name, variable = "fhrd-enc", "FHRD"
+
+    def create(self):
+        return ["init", "-q", "--encrypt", "--repo", self.repository]
+
+    def environment(self):
+        return super().environment() | {"FHRD_PASSWORD": "x"}
+
 
 class Restic(Tool):
     name, program, version_arguments = "restic", "restic", ["version"]
@@ -109,6 +130,9 @@ class Restic(Tool):
     def restore(self, _number, target):
         return [*self.options(), "restore", "latest", "--target", target]
 
+    def print_file(self, _number, file):
+        return [*self.options(), "dump", "latest", file]
+
 
 class Borg(Tool):
     name, program = "borg", "borg"
@@ -118,6 +142,9 @@ class Borg(Tool):
 
     def backup(self, number, path):
         return ["create", "--compression", "zstd,3", f"{self.repository}::{number}", path]
+
+    def print_file(self, number, file):
+        return ["extract", "--stdout", f"{self.repository}::{number}", str(file).lstrip("/")]
 
     def restore(self, number, _target):
         """Extracts into the directory in which it runs."""
@@ -138,6 +165,9 @@ class Rustic(Tool):
 
     def restore(self, _number, target):
         return [*self.options(), "restore", "latest", target]
+
+    def print_file(self, _number, file):
+        return [*self.options(), "dump", f"latest:{file}"]
 
 
 class Zipnn(Tool):
@@ -259,6 +289,12 @@ def run_backup(tool, paths, results):
     walls, cpus, memories = zip(*runs)
     results["backup"].append((sum(walls), sum(cpus), max(memories)))
     results["stored"].append((disk_bytes(tool.repository),))
+    files = sorted(files_below(paths[-1:]))
+    if files and tool.print_file(0, files[0]):
+        results["again"].append(measure(tool, tool.backup(len(paths), paths[-1]), tool.directory))
+        os.sync()
+        forget(tool.repository)
+        results["file"].append(measure(tool, tool.print_file(len(paths), files[len(files) // 2]), tool.directory))
 
 
 def run_restore(tool, paths, is_cold, results):
@@ -287,15 +323,31 @@ def row(source, tool, paths, results, is_same):
     """One line of the table."""
     medians = {phase: [median(column) for column in zip(*rounds)] for phase, rounds in results.items()}
     (wall, cpu, memory), (stored,), back = medians["backup"], medians["stored"], medians["restore"]
+    again, file = (f"{medians[phase][0]:.2f}" if phase in medians else "-" for phase in ("again", "file"))
     total, last = bytes_of(paths), bytes_of(paths[-1:])
     numbers = [f"{total / 1e6:.1f}", len(paths), f"{wall:.2f}", f"{cpu:.2f}", f"{memory / 1024:.0f}",
-        f"{stored / 1e6:.1f}", f"{total / stored:.2f}", f"{back[0]:.2f}", f"{back[1]:.2f}", f"{back[2] / 1024:.0f}",
-        f"{last / 1e6 / max(back[0], 0.005):.0f}"]
+        f"{stored / 1e6:.1f}", f"{total / stored:.2f}", again, file, f"{back[0]:.2f}", f"{back[1]:.2f}",
+        f"{back[2] / 1024:.0f}", f"{last / 1e6 / max(back[0], 0.005):.0f}"]
     return line("/".join(source.parts[-2:])[-24:], tool.name, numbers + ["yes" if is_same else "NO"])
 
 
 def line(name, tool, cells):
     return f"{name:<24} {tool:<8}" + "".join(f" {cell:>9}" for cell in cells)
+
+
+def bound(source):
+    """A line with the bytes and times of a sorted tar through zstd's strongest setting, packed and unpacked."""
+    directory, name = shlex.quote(str(source.parent)), shlex.quote(source.name)
+    pack = f"tar --sort=name -cf - -C {directory} {name} | zstd -19 --long=31"
+    times = []
+    with tempfile.NamedTemporaryFile(suffix=".tar.zst") as packed:
+        for command in (f"{pack} -qfo {packed.name}", f"zstd -dqc --long=31 {packed.name} > /dev/null"):
+            start = time.perf_counter()
+            subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], check=True)
+            times.append(f"{time.perf_counter() - start:.2f}")
+        stored, total = os.path.getsize(packed.name), bytes_of([source])
+    cells = [f"{total / 1e6:.1f}", 1, times[0], "-", "-", f"{stored / 1e6:.1f}", f"{total / stored:.2f}", "-", times[1]]
+    return line("/".join(source.parts[-2:])[-24:], "zstd -19", [*cells, times[1], "-", "-", "-", "-"])
 
 
 def compare(source, tools, arguments):
@@ -314,13 +366,15 @@ def compare(source, tools, arguments):
                 differing.add(tool)
         for tool in order:
             shutil.rmtree(tool.directory)
-    return [row(source, tool, paths, results[tool], tool not in differing) for tool in tools], not differing
+    rows = [row(source, tool, paths, results[tool], tool not in differing) for tool in tools]
+    return rows + ([bound(source)] if arguments.bounds else []), not differing
 
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--versions", action="store_true", help="make each file of the directory a snapshot")
     parser.add_argument("--warm", action="store_true", help="restore with the repository in the page cache")
+    parser.add_argument("--bounds", action="store_true", help="measure tar through zstd -19, too")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--work", type=Path, default=Path("peers-work"), metavar="DIR",
         help="working directory; must not exist")
@@ -340,7 +394,7 @@ def main():
     arguments = parse()
     work = arguments.work.resolve()
     tools, missing = [], []
-    for tool in [kind(work) for kind in (Fhrd, Restic, Borg, Rustic, Zipnn)]:
+    for tool in [kind(work) for kind in (Fhrd, FhrdEncrypted, Restic, Borg, Rustic, Zipnn)]:
         version = tool.version()
         (tools if version else missing).append(tool)
         print(f"{tool.name}: {version or 'missing, skipped'}", flush=True)
