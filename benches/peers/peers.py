@@ -347,7 +347,7 @@ def bound(source):
             times.append(f"{time.perf_counter() - start:.2f}")
         stored, total = os.path.getsize(packed.name), bytes_of([source])
     cells = [f"{total / 1e6:.1f}", 1, times[0], "-", "-", f"{stored / 1e6:.1f}", f"{total / stored:.2f}", "-", times[1]]
-    return line("/".join(source.parts[-2:])[-24:], "zstd -19", [*cells, times[1], "-", "-", "-", "-"])
+    return line("/".join(source.parts[-2:])[-24:], "zstd-19", [*cells, times[1], "-", "-", "-", "-"])
 
 
 def compare(source, tools, arguments):
