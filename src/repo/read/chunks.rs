@@ -215,6 +215,11 @@ impl ChunkReader {
     /// Returns the bytes of entry `number`, checked against `fingerprint`. If a frame of a base proves bad, another
     /// entry of that base serves.
     pub fn read_entry(&mut self, number: EntryNumber, fingerprint: &Fingerprint) -> Result<Vec<u8>> {
+        self.entry_bytes(number, fingerprint).map(Vec::from)
+    }
+
+    /// Like [`Self::read_entry`], but the bytes may be part of a larger frame, which they keep in memory.
+    fn entry_bytes(&mut self, number: EntryNumber, fingerprint: &Fingerprint) -> Result<Bytes> {
         let mut attempts = 1;
         loop {
             let bad_frames = self.bad_frames;
@@ -229,12 +234,17 @@ impl ChunkReader {
         }
     }
 
-    fn try_entry(&mut self, number: EntryNumber, fingerprint: &Fingerprint) -> Result<Vec<u8>> {
+    fn try_entry(&mut self, number: EntryNumber, fingerprint: &Fingerprint) -> Result<Bytes> {
         let extent_map = self.extent_map(number)?;
         let frames: Vec<Bytes> = extent_map.frames().iter().map(|frame| self.frame(*frame)).collect::<Result<_>>()?;
-        let mut bytes = Vec::new();
-        let assembled = extent_map.assemble(&frames, &mut self.scratch, &mut bytes);
-        assembled.map_err(|error| self.with_container(number, error))?;
+        let assembled = match (extent_map.only_extent(), frames.as_slice()) {
+            (Some(extent), [frame]) => extent.slice_of(frame).map(|bytes| frame.slice_ref(bytes)),
+            _ => {
+                let mut bytes = Vec::new();
+                extent_map.assemble(&frames, &mut self.scratch, &mut bytes).map(|()| Bytes::from(bytes))
+            }
+        };
+        let bytes = assembled.map_err(|error| self.with_container(number, error))?;
         let got = self.key.fingerprint(&bytes);
         if got != *fingerprint {
             let (container, ..) = self.resolver.container_index_of(number)?;
@@ -320,7 +330,15 @@ impl ChunkReader {
     /// # Errors
     /// Errors of [`Self::read`], and [`Error::Corrupt`] if the length differs.
     pub fn read_exact(&mut self, fingerprint: &Fingerprint, len: u64) -> Result<Vec<u8>> {
-        let bytes = self.read(fingerprint)?;
+        self.read_shared(fingerprint, len).map(Vec::from)
+    }
+
+    /// Like [`Self::read_exact`], without a copy if a single frame has the chunk. The bytes keep that frame in memory.
+    ///
+    /// # Errors
+    /// Errors of [`Self::read_exact`].
+    pub(super) fn read_shared(&mut self, fingerprint: &Fingerprint, len: u64) -> Result<Bytes> {
+        let bytes = self.try_entries(fingerprint, |reader, number| reader.entry_bytes(number, fingerprint))?;
         if bytes.len() as u64 == len {
             return Ok(bytes);
         }

@@ -96,12 +96,11 @@ impl ChunkReader {
         match decoded {
             Decoded::Found(bytes) if bytes.len() as u64 == len => Ok(bytes),
             // A reference with another length: the error says so.
-            Decoded::Found(_) => self.read_exact(fingerprint, len).map(Bytes::from),
-            Decoded::Missing(task) => {
+            Decoded::Found(_) | Decoded::Missing(None) => self.read_shared(fingerprint, len),
+            Decoded::Missing(Some(task)) => {
+                // A copy: what is cached counts as its own length.
                 let bytes = Bytes::from(self.read_exact(fingerprint, len)?);
-                if let Some(task) = task {
-                    task.finish(ContainerKind::Data, bytes.clone());
-                }
+                task.finish(ContainerKind::Data, bytes.clone());
                 Ok(bytes)
             }
         }
