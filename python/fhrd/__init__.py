@@ -1,10 +1,10 @@
 """fhrd: deduplicated, compressed checkpoints from inside Python.
 
-```python
-repo = fhrd.open("checkpoints", create=True)
-repo.save({"weight": weight}, run="first", step=10, metrics={"val_loss": 0.5})
-weight = repo.load(run="first", step="best:val_loss:min")["weight"]
-```
+>>> import fhrd, numpy
+>>> repo = fhrd.open("checkpoints", create=True)
+>>> saved = repo.save({"weight": numpy.ones(3)}, run="first", step=10, metrics={"val_loss": 0.5})
+>>> repo.load(run="first", step="best:val_loss:min")["weight"]
+array([1., 1., 1.])
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ __all__ = [
     "StorageFullError",
     "Table",
     "TensorChange",
+    "TensorDiff",
     "UnreachableError",
     "UnsupportedError",
     "open",

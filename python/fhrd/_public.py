@@ -11,6 +11,7 @@ from .checkpoint import Checkpoint as Checkpoint
 from .checkpoint import FileInfo as FileInfo
 from .checkpoint import GitCommit as GitCommit
 from .checkpoint import LoadedArrays as LoadedArrays
+from .comparison import TensorDiff as TensorDiff
 from .errors import (
     ArgumentError as ArgumentError,
     ArgumentTypeError as ArgumentTypeError,

@@ -21,6 +21,7 @@ from .reports import (
     PublishedName,
     RepositoryStatistics,
 )
+from .table import Rows
 
 
 class Care(ABC):
@@ -152,7 +153,7 @@ class Care(ABC):
     def published(self) -> list[PublishedName]:
         """What has a name, with the last snapshot of each name and revision. Warns of snapshots that cannot be read."""
         rows = (reports.published(row) for row in _rows(native.published_names(self._use())))
-        return list({(row.kind, row.name, row.revision): row for row in rows}.values())
+        return Rows({(row.kind, row.name, row.revision): row for row in rows}.values())
 
     def named(self, name: str, revision: str = "main", *, dataset: bool = False) -> Checkpoint:
         """The checkpoint that a name stands for: `repo.named("me/llama", "production").arrays()`.
@@ -175,7 +176,7 @@ class Care(ABC):
         """
         wanted = [name_of(one) for one in snapshots]
         rows: list[dict[str, Any]] = _rows(native.families(self._use(), wanted))
-        return [reports.read(FamilyModel, row) for row in rows]
+        return Rows(reports.read(FamilyModel, row) for row in rows)
 
     def statistics(self) -> RepositoryStatistics:
         """Sizes of the repository."""

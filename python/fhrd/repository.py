@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from . import _engine as native  # pyright: ignore[reportPrivateUsage]
 from . import arguments, reports
 from . import arrays as conversion
@@ -19,6 +17,7 @@ from ._engine import SnapshotRow
 from .arguments import Files, IfExists, PathLike, Progress
 from .care import Care, name_of
 from .checkpoint import Checkpoint, LoadedArrays
+from .comparison import TensorDiff, compare
 from .errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -28,10 +27,10 @@ from .errors import (
     NotFoundError,
     StepExistsError,
 )
-from .reports import RestoreReport, SavedCheckpoint, SnapshotInfo, TensorChange
+from .reports import RestoreReport, SavedCheckpoint, SnapshotInfo
 from .rules import Keep, ranked
 from .staging import SaveHandle, Writer
-from .table import Table, html_table
+from .table import Rows, Table, html_table
 
 if TYPE_CHECKING:
     from .runs import Run
@@ -430,7 +429,7 @@ class Repository(Care):
 
     def snapshots(self) -> list[SnapshotInfo]:
         """All readable snapshots, oldest first."""
-        return [reports.info(row) for row in self._rows()]
+        return Rows(reports.info(row) for row in self._rows())
 
     def _rows(self) -> list[SnapshotRow]:
         return self._use().snapshots()[0]
@@ -484,28 +483,13 @@ class Repository(Care):
             raise NotFoundError(f"no step of the run `{run}` has a number for `{metric}`")
         return Checkpoint(self, best[0])
 
-    def diff(self, a: Checkpoint | str, b: Checkpoint | str, *, name: str = "model.safetensors") -> list[TensorChange]:
-        """The arrays that differ between two checkpoints, given as such or by id."""
+    def diff(self, a: Checkpoint | str, b: Checkpoint | str, *, name: str = "model.safetensors") -> TensorDiff:
+        """The arrays that differ between two checkpoints, given as such or by id; `.layers` has the bit distance of each
+        layer."""
         first, second = (
             one if isinstance(one, Checkpoint) else self.checkpoint(snapshot=one) for one in (a, b)
         )
-        old, new = first.arrays(name), second.arrays(name)
-        changes: list[TensorChange] = []
-        for key in sorted({*old, *new}):
-            info = new.info(key) if key in new else old.info(key)
-            kind, distance = "added" if key not in old else "removed", None
-            if key in old and key in new:
-                one, other = old.info(key), new.info(key)
-                if (one.dtype, one.shape, one.true_type) != (other.dtype, other.shape, other.true_type):
-                    kind = "reshaped"
-                else:
-                    bits = _differing_bits(old.read_bytes(key), new.read_bytes(key))
-                    if bits == 0:
-                        continue
-                    values = int(np.prod(info.shape, dtype=np.int64))
-                    kind, distance = "changed", bits / max(values, 1)
-            changes.append(TensorChange(key, kind, info.dtype, info.shape, distance))
-        return changes
+        return compare(first.arrays(name), second.arrays(name))
 
     # Files and rules
 
@@ -670,15 +654,6 @@ def _nbytes(array: Any) -> int:
         return memoryview(array).nbytes
     except TypeError:
         return 0
-
-
-def _differing_bits(one: conversion.Bytes, other: conversion.Bytes) -> int:
-    total = 0
-    for start in range(0, one.size, 1 << 20):
-        xor = np.bitwise_xor(one[start : start + (1 << 20)], other[start : start + (1 << 20)])
-        if xor.any():
-            total += int(np.unpackbits(xor).sum(dtype=np.int64))
-    return total
 
 
 def _step(row: SnapshotRow) -> dict[str, Any]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from html import escape
-from typing import Any, overload
+from typing import Any, TypeVar, overload
+
+_Row = TypeVar("_Row")
 
 #: An id of a snapshot, of which a table shows the start.
 _ID = re.compile("[0-9a-f]{64}")
@@ -61,6 +64,19 @@ class Table(Sequence[Mapping[str, Any]]):
 
     def _repr_html_(self) -> str:
         return html_table("", self.columns, self._rows)
+
+
+class Rows(list[_Row]):
+    """A list of reports, which a notebook shows as a table."""
+
+    def to_table(self) -> Table:
+        """The same as a table, with a column for each field."""
+        rows: list[dict[str, Any]] = [dataclasses.asdict(row) for row in self]  # type: ignore[call-overload]  # pyright: ignore
+        return Table(list(rows[0]) if rows else [], rows)
+
+    def _repr_html_(self) -> str:
+        table = self.to_table()
+        return html_table("", table.columns, table)
 
 
 def html_table(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:

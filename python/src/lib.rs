@@ -7,6 +7,7 @@
 //! - [`call`] runs the engine without the GIL, and reacts to signals meanwhile.
 //! - [`errors`] maps the engine's errors to exceptions.
 //! - [`care`] has what keeps a repository in order: tags, copies, repairs, statistics, families, published names.
+//! - [`mounted`] mounts a snapshot.
 //! - [`command`] is the command `fhrd`.
 
 use pyo3::prelude::*;
@@ -16,6 +17,7 @@ mod care;
 mod command;
 mod errors;
 mod layout;
+mod mounted;
 mod reader;
 mod repository;
 mod rows;
@@ -28,9 +30,11 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<repository::Engine>()?;
     module.add_class::<source::Files>()?;
     module.add_class::<reader::StoredBytes>()?;
+    module.add_class::<mounted::MountedSnapshot>()?;
     module.add_class::<rows::SnapshotRow>()?;
     module.add_class::<rows::EntryRow>()?;
     module.add_function(wrap_pyfunction!(command::run_command, module)?)?;
+    module.add_function(wrap_pyfunction!(mounted::mount_snapshot, module)?)?;
     module.add_function(wrap_pyfunction!(care::tag_snapshot, module)?)?;
     module.add_function(wrap_pyfunction!(care::copy_snapshots, module)?)?;
     module.add_function(wrap_pyfunction!(care::repair, module)?)?;

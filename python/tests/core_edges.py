@@ -234,3 +234,17 @@ def test_tables_show_short_ids_and_notebooks_a_table(repo: fhrd.Repository) -> N
     handle = repo.save_async(arrays(2), run="<r>", step=2)
     handle.result()
     assert repr(handle) == "<SaveHandle <r>@2, done>"
+
+
+def test_arrays_that_are_read_at_once_share_a_bounded_memory() -> None:
+    from fhrd.checkpoint import _ALIGNMENT, _BLOCK_BYTES, _spaces
+
+    for sizes in ([], [0], [5, 0, 70], [1 << 20] * 40, [40 << 20, 1, 40 << 20], [_BLOCK_BYTES, 1]):
+        spaces = _spaces(sizes)
+        assert [space.size for space in spaces] == sizes
+        for at, space in enumerate(spaces):
+            space[:] = at % 251
+        assert all((space == at % 251).all() for at, space in enumerate(spaces))
+        blocks = {id(space.base): space.base for space in spaces if space.base is not None}
+        assert all(block.nbytes <= max(_BLOCK_BYTES, *sizes) for block in blocks.values())
+        assert all(space.ctypes.data % _ALIGNMENT == space.base.ctypes.data % _ALIGNMENT for space in spaces)

@@ -319,3 +319,67 @@ def test_trees_of_jax(repo: fhrd.Repository) -> None:
         assert isinstance(loaded["w"], jax.Array) and loaded["low"].dtype == jnp.bfloat16 and loaded["rest"][1] == 2.5
         assert jax.tree_util.tree_structure(loaded) == jax.tree_util.tree_structure(tree)
         assert bool((loaded["w"] == tree["w"]).all())
+
+
+# Directories and layers
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+def test_a_checkpoint_is_a_directory_for_code_that_takes_paths(
+    lazy: bool, repo: fhrd.Repository, tmp_path: pathlib.Path
+) -> None:
+    import mmap
+
+    if lazy and not os.access("/dev/fuse", os.W_OK):
+        pytest.skip("NOT CHECKED: this system has no FUSE")
+    content = np.random.default_rng(1).integers(0, 255, 8 << 20, np.uint8).tobytes()
+    repo.save(arrays(3), run="r", step=1, files={"config.json": b"{}", "sub/large": content})
+    found = repo.checkpoint(run="r")
+    with found.directory(lazy=lazy) as path:
+        assert sorted(str(one.relative_to(path)) for one in path.rglob("*") if one.is_file()) == [
+            "config.json",
+            "model.safetensors",
+            "sub/large",
+        ]
+        assert (path / "config.json").read_bytes() == b"{}"
+        safetensors = pytest.importorskip("safetensors.numpy")
+        assert safetensors.load_file(path / "model.safetensors")["a"][0, 0] == 3
+        with (path / "sub/large").open("rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    # Nothing is left, and what was mapped before can still be read.
+    assert not path.exists()
+    assert mapped[:] == content
+
+
+def test_a_mounted_directory_reads_only_what_is_asked_for(repo: fhrd.Repository, tmp_path: pathlib.Path) -> None:
+    if not os.access("/dev/fuse", os.W_OK):
+        pytest.skip("NOT CHECKED: this system has no FUSE")
+    content = np.random.default_rng(1).integers(0, 255, 32 << 20, np.uint8).tobytes()
+    repo.save({}, run="r", step=1, files={"config.json": b"{}", "large": content})
+    with fhrd.open(repo.location) as again:
+        before = again._native.bytes_read
+        with again.checkpoint(run="r").directory(lazy=True) as path:
+            assert (path / "config.json").read_bytes() == b"{}"
+            assert again._native.bytes_read - before < 8 << 20
+
+
+def test_a_diff_has_the_bit_distance_of_each_layer(repo: fhrd.Repository) -> None:
+    from fhrd.comparison import layer_of
+
+    named = ["model.layers.0.q.weight", "model.layers.0.k.weight", "model.layers.1.q.weight", "head.weight", "bias"]
+    first = {name: np.zeros(100, np.float32) for name in named}
+    second = {name: array.copy() for name, array in first.items()}
+    second["model.layers.0.q.weight"].view(np.uint32)[:] = 3
+    second["bias"].view(np.uint32)[0] = 1
+    old, new = repo.save(first, run="r", step=1), repo.save(second, run="r", step=2)
+    diff = repo.diff(old.id, new.id)
+    assert [change.name for change in diff] == ["bias", "model.layers.0.q.weight"]
+    assert [tuple(row.values()) for row in diff.layers] == [
+        ("bias", 1, 1, 0.01),
+        ("head", 1, 0, 0.0),
+        ("model.layers.0", 2, 1, 1.0),
+        ("model.layers.1", 1, 0, 0.0),
+    ]
+    assert "model.layers.0" in diff._repr_html_() and "<table>" in repo.snapshots()._repr_html_()  # type: ignore[attr-defined]
+    assert layer_of("params/Dense_3/kernel") == "params/Dense_3" and layer_of("h.12.attn.bias") == "h.12"
+    assert "<table>" in repo.lineage()._repr_html_()  # type: ignore[attr-defined]

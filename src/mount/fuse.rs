@@ -5,6 +5,7 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -96,6 +97,28 @@ impl MountedFiles {
             }
             ended => ended.map_err(failed),
         }
+    }
+
+    /// Takes the mount out of the tree of directories. Files that are open or mapped can be read on: the mount ends
+    /// when the last of them is closed, or with the process.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the system refuses.
+    pub fn detach(self, directory: &Path) -> Result<()> {
+        let failed = |error| Error::io("unmount", directory, error);
+        match unmount(directory, UnmountFlags::DETACH) {
+            // Who is not root has mounted by this program.
+            Err(rustix::io::Errno::PERM) => {
+                let done =
+                    Command::new("fusermount3").args(["-u", "-z", "--"]).arg(directory).status().map_err(failed)?;
+                if !done.success() {
+                    return Err(failed(std::io::Error::other(format!("fusermount3: {done}"))));
+                }
+            }
+            ended => ended.map_err(|error| failed(error.into()))?,
+        }
+        let waits = std::thread::Builder::new().name("fhrd detached".into());
+        waits.spawn(move || drop(self.session.join())).map(drop).map_err(failed)
     }
 }
 
