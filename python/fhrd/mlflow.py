@@ -2,9 +2,17 @@
 # The packages that this adapts have no types, or few.
 """MLflow: an artifact store in a repository.
 
-Give an experiment the artifact location ``fhrd:///data/repo!/mlflow``, or start the server with
-``--default-artifact-root fhrd:///data/repo!/mlflow``. MLflow finds this class by its entry point. Artifacts are files of
-:mod:`fhrd.filesystem`; those that are logged together are one snapshot.
+>>> import fhrd, mlflow.store.artifact.artifact_repository_registry as registry, pathlib
+>>> fhrd.open("checkpoints", create=True).close()
+>>> artifacts = registry.get_artifact_repository(f"fhrd://{pathlib.Path.cwd()}/checkpoints!/mlflow")
+>>> pathlib.Path("notes.txt").write_text("a run"), artifacts.log_artifact("notes.txt")
+(5, None)
+>>> [artifact.path for artifact in artifacts.list_artifacts()]
+['notes.txt']
+
+Give an experiment the artifact location `fhrd:///data/repo!/mlflow`, or start the server with
+`--default-artifact-root fhrd:///data/repo!/mlflow`. MLflow finds this class by its entry point. Artifacts are files of
+`fhrd.filesystem`; those that are logged together are one snapshot.
 """
 
 from __future__ import annotations
@@ -35,11 +43,11 @@ class FhrdArtifactRepository(ArtifactRepository):  # type: ignore[misc, unused-i
         return posixpath.join(self._root, *(part for part in (artifact_path, name) if part))
 
     def log_artifact(self, local_file: str, artifact_path: str | None = None) -> None:
-        """Stores a local file below ``artifact_path``."""
+        """Stores a local file below `artifact_path`."""
         self._files.put_file(local_file, self._path(artifact_path, posixpath.basename(local_file)))
 
     def log_artifacts(self, local_dir: str, artifact_path: str | None = None) -> None:
-        """Stores all files of a local directory below ``artifact_path``, as one snapshot."""
+        """Stores all files of a local directory below `artifact_path`, as one snapshot."""
         self._files.put_directory(local_dir, self._path(artifact_path))
 
     def list_artifacts(self, path: str | None = None) -> list[FileInfo]:
