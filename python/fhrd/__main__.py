@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+
+if __name__ == "__main__" or os.path.basename(sys.argv[0]) == "fhrd":
+    # A signal while the module is loaded ends the command as it ends a program, without a traceback. The engine listens
+    # to signals itself.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 from ._engine import run_command
 
