@@ -1,6 +1,6 @@
 """Train a small model, save every step, kill the training, resume it bit for bit, keep the best three, show the space.
 
-    python train_and_resume.py DIRECTORY
+    python train_and_resume.py [DIRECTORY]
 
 1. A process trains and saves each of 50 steps: weights, state of the optimizer, random numbers. It is killed with
    `kill -9` while it works.
@@ -18,6 +18,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -142,10 +143,11 @@ def main(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    place = Path(sys.argv[1])
-    if "--train" in sys.argv:
-        with fhrd.open(place / "repo") as opened:
-            train(opened)
-    else:
-        place.mkdir(parents=True, exist_ok=True)
-        main(place)
+    with tempfile.TemporaryDirectory() as scratch:
+        place = Path(sys.argv[1] if sys.argv[1:] else scratch)
+        if "--train" in sys.argv:
+            with fhrd.open(place / "repo") as opened:
+                train(opened)
+        else:
+            place.mkdir(parents=True, exist_ok=True)
+            main(place)

@@ -1,6 +1,7 @@
 """Save NumPy arrays as steps of a run, and load them again."""
 
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -29,4 +30,5 @@ def main(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    with tempfile.TemporaryDirectory() as scratch:
+        main(Path(sys.argv[1] if sys.argv[1:] else scratch))

@@ -1,6 +1,7 @@
 """Let the training go on while a step is written. Errors come back by the handle, never into the training loop."""
 
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -28,4 +29,5 @@ def main(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    with tempfile.TemporaryDirectory() as scratch:
+        main(Path(sys.argv[1] if sys.argv[1:] else scratch))

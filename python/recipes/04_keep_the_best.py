@@ -1,6 +1,7 @@
 """Keep the best three steps and the last one; give back the space of the others."""
 
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -38,4 +39,5 @@ def main(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    with tempfile.TemporaryDirectory() as scratch:
+        main(Path(sys.argv[1] if sys.argv[1:] else scratch))

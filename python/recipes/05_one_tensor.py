@@ -1,6 +1,7 @@
 """Load one tensor of a large checkpoint without the rest, and see which tensors two steps differ in."""
 
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -25,4 +26,5 @@ def main(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    with tempfile.TemporaryDirectory() as scratch:
+        main(Path(sys.argv[1] if sys.argv[1:] else scratch))

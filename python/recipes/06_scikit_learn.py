@@ -1,6 +1,7 @@
 """Save a growing scikit-learn ensemble: the trees that it had before are not stored again."""
 
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,4 +31,5 @@ def main(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    with tempfile.TemporaryDirectory() as scratch:
+        main(Path(sys.argv[1] if sys.argv[1:] else scratch))

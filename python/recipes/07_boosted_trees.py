@@ -1,6 +1,7 @@
 """Save XGBoost and LightGBM boosters while they grow, and go on with a saved one."""
 
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,4 +36,5 @@ def main(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    with tempfile.TemporaryDirectory() as scratch:
+        main(Path(sys.argv[1] if sys.argv[1:] else scratch))

@@ -1,6 +1,7 @@
 """Let the Hugging Face Trainer save to a repository, and resume on another machine."""
 
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any, cast
 
@@ -38,4 +39,5 @@ def main(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    with tempfile.TemporaryDirectory() as scratch:
+        main(Path(sys.argv[1] if sys.argv[1:] else scratch))

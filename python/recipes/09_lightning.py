@@ -1,6 +1,7 @@
 """Let Lightning save to a repository: ModelCheckpoint decides what stays, the plug-in stores it."""
 
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any, cast
 
@@ -51,4 +52,5 @@ def main(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    with tempfile.TemporaryDirectory() as scratch:
+        main(Path(sys.argv[1] if sys.argv[1:] else scratch))

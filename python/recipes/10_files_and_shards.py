@@ -1,6 +1,7 @@
 """Use a repository as a file system: tables of pandas, and sharded checkpoints of torch.distributed.checkpoint."""
 
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any, cast
 
@@ -42,4 +43,5 @@ def main(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    with tempfile.TemporaryDirectory() as scratch:
+        main(Path(sys.argv[1] if sys.argv[1:] else scratch))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -20,12 +21,13 @@ def missing(script: Path) -> list[str]:
     return [name for name in names if importlib.util.find_spec(name) is None]
 
 
-def run(script: Path, *arguments: str) -> str:
+def run(script: Path, *arguments: str, temporary: Path | None = None) -> str:
     absent = missing(script)
     if absent:
         pytest.skip(f"{script.name} needs {', '.join(absent)}, not installed here")
     command = [sys.executable, "-W", "ignore", str(script), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    environment = {**os.environ, **({} if temporary is None else {"TMPDIR": str(temporary)})}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -37,6 +39,13 @@ def test_there_are_ten_recipes() -> None:
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda one: one.stem)
 def test_recipe(recipe: Path, tmp_path: Path) -> None:
     run(recipe, str(tmp_path))
+    assert (tmp_path / "repo").exists()
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda one: one.stem)
+def test_a_recipe_without_an_argument_leaves_nothing(recipe: Path, tmp_path: Path) -> None:
+    run(recipe, temporary=tmp_path)
+    assert not [path for path in tmp_path.iterdir() if (path / "repo").exists()]
 
 
 def test_the_example_resumes_bit_for_bit_and_shows_the_space(tmp_path: Path) -> None:
@@ -50,3 +59,20 @@ def test_the_example_resumes_bit_for_bit_and_shows_the_space(tmp_path: Path) -> 
     plain, packed = sizes["50 plain safetensors files"], sizes["the same, each compressed with zstd -3"]
     whole, best = sizes["repository with all 50 steps"], sizes["repository with the best 3 and the last, pruned"]
     assert best < whole < packed < plain, output
+
+
+def test_the_scenario_of_tensorcas_in_small(tmp_path: Path) -> None:
+    script = HERE / "examples/tensorcas.py"
+    absent = [name for name in ("sklearn", "xgboost") if importlib.util.find_spec(name) is None]
+    if absent:
+        pytest.skip(f"NOT CHECKED: the trees of the scenario need {', '.join(absent)}, not installed here")
+    has_torch = importlib.util.find_spec("torch") is not None
+    output = run(script, str(tmp_path), "--small", *([] if has_torch else ["--trees-only"]))
+    print(output)
+    stored = dict(re.findall(r"^(.*?)  .*-> ([0-9.]+) MB$", output, re.MULTILINE))
+    assert float(stored["all these steps, scikit-learn"]) > 0 and float(stored["all these steps, XGBoost"]) > 0
+    if not has_torch:
+        pytest.skip("NOT CHECKED: the networks of the scenario need torch, not installed here; the trees are checked")
+    one, sweep = float(stored["one run of 4 steps"]), float(stored["2 learning rates x 2 steps"])
+    # The backbone is stored once, whoever has it.
+    assert sweep < 1.3 * one and float(stored["best step kept, all others deleted"]) <= sweep
