@@ -15,6 +15,6 @@ def text_array(text: str) -> numpy.ndarray[Any, Any]:
 
 
 def text_of(array: Any) -> str:
-    """The text of :func:`text_array`."""
+    """The text of `text_array`."""
     raw: bytes = numpy.asarray(array).astype(numpy.uint8, copy=False).tobytes()
     return raw.decode()

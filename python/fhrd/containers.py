@@ -1,7 +1,7 @@
 """Nested objects as named arrays and a description of the rest.
 
-:func:`flatten` walks an object of dictionaries, lists, tuples and plain values. Leaves that a *store* function accepts
-(tensors, arrays) become named arrays; everything else becomes a description in JSON, from which :func:`unflatten`
+`flatten` walks an object of dictionaries, lists, tuples and plain values. Leaves that a *store* function accepts
+(tensors, arrays) become named arrays; everything else becomes a description in JSON, from which `unflatten`
 builds the object again. Nothing is pickled, and nothing in the description is ever run.
 """
 
@@ -32,13 +32,14 @@ class DescriptionError(DamagedError, ValueError):
 
 
 def flatten(value: Any, store: Store, finish: Callable[[], None] = lambda: None) -> bytes:
-    """Describes ``value`` as JSON. ``store`` is called for each leaf that is no plain value, with its path, and
-    ``finish`` after the last one; until then the descriptions that ``store`` gave may be changed.
+    """Describes `value` as JSON. `store` is called for each leaf that is no plain value, with its path, and
+    `finish` after the last one; until then the descriptions that `store` gave may be changed.
 
     Dictionaries may have keys of any plain type and keep their order. An object that occurs twice in the value is
     described once, so it is one object again when built.
 
-    :raises ArgumentTypeError: (a ``TypeError``) a value that can be neither described nor stored, with its path.
+    Raises:
+        ArgumentTypeError: (a TypeError) a value that can be neither described nor stored, with its path.
     """
     described = _Flattener(store).describe(value, "", 0)
     finish()
@@ -147,9 +148,10 @@ def _join(path: str, step: Hashable) -> str:
 
 
 def unflatten(description: bytes, build: Build) -> Any:
-    """Builds the object that :func:`flatten` described. ``build`` makes the leaves that were stored.
+    """Builds the object that `flatten` described. `build` makes the leaves that were stored.
 
-    :raises DescriptionError: the description contradicts itself.
+    Raises:
+        DescriptionError: the description contradicts itself.
     """
     try:
         described = json.loads(description)

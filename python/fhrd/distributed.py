@@ -1,17 +1,18 @@
 # pyright: basic, reportMissingImports=false, reportPrivateImportUsage=false
 # The packages that this adapts have no types, or few.
-"""``torch.distributed.checkpoint`` (DCP): sharded checkpoints of FSDP, tensor parallel and pipeline parallel training.
+"""`torch.distributed.checkpoint` (DCP): sharded checkpoints of FSDP, tensor parallel and pipeline parallel training.
 
-::
-
-    fhrd.distributed.save(state_dict, "/data/repo", run="tune", step=300)         # on all ranks
-    fhrd.distributed.load(state_dict, "/data/repo", run="tune", step=300)         # into the tensors, on all ranks
+>>> import fhrd.distributed, torch
+>>> fhrd.open("checkpoints", create=True).close()
+>>> state = torch.nn.Linear(4, 2).state_dict()
+>>> metadata = fhrd.distributed.save(state, "checkpoints", run="tune", step=300)  # on all ranks
+>>> fhrd.distributed.load(state, "checkpoints", run="tune", step=300)  # into the tensors, on all ranks
 
 Each rank stores its own files, so no rank holds the whole model. When all have finished, the coordinator makes one
-checkpoint of them, which ``fhrd restore run:tune@300`` writes as the directory that DCP itself would have written. The
+checkpoint of them, which `fhrd restore run:tune@300` writes as the directory that DCP itself would have written. The
 number of ranks may differ between saving and loading.
 
-Any other code of DCP can use the file system instead: ``FsspecWriter("fhrd:///data/repo!/tune@300")``.
+Any other code of DCP can use the file system instead: `FsspecWriter("fhrd:///data/repo!/tune@300")`.
 """
 
 from __future__ import annotations
@@ -55,9 +56,10 @@ class FhrdWriter(FsspecWriter):  # type: ignore[misc, unused-ignore]
     ) -> None:
         """A writer for one step.
 
-        :param metrics: of the checkpoint.
-        :param options: those of ``FsspecWriter``, such as ``thread_count``, and storage options of
-            :class:`fhrd.filesystem.FhrdFileSystem`.
+        Args:
+            metrics: of the checkpoint.
+            options: those of `FsspecWriter`, such as `thread_count`, and storage options of
+                `fhrd.filesystem.FhrdFileSystem`.
         """
         self._metrics = dict(metrics or {})
         self._name = f"{run}@{step}"
@@ -74,7 +76,7 @@ class FhrdReader(FsspecReader):  # type: ignore[misc, unused-ignore]
     """A storage reader of DCP."""
 
     def __init__(self, repo: str | os.PathLike[str], run: str, step: int | str = "latest", **options: Any) -> None:
-        """A reader for one step: a number, ``latest`` or ``best:METRIC:min`` (or ``max``)."""
+        """A reader for one step: a number, `latest` or `best:METRIC:min` (or `max`)."""
         super().__init__(_url(repo, run, step), **options)
 
 
@@ -105,9 +107,9 @@ def load(
     process_group: Any = None,
     **options: Any,
 ) -> None:
-    """Loads into the tensors of ``state_dict``. Every rank of the group calls it.
+    """Loads into the tensors of `state_dict`. Every rank of the group calls it.
 
-    DCP unpickles ``.metadata``, and, if its reader is told so, values that are no tensors: load only from repositories
+    DCP unpickles `.metadata`, and, if its reader is told so, values that are no tensors: load only from repositories
     that nobody else can write to.
     """
     reader = FhrdReader(repo, run, step, **options)

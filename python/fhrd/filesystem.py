@@ -1,35 +1,36 @@
 # pyright: basic, reportMissingImports=false
 # The packages that this adapts have no types, or few.
-"""An fsspec file system on a repository: ``fhrd://REPOSITORY!/path``.
+"""An fsspec file system on a repository: `fhrd://REPOSITORY!/path`.
 
-Everything that opens files through fsspec (pandas, datasets, ``torch.distributed.checkpoint``, Lightning, MLflow, ...)
-reads from and writes to a repository::
+Everything that opens files through fsspec (pandas, datasets, `torch.distributed.checkpoint`, Lightning, MLflow, ...)
+reads from and writes to a repository:
 
-    frame.to_parquet("fhrd:///data/repo!/tables/frame.parquet")
-    pandas.read_parquet("fhrd:///data/repo!/tables/frame.parquet")
+>>> import fhrd, fsspec
+>>> fhrd.open("checkpoints", create=True).close()
+>>> with fsspec.open("fhrd://checkpoints!/tables/losses.csv", "w") as file:
+...     size = file.write("step,loss")
+>>> fsspec.open("fhrd://checkpoints!/tables/losses.csv", "r").open().read()
+'step,loss'
 
-**Names.** The part before ``!`` is the repository, as :func:`fhrd.open` takes it. Without ``!``, it is the storage
-option ``repo``, else the environment variable ``FHRD_REPO``. The first name after it says where the file is:
+**Names.** The part before `!` is the repository, as `fhrd.open` takes it. Without `!`, it is the storage
+option `repo`, else the environment variable `FHRD_REPO`. The first name after it says where the file is:
 
-``tune@300/model.pt``
-    The file ``model.pt`` of step 300 of the run ``tune``. ``tune@latest`` and ``tune@best:METRIC:min`` (or ``max``) can
-    be read.
-``snapshot:ID/path``
-    A file of any snapshot, by its id, the start of its id, or ``latest``. Only for reading.
-``tables/frame.parquet``
-    Any other name: a file that was written through this file system, without a run.
+- `tune@300/model.pt`: the file `model.pt` of step 300 of the run `tune`. `tune@latest` and `tune@best:METRIC:min` (or
+  `max`) can be read.
+- `snapshot:ID/path`: a file of any snapshot, by its id, the start of its id, or `latest`. Only for reading.
+- `tables/frame.parquet`: any other name is a file that was written through this file system, without a run.
 
-**Writing.** A file is staged: in memory up to 8 MiB, then in a temporary file. ``close`` stores it as a snapshot. *The
+**Writing.** A file is staged: in memory up to 8 MiB, then in a temporary file. `close` stores it as a snapshot. *The
 file is durable, and seen by others, when close has returned without an error*, and not before. If an exception leaves
-the ``with`` block of a file that ``fs.open`` gave, nothing is stored. Within ``with fs.transaction:`` all files become durable together at
-the end of the block, as one snapshot for each run and step.
+the `with` block of a file that `fs.open` gave, nothing is stored. Within `with fs.transaction:` all files become durable
+together at the end of the block, as one snapshot for each run and step.
 
 **Replacing and deleting.** A directory shows the latest version of each file of all its snapshots, so several processes
 may write into one directory without locks. A file that is written again replaces the old version: a snapshot of which
-no file is seen any more is forgotten, once the new version is durable. ``rm`` forgets snapshots; a snapshot that has
-other files, too, is stored again without the removed ones first. Space is given back by ``repo.prune()``.
+no file is seen any more is forgotten, once the new version is durable. `rm` forgets snapshots; a snapshot that has
+other files, too, is stored again without the removed ones first. Space is given back by `repo.prune()`.
 
-Directories exist as long as they hold a file. Those made by ``makedirs`` exist only in this object.
+Directories exist as long as they hold a file. Those made by `makedirs` exist only in this object.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ _SNAPSHOT = "snapshot:"
 
 
 def split_url(url: str) -> tuple[str | None, str]:
-    """Splits ``fhrd://REPOSITORY!/path`` into repository (None without ``!``) and path without slashes at its ends."""
+    """Splits `fhrd://REPOSITORY!/path` into repository (None without `!`) and path without slashes at its ends."""
     rest = url.removeprefix("fhrd://")
     repo, mark, path = rest.partition("!")
     if not mark:
@@ -79,13 +80,13 @@ def split_url(url: str) -> tuple[str | None, str]:
 
 
 def _split_name(name: str) -> tuple[str | None, str]:
-    """As :func:`split_url` for a name without ``fhrd://``, which may have a ``!`` within."""
+    """As `split_url` for a name without `fhrd://`, which may have a `!` within."""
     at = name.find("!/") if "!/" in name else len(name) - 1 if name.endswith("!") else -1
     return (None, name) if at < 0 else (name[:at], name[at + 1 :])
 
 
 def join_url(repo: str | os.PathLike[str], path: str = "") -> str:
-    """The URL of ``path`` in a repository. The inverse of :func:`split_url`."""
+    """The URL of `path` in a repository. The inverse of `split_url`."""
     location = os.fspath(repo)
     if "!" in location:
         raise ArgumentError(f"the repository {location!r} has a `!` in its name, which separates repository and path in a URL")
@@ -149,7 +150,7 @@ class _Transaction(Transaction):  # type: ignore[misc, unused-ignore]
 
 
 class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
-    """See the module. ``repo`` is a location or an open :class:`fhrd.Repository`."""
+    """See the module. `repo` is a location or an open `fhrd.Repository`."""
 
     protocol: ClassVar[str | tuple[str, ...]] = "fhrd"
     root_marker = ""
@@ -165,13 +166,14 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
         staging_directory: str | os.PathLike[str] | None = None,
         **storage_options: Any,
     ) -> None:
-        """A file system on the repository ``repo``.
+        """A file system on the repository `repo`.
 
-        :param repo: location, or an open repository. Default: the environment variable ``FHRD_REPO``.
-        :param password: of an encrypted repository.
-        :param create: makes the repository if there is none.
-        :param options: configuration, as :func:`fhrd.open` takes it.
-        :param staging_directory: of files that are being written. Default: the directory of temporary files.
+        Args:
+            repo: location, or an open repository. Default: the environment variable `FHRD_REPO`.
+            password: of an encrypted repository.
+            create: makes the repository if there is none.
+            options: configuration, as `fhrd.open` takes it.
+            staging_directory: of files that are being written. Default: the directory of temporary files.
         """
         super().__init__(**storage_options)
         location = os.environ.get("FHRD_REPO") if repo is None else repo
@@ -206,7 +208,7 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
-        """A path without ``fhrd://``. One that names a repository still does, so that its name says where it is."""
+        """A path without `fhrd://`. One that names a repository still does, so that its name says where it is."""
         if isinstance(path, (list, tuple)):
             return [cls._strip_protocol(one) for one in path]
         text = os.fspath(path)
@@ -238,7 +240,7 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
         return given == own or (is_local and os.path.realpath(given) == os.path.realpath(own))
 
     def _prefix(self, path: Any) -> str:
-        """What comes before a path within the repository, as it is given: ``REPOSITORY!/``, or nothing."""
+        """What comes before a path within the repository, as it is given: `REPOSITORY!/`, or nothing."""
         prefix = str(self._strip_protocol(path)).removesuffix(self._inner(path))
         return prefix if not prefix or prefix.endswith("/") else prefix + "/"
 
@@ -266,7 +268,7 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
         return files
 
     def _resolved(self, name: str) -> _Area:
-        """The area with this name. ``RUN@latest`` and ``RUN@best:...`` become a run and step."""
+        """The area with this name. `RUN@latest` and `RUN@best:...` become a run and step."""
         area = _Area.of(name)
         run, mark, which = name.rpartition("@")
         if area.run is None and area.snapshot is None and mark and run:
@@ -429,7 +431,7 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
         return f"{entry.get('snapshot')}:{entry['name']}:{entry['size']}"
 
     def checksum(self, path: str) -> str:
-        """As :meth:`ukey`."""
+        """As `ukey`."""
         return self.ukey(path)
 
     def _version(self, path: str) -> _Version:
@@ -441,7 +443,7 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
         return version
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
-        """The bytes ``start..end`` of a file. Negative numbers count from its end."""
+        """The bytes `start..end` of a file. Negative numbers count from its end."""
         version = self._version(self._inner(path))
         first, last = _range(version.size, start, end)
         return self._read(version, first, last - first)
@@ -520,12 +522,13 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
                 continue
 
     def consolidate(self, name: str, metrics: Mapping[str, float] | None = None) -> None:
-        """Stores the files of ``RUN@STEP`` that this file system wrote as one snapshot, and forgets the others.
+        """Stores the files of `RUN@STEP` that this file system wrote as one snapshot, and forgets the others.
 
-        Several processes may each have stored some of the files. Afterwards ``fhrd restore`` and ``repo.checkpoint``
+        Several processes may each have stored some of the files. Afterwards `fhrd restore` and `repo.checkpoint`
         give all of them at once. Call it in one process, when all others have closed their files.
 
-        :param metrics: of the checkpoint.
+        Args:
+            metrics: of the checkpoint.
         """
         area = _Area.of(self._inner(name))
         if area.run is None:
@@ -584,7 +587,7 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
             self._made = {name for name in self._made if name != path and not name.startswith(path + "/")}
 
     def rm(self, path: str | list[str], recursive: bool = False, maxdepth: int | None = None) -> None:
-        """Removes files, with ``recursive`` also directories. See the module for what that forgets."""
+        """Removes files, with `recursive` also directories. See the module for what that forgets."""
         given = [path] if isinstance(path, (str, os.PathLike)) else list(path)
         files: set[str] = set()
         for one in given:
@@ -648,7 +651,7 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
             shutil.copyfileobj(stored, file, 4 << 20)
 
     def mv(self, path1: str, path2: str, recursive: bool = False, maxdepth: int | None = None, **kwargs: Any) -> None:
-        """Renames a file, with ``recursive`` also a directory. The new name is durable before the old one goes."""
+        """Renames a file, with `recursive` also a directory. The new name is durable before the old one goes."""
         path1, path2 = self._inner(path1), self._inner(path2)
         if path1 == path2:
             return
@@ -668,7 +671,7 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
             self._remove(files)
 
     def rename(self, path1: str, path2: str, **kwargs: Any) -> None:
-        """As :meth:`mv`, also for directories."""
+        """As `mv`, also for directories."""
         self.mv(path1, path2, recursive=True, **kwargs)
 
     def put_file(self, lpath: str, rpath: str, callback: Any = None, mode: str = "overwrite", **kwargs: Any) -> None:
@@ -680,7 +683,7 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
             shutil.copyfileobj(local, file, 4 << 20)
 
     def put_directory(self, local: str | os.PathLike[str], path: str) -> None:
-        """Stores all files below the directory ``local`` as one snapshot below ``path``, without staging them."""
+        """Stores all files below the directory `local` as one snapshot below `path`, without staging them."""
         path = self._inner(path)
         root = Path(local)
         area = _Area.of(path.partition("/")[0])

@@ -2,10 +2,11 @@
 # The packages that this adapts have no types, or few.
 """Pytrees of JAX and Flax: nested dictionaries, lists and tuples of arrays, on the CPU.
 
-```python
-fhrd.jax.save(repo, params, run="tune", step=300)
-params = fhrd.jax.load(repo, params, run="tune")   # into the shape of what is there
-```
+>>> import fhrd.jax, numpy
+>>> repo, params = fhrd.open("checkpoints", create=True), {"dense": {"kernel": numpy.ones((2, 3))}}
+>>> saved = fhrd.jax.save(repo, params, run="tune", step=300)
+>>> fhrd.jax.load(repo, params, run="tune")["dense"]["kernel"].shape  # into the shape of what is there
+(2, 3)
 
 Arrays are stored under their paths in the tree, such as `params/Dense_0/kernel`. With a template, `load` returns a tree
 of its kind, with arrays of JAX where it has some. Without one, it returns nested dictionaries of NumPy arrays, and needs

@@ -2,8 +2,16 @@
 # The packages that this adapts have no types, or few.
 """LightGBM boosters, a key for each tree.
 
+>>> import fhrd.lightgbm, lightgbm, numpy
+>>> repo = fhrd.open("checkpoints", create=True)
+>>> data = lightgbm.Dataset(numpy.arange(200.0).reshape(100, 2), numpy.arange(100.0))
+>>> saving = fhrd.lightgbm.checkpoint(repo, "boost", interval=5)
+>>> booster = lightgbm.train({"verbose": -1}, data, num_boost_round=10, callbacks=[saving])
+>>> fhrd.lightgbm.load(repo, run="boost", step=5).num_trees()
+5
+
 A tree never changes once it is added, so a checkpoint of a longer training stores only its new trees. The model is
-LightGBM's own text, cut at its trees: ``tree.000000`` and so on are the trees, ``head`` and ``tail`` are the rest.
+LightGBM's own text, cut at its trees: `tree.000000` and so on are the trees, `head` and `tail` are the rest.
 """
 
 from __future__ import annotations
@@ -40,9 +48,9 @@ def save(
     if_exists: IfExists | None = None,
     progress: Progress | None = None,
 ) -> SavedCheckpoint:
-    """Saves a ``Booster``, or an estimator such as ``LGBMClassifier``. It is durable on return.
+    """Saves a `Booster`, or an estimator such as `LGBMClassifier`. It is durable on return.
 
-    The other arguments are those of :meth:`fhrd.Repository.save`.
+    The other arguments are those of `fhrd.Repository.save`.
     """
     check_order(repo, booster, "fhrd.lightgbm.save")
     return repo.save(
@@ -71,7 +79,7 @@ def save_async(
     if_exists: IfExists | None = None,
     progress: Progress | None = None,
 ) -> SaveHandle:
-    """As :func:`save`, but returns when the trees are copied. See :meth:`fhrd.Repository.save_async`."""
+    """As `save`, but returns when the trees are copied. See `fhrd.Repository.save_async`."""
     check_order(repo, booster, "fhrd.lightgbm.save_async")
     return repo.save_async(
         encode(booster),
@@ -94,7 +102,7 @@ def load(
     snapshot: str | None = None,
     name: str = "booster.safetensors",
 ) -> Any:
-    """Loads a ``Booster``."""
+    """Loads a `Booster`."""
     return lightgbm.Booster(model_str=decode(repo.load(run=run, step=step, snapshot=snapshot, name=name)))
 
 
@@ -115,7 +123,7 @@ def encode(booster: Any) -> dict[str, numpy.ndarray[Any, Any]]:
 
 
 def decode(arrays: Mapping[str, Any]) -> str:
-    """The text of a booster from the arrays of :func:`encode`."""
+    """The text of a booster from the arrays of `encode`."""
     count = sum(name.startswith("tree.") for name in arrays)
     names = ["head", *(f"tree.{number:06}" for number in range(count)), "tail"]
     return "".join(text_of(arrays[name]) for name in names)
@@ -129,11 +137,12 @@ def checkpoint(
     name: str = "booster.safetensors",
     if_exists: IfExists | None = None,
 ) -> Callable[[Any], None]:
-    """A callback for ``lightgbm.train`` that saves the booster every ``interval`` rounds.
+    """A callback for `lightgbm.train` that saves the booster every `interval` rounds.
 
     The step is the number of rounds, and the metrics are those of evaluation.
 
-    :param if_exists: as of :meth:`fhrd.Repository.save`.
+    Args:
+        if_exists: as of `fhrd.Repository.save`.
     """
 
     def after_iteration(environment: Any) -> None:

@@ -1,17 +1,19 @@
 # pyright: basic, reportMissingImports=false
 # The packages that this adapts have no types, or few.
-"""Lightning: a ``CheckpointIO`` that saves to a repository.
+"""Lightning: a `CheckpointIO` that saves to a repository.
 
-::
+>>> import fhrd.lightning, lightning
+>>> repo = fhrd.open("checkpoints", create=True)
+>>> plugin = fhrd.lightning.FhrdCheckpointIO(repo, run="tune")
+>>> trainer = lightning.Trainer(plugins=[plugin], logger=False, accelerator="cpu")
+>>> plugin.names()  # after trainer.fit(model): the names that fit(model, ckpt_path=...) takes
+[]
 
-    trainer = Trainer(plugins=[FhrdCheckpointIO(repo, run="tune")], callbacks=[ModelCheckpoint(...)])
-    trainer.fit(model, ckpt_path="epoch=1-step=20.ckpt")
-
-Lightning's checkpoint ``epoch=1-step=20.ckpt`` becomes step 20 of the run, with its tensors in a safetensors file of that
-name. ``ModelCheckpoint`` decides as ever which ones stay. Directories in the path do not matter, so a training resumes on
+Lightning's checkpoint `epoch=1-step=20.ckpt` becomes step 20 of the run, with its tensors in a safetensors file of that
+name. `ModelCheckpoint` decides as ever which ones stay. Directories in the path do not matter, so a training resumes on
 any machine.
 
-Without the plug-in, ``ModelCheckpoint(dirpath="fhrd:///data/repo!/tune")`` stores Lightning's own files.
+Without the plug-in, `ModelCheckpoint(dirpath="fhrd:///data/repo!/tune")` stores Lightning's own files.
 """
 
 from __future__ import annotations
@@ -42,10 +44,11 @@ class FhrdCheckpointIO(CheckpointIO):  # type: ignore[misc, unused-ignore]
     """Saves Lightning's checkpoints as steps of a run. A checkpoint is durable when the training goes on."""
 
     def __init__(self, repo: Repository, run: str, *, trusted: bool = False) -> None:
-        """A plug-in for the run ``run``.
+        """A plug-in for the run `run`.
 
-        :param trusted: loads objects in a checkpoint that had to be pickled, such as hyperparameters of your own types.
-            *Unpickling runs code from the repository: only for repositories that nobody else can write to.*
+        Args:
+            trusted: loads objects in a checkpoint that had to be pickled, such as hyperparameters of your own types.
+                *Unpickling runs code from the repository: only for repositories that nobody else can write to.*
         """
         self._repo, self._run, self._trusted = repo, run, trusted
 
@@ -86,7 +89,7 @@ class FhrdCheckpointIO(CheckpointIO):  # type: ignore[misc, unused-ignore]
         return loaded
 
     def remove_checkpoint(self, path: Any) -> None:
-        """Forgets a checkpoint. ``repo.prune()`` gives back its space."""
+        """Forgets a checkpoint. `repo.prune()` gives back its space."""
         found = self._snapshots(_name(path))
         if found:
             self._repo.forget(found)

@@ -1,4 +1,12 @@
-"""Files of checkpoints with the interface of `safetensors.safe_open`."""
+"""Files of checkpoints with the interface of `safetensors.safe_open`.
+
+>>> import fhrd, numpy
+>>> repo = fhrd.open("checkpoints", create=True)
+>>> saved = repo.save({"weight": numpy.arange(6).reshape(3, 2)}, run="tune", step=300)
+>>> with fhrd.safe_open(repo, run="tune", framework="np") as file:
+...     file.get_slice("weight")[1:2]
+array([[2, 3]])
+"""
 
 from __future__ import annotations
 

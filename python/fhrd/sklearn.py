@@ -2,17 +2,19 @@
 # The packages that this adapts have no types, or few.
 """scikit-learn estimators: the arrays apart, the rest by skops or pickle.
 
-::
+>>> import fhrd.sklearn, sklearn.ensemble
+>>> repo, x, y = fhrd.open("checkpoints", create=True), [[0.0], [1.0], [2.0]], [0, 1, 1]
+>>> forest = sklearn.ensemble.RandomForestClassifier(n_estimators=10, random_state=0).fit(x, y)
+>>> saved = fhrd.sklearn.save(repo, forest, run="forest", step=10)
+>>> fhrd.sklearn.load(repo, run="forest").predict(x)
+array([0, 1, 1])
 
-    fhrd.sklearn.save(repo, model, run="forest", step=100)
-    model = fhrd.sklearn.load(repo, run="forest")
-
-Arrays are stored one by one, under names that stay the same while an estimator grows: with ``warm_start``, the trees that
+Arrays are stored one by one, under names that stay the same while an estimator grows: with `warm_start`, the trees that
 an ensemble already had are not stored again. The rest of the estimator is stored
 
-* with ``skops`` if that is installed. Loading builds only types that skops trusts, classes of scikit-learn itself, and
-  those in ``trusted``. Trees are checked: no node of one leads out of it.
-* else as a pickle. *Loading a pickle runs code from the repository.* So it is loaded only with ``trusted=True``, which is
+* with `skops` if that is installed. Loading builds only types that skops trusts, classes of scikit-learn itself, and
+  those in `trusted`. Trees are checked: no node of one leads out of it.
+* else as a pickle. *Loading a pickle runs code from the repository.* So it is loaded only with `trusted=True`, which is
   right only if nobody else can write to the repository.
 """
 
@@ -22,8 +24,8 @@ import io
 import json
 import pickle
 import zipfile
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy
 
@@ -62,9 +64,10 @@ def save(
 ) -> SavedCheckpoint:
     """Saves an estimator. It is durable on return.
 
-    :param method: ``"skops"`` or ``"pickle"``. Default: skops if it is installed.
+    The other arguments are those of `fhrd.Repository.save`.
 
-    The other arguments are those of :meth:`fhrd.Repository.save`.
+    Args:
+        method: `"skops"` or `"pickle"`. Default: skops if it is installed.
     """
     check_order(repo, estimator, "fhrd.sklearn.save")
     arrays, files = _encode(estimator, name, method)
@@ -96,7 +99,7 @@ def save_async(
     progress: Progress | None = None,
     method: Literal["skops", "pickle"] | None = None,
 ) -> SaveHandle:
-    """As :func:`save`, but returns when the arrays are copied. See :meth:`fhrd.Repository.save_async`."""
+    """As `save`, but returns when the arrays are copied. See `fhrd.Repository.save_async`."""
     check_order(repo, estimator, "fhrd.sklearn.save_async")
     arrays, files = _encode(estimator, name, method)
     return repo.save_async(
@@ -133,11 +136,14 @@ def load(
 ) -> Any:
     """Loads an estimator.
 
-    :param trusted: names of further types that skops may build, as the error names them. ``True`` loads anything, also
-        a pickle: only for repositories that nobody else can write to.
-    :raises NotTrustedError: (a ``ValueError``) the estimator is pickled, and ``trusted`` is not ``True``; or it has
-        types that are neither trusted by skops nor of scikit-learn, and that ``trusted`` does not name.
-    :raises DamagedError: (an ``OSError``) a tree is none: its nodes lead out of it.
+    Args:
+        trusted: names of further types that skops may build, as the error names them. `True` loads anything, also a
+            pickle: only for repositories that nobody else can write to.
+
+    Raises:
+        NotTrustedError: (a ValueError) the estimator is pickled, and `trusted` is not `True`; or it has types that
+            are neither trusted by skops nor of scikit-learn, and that `trusted` does not name.
+        DamagedError: (an OSError) a tree is none: its nodes lead out of it.
     """
     found = repo.checkpoint(run=run, step=step, snapshot=snapshot)
     paths = {file.path for file in found.files()}
@@ -160,17 +166,61 @@ def _has_skops() -> bool:
     return True
 
 
-def _with_skops(estimator: Any) -> tuple[dict[str, Any], bytes]:
-    """The arrays of skops' archive, and its description with names that do not depend on memory addresses."""
+class _Files:
+    """What skops writes into its archive: files by name. The archive itself is not needed."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+
+    def namelist(self) -> Mapping[str, bytes]:
+        """The names, of which skops asks whether one is there."""
+        return self.files
+
+    def writestr(self, name: str, content: Any) -> None:
+        """Adds a file."""
+        self.files[name] = bytes(content)
+
+
+def _described_by_skops(estimator: Any) -> tuple[Any, dict[str, bytes], dict[int, Any]]:
+    """The schema that skops makes of an estimator, its files, and the arrays by the numbers that name their files.
+
+    `skops.io.dumps` writes the schema as indented JSON, which takes Python ten times as long as all else that is done here.
+    """
+    import skops
     import skops.io
 
-    archive = zipfile.ZipFile(io.BytesIO(skops.io.dumps(estimator)))
-    schema = json.loads(archive.read("schema.json"))
+    try:
+        from skops.io._utils import SaveContext, get_state
+
+        members = _Files()
+        context = SaveContext(zip_file=cast(Any, members))
+        schema = get_state(estimator, context)
+        schema["protocol"], schema["_skops_version"] = context.protocol, skops.__version__
+        return schema, members.files, dict(context.memo)
+    except (AttributeError, ImportError, TypeError):
+        # Another version of skops, inside.
+        archive = zipfile.ZipFile(io.BytesIO(skops.io.dumps(estimator)))
+        files = {name: archive.read(name) for name in archive.namelist() if name != "schema.json"}
+        return json.loads(archive.read("schema.json")), files, {}
+
+
+def _with_skops(estimator: Any) -> tuple[dict[str, Any], bytes]:
+    """The arrays of skops' archive, and its description with names that do not depend on memory addresses."""
+    schema, members, known = _described_by_skops(estimator)
     names = _Names()
-    members = set(archive.namelist())
     arrays: dict[str, Any] = {}
     other: dict[str, str] = {}
     numbers: dict[int, int] = {}
+
+    def stored(member: str) -> Any:
+        """The array of a file, or `None` if it is another kind of file."""
+        stem, _, kind = member.rpartition(".")
+        if kind != "npy":
+            return None
+        array = known.get(int(stem)) if stem.isdecimal() else None
+        if type(array) is numpy.ndarray:
+            return array
+        return numpy.load(io.BytesIO(members[member]), allow_pickle=False)
 
     def visit(node: Any) -> None:
         if isinstance(node, dict):
@@ -180,18 +230,18 @@ def _with_skops(estimator: Any) -> tuple[dict[str, Any], bytes]:
                 node["__id__"] = numbers.setdefault(node["__id__"], len(numbers))
             member = node.get("file")
             if isinstance(member, str) and member in members:
-                content = archive.read(member)
-                array = numpy.load(io.BytesIO(content), allow_pickle=False) if member.endswith(".npy") else None
+                array = stored(member)
                 node["file"] = name = names.next()
                 if array is not None and array.dtype.kind in _KINDS and array.flags.c_contiguous:
                     arrays[name] = array
                 else:
-                    arrays[name] = numpy.frombuffer(content, numpy.uint8)
+                    arrays[name] = numpy.frombuffer(members[member], numpy.uint8)
                     other[name] = member.rpartition(".")[2]
-            for child in node.values():
-                visit(child)
-        elif isinstance(node, list):
-            for child in node:
+            children: Iterable[Any] = node.values()
+        else:
+            children = node
+        for child in children:
+            if isinstance(child, (dict, list, tuple)):
                 visit(child)
 
     visit(schema)
@@ -268,7 +318,7 @@ def _members(node: Any) -> int:
     """Number of files below a node of skops."""
     if isinstance(node, dict):
         return isinstance(node.get("file"), str) + sum(_members(child) for child in node.values())
-    return sum(_members(child) for child in node) if isinstance(node, list) else 0
+    return sum(_members(child) for child in node) if isinstance(node, (list, tuple)) else 0
 
 
 class _Pickler(pickle.Pickler):

@@ -47,7 +47,8 @@ def is_owned(name: str) -> bool:
 def check_trees(estimator: Any) -> None:
     """Looks at every tree below an estimator.
 
-    :raises DamagedError: (an ``OSError``) a node has a child or a feature that is not there.
+    Raises:
+        DamagedError: (an OSError) a node has a child or a feature that is not there.
     """
     #: Values, and the number of features of the estimator above.
     stack: list[tuple[Any, int | None]] = [(estimator, None)]

@@ -20,7 +20,7 @@ _MEMORY_BYTES = 8 << 20
 
 
 class StagedFile(io.RawIOBase):
-    """A file that is being written. Its bytes are staged until :meth:`commit`."""
+    """A file that is being written. Its bytes are staged until `commit`."""
 
     def __init__(
         self, fs: FhrdFileSystem, path: str, autocommit: bool, directory: str | os.PathLike[str] | None

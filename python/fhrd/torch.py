@@ -1,17 +1,19 @@
 # pyright: basic, reportMissingImports=false
 # The packages that this adapts have no types, or few.
-"""PyTorch: nested objects of tensors, as ``torch.save`` takes them.
+"""PyTorch: nested objects of tensors, as `torch.save` takes them.
 
-::
+>>> import fhrd.torch, torch
+>>> repo, model = fhrd.open("checkpoints", create=True), torch.nn.Linear(4, 2)
+>>> saved = fhrd.torch.save(repo, {"model": model.state_dict()}, run="tune", step=300)
+>>> state = fhrd.torch.load(repo, run="tune")  # the latest step
+>>> model.load_state_dict(state["model"])
+<All keys matched successfully>
 
-    fhrd.torch.save(repo, {"model": model.state_dict(), "optimizer": optimizer.state_dict()}, run="tune", step=300)
-    state = fhrd.torch.load(repo, run="tune")            # the latest step
+What `load` gives equals what `torch.load` gives after `torch.save`: values bit for bit, types (also BF16 and
+FP8), shapes, strides, `requires_grad`, parameters, and which tensors share memory. Tensors are stored in one safetensors
+file, under their paths in the object (`model.layer.weight`); all else is described in JSON beside it.
 
-What :func:`load` gives equals what ``torch.load`` gives after ``torch.save``: values bit for bit, types (also BF16 and
-FP8), shapes, strides, ``requires_grad``, parameters, and which tensors share memory. Tensors are stored in one safetensors
-file, under their paths in the object (``model.layer.weight``); all else is described in JSON beside it.
-
-Nothing is pickled unless ``allow_pickle`` is given, and nothing is unpickled unless ``trusted`` is.
+Nothing is pickled unless `allow_pickle` is given, and nothing is unpickled unless `trusted` is.
 """
 
 from __future__ import annotations
@@ -75,13 +77,16 @@ def save(
 ) -> SavedCheckpoint:
     """Saves an object of tensors, containers and plain values. It is durable on return.
 
-    :param value: tensors and NumPy arrays in dictionaries, lists, tuples and sets, with plain values: a state
-        dictionary, or several in a dictionary.
-    :param allow_pickle: pickles other objects. Loading them then needs ``trusted``.
-    :raises ArgumentTypeError: (a ``TypeError``) an object that is neither, with its path; if ``allow_pickle``, one
-        that cannot be pickled.
+    The other arguments are those of `fhrd.Repository.save`.
 
-    The other arguments are those of :meth:`fhrd.Repository.save`.
+    Args:
+        value: tensors and NumPy arrays in dictionaries, lists, tuples and sets, with plain values: a state
+            dictionary, or several in a dictionary.
+        allow_pickle: pickles other objects. Loading them then needs `trusted`.
+
+    Raises:
+        ArgumentTypeError: (a TypeError) an object that is neither, with its path; if `allow_pickle`, one that cannot
+            be pickled.
     """
     check_order(repo, value, "fhrd.torch.save")
     arrays, described = encode(value, allow_pickle=allow_pickle)
@@ -116,7 +121,7 @@ def save_async(
     progress: Progress | None = None,
     allow_pickle: bool = False,
 ) -> SaveHandle:
-    """As :func:`save`, but returns when the tensors are copied. See :meth:`fhrd.Repository.save_async`."""
+    """As `save`, but returns when the tensors are copied. See `fhrd.Repository.save_async`."""
     check_order(repo, value, "fhrd.torch.save_async")
     arrays, described = encode(value, allow_pickle=allow_pickle)
     return repo.save_async(
@@ -151,13 +156,16 @@ def load(
     device: Any = None,
     trusted: bool = False,
 ) -> Any:
-    """Loads what :func:`save` saved, or a dictionary of the tensors of any other stored file.
+    """Loads what `save` saved, or a dictionary of the tensors of any other stored file.
 
-    :param step: a number, ``"latest"`` (default) or ``"best:METRIC:min"`` (or ``max``).
-    :param device: where the tensors go. Default: the CPU, wherever they were.
-    :param trusted: unpickles objects that were saved with ``allow_pickle``. *Unpickling runs code from the repository:
-        only for repositories that nobody else can write to.*
-    :raises NotTrustedError: (a ``ValueError``) pickled objects, and ``trusted`` was not given.
+    Args:
+        step: a number, `"latest"` (default) or `"best:METRIC:min"` (or `max`).
+        device: where the tensors go. Default: the CPU, wherever they were.
+        trusted: unpickles objects that were saved with `allow_pickle`. *Unpickling runs code from the repository:
+            only for repositories that nobody else can write to.*
+
+    Raises:
+        NotTrustedError: (a ValueError) pickled objects, and `trusted` was not given.
     """
     found = repo.checkpoint(run=run, step=step, snapshot=snapshot)
     paths = {file.path for file in found.files()}
@@ -170,7 +178,7 @@ def load(
 
 
 def random_state() -> dict[str, Any]:
-    """The states of the random numbers of Python, NumPy and torch (all devices), for :func:`save`."""
+    """The states of the random numbers of Python, NumPy and torch (all devices), for `save`."""
     kind, keys, position, has_gauss, gauss = numpy.random.get_state(legacy=True)
     state: dict[str, Any] = {
         "python": random.getstate(),
@@ -183,7 +191,7 @@ def random_state() -> dict[str, Any]:
 
 
 def set_random_state(state: Mapping[str, Any]) -> None:
-    """Restores what :func:`random_state` gave, so that training goes on with the same numbers."""
+    """Restores what `random_state` gave, so that training goes on with the same numbers."""
     random.setstate(state["python"])
     numpy.random.set_state(state["numpy"])
     torch.set_rng_state(state["torch"].cpu())
@@ -199,7 +207,7 @@ def encode(value: Any, *, allow_pickle: bool = False) -> tuple[dict[str, Any], b
 
 
 def decode(arrays: Mapping[str, Any], described: bytes, *, trusted: bool = False) -> Any:
-    """The object of :func:`encode`. ``arrays`` are tensors."""
+    """The object of `encode`. `arrays` are tensors."""
     return unflatten(described, _Decoder(arrays, trusted).build)
 
 

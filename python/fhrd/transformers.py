@@ -2,12 +2,14 @@
 # The packages that this adapts have no types, or few.
 """Hugging Face Trainer: every checkpoint that the trainer writes is also saved to a repository.
 
-::
+>>> import fhrd.transformers
+>>> repo = fhrd.open("checkpoints", create=True)
+>>> callback = fhrd.transformers.FhrdCallback(repo, run="tune")  # Trainer(..., callbacks=[callback])
+>>> path = fhrd.transformers.restore_latest(repo, "tune", "out")  # train(resume_from_checkpoint=path)
+>>> path is None  # the run has no checkpoint yet
+True
 
-    trainer = Trainer(..., callbacks=[FhrdCallback(repo, run="tune")])
-    trainer.train(resume_from_checkpoint=fhrd.transformers.restore_latest(repo, "tune", "out"))
-
-The trainer writes ``out/checkpoint-300``; the callback stores its files as step 300 of the run, with the last values of
+The trainer writes `out/checkpoint-300`; the callback stores its files as step 300 of the run, with the last values of
 all metrics. Weights, optimizer and all else that makes a resumed training the same are among them.
 """
 
@@ -47,15 +49,16 @@ class FhrdCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         raise_errors: bool = False,
         if_exists: IfExists = "replace",
     ) -> None:
-        """A callback for the run ``run``.
+        """A callback for the run `run`.
 
-        :param keep: which steps of the run stay, when a newer one is durable.
-        :param delete_local: deletes the trainer's directory when the checkpoint is durable. It is an error together with
-            ``load_best_model_at_end``, which reads that directory.
-        :param raise_errors: stops the training if a checkpoint cannot be saved. By default that is logged as an error,
-            the training goes on, and the local directory stays.
-        :param if_exists: as of :meth:`fhrd.Repository.save`. A training that goes on from an older checkpoint comes to
-            the same steps again, so the default is ``"replace"``.
+        Args:
+            keep: which steps of the run stay, when a newer one is durable.
+            delete_local: deletes the trainer's directory when the checkpoint is durable. It is an error together with
+                `load_best_model_at_end`, which reads that directory.
+            raise_errors: stops the training if a checkpoint cannot be saved. By default that is logged as an error,
+                the training goes on, and the local directory stays.
+            if_exists: as of `fhrd.Repository.save`. A training that goes on from an older checkpoint comes to the
+                same steps again, so the default is `"replace"`.
         """
         self._repo, self._run, self._keep = repo, run, keep
         self._delete_local, self._raise_errors = delete_local, raise_errors
@@ -64,7 +67,8 @@ class FhrdCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Called by the trainer before the first step.
 
-        :raises ArgumentError: (a ``ValueError``) ``delete_local`` together with ``load_best_model_at_end``.
+        Raises:
+            ArgumentError: (a ValueError) `delete_local` together with `load_best_model_at_end`.
         """
         if self._delete_local and getattr(args, "load_best_model_at_end", False):
             raise ArgumentError("`delete_local` deletes what `load_best_model_at_end` reads: switch one of them off")
@@ -109,10 +113,13 @@ def _last_metrics(state: Any) -> dict[str, float]:
 
 
 def restore_latest(repo: Repository, run: str, output_dir: str | os.PathLike[str], step: int | str = "latest") -> str | None:
-    """Restores a checkpoint to ``output_dir/checkpoint-STEP`` and returns that path, for ``resume_from_checkpoint``.
+    """Restores a checkpoint to `output_dir/checkpoint-STEP` and returns that path, for `resume_from_checkpoint`.
 
-    :param step: a number, ``"latest"`` or ``"best:METRIC:min"`` (or ``max``).
-    :returns: None if the run has no checkpoint yet.
+    Args:
+        step: a number, `"latest"` or `"best:METRIC:min"` (or `max`).
+
+    Returns:
+        None if the run has no checkpoint yet.
     """
     if run not in repo.runs():
         return None

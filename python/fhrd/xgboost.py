@@ -2,8 +2,15 @@
 # The packages that this adapts have no types, or few.
 """XGBoost boosters, a key for each tree.
 
+>>> import fhrd.xgboost, numpy, xgboost
+>>> repo, x, y = fhrd.open("checkpoints", create=True), numpy.arange(200.0).reshape(100, 2), numpy.arange(100) % 2
+>>> booster = xgboost.train({"max_depth": 2}, xgboost.DMatrix(x, y), num_boost_round=10)
+>>> saved = fhrd.xgboost.save(repo, booster, run="boost", step=10)
+>>> fhrd.xgboost.load(repo, run="boost").num_boosted_rounds()
+10
+
 A tree never changes once it is added, so a checkpoint of a longer training stores only its new trees. The model is
-XGBoost's own JSON, taken apart: ``tree.000000`` and so on are the trees, ``booster`` is the rest.
+XGBoost's own JSON, taken apart: `tree.000000` and so on are the trees, `booster` is the rest.
 """
 
 from __future__ import annotations
@@ -45,9 +52,9 @@ def save(
     if_exists: IfExists | None = None,
     progress: Progress | None = None,
 ) -> SavedCheckpoint:
-    """Saves a ``Booster``, or an estimator such as ``XGBClassifier``. It is durable on return.
+    """Saves a `Booster`, or an estimator such as `XGBClassifier`. It is durable on return.
 
-    The other arguments are those of :meth:`fhrd.Repository.save`.
+    The other arguments are those of `fhrd.Repository.save`.
     """
     check_order(repo, booster, "fhrd.xgboost.save")
     return repo.save(
@@ -76,7 +83,7 @@ def save_async(
     if_exists: IfExists | None = None,
     progress: Progress | None = None,
 ) -> SaveHandle:
-    """As :func:`save`, but returns when the trees are copied. See :meth:`fhrd.Repository.save_async`."""
+    """As `save`, but returns when the trees are copied. See `fhrd.Repository.save_async`."""
     check_order(repo, booster, "fhrd.xgboost.save_async")
     return repo.save_async(
         encode(booster),
@@ -100,7 +107,7 @@ def load(
     name: str = "booster.safetensors",
     into: Any = None,
 ) -> Any:
-    """Loads a ``Booster``, or the estimator ``into``, such as ``XGBClassifier()``, which is returned."""
+    """Loads a `Booster`, or the estimator `into`, such as `XGBClassifier()`, which is returned."""
     model = into if into is not None else xgboost.Booster()
     model.load_model(bytearray(decode(repo.load(run=run, step=step, snapshot=snapshot, name=name))))
     return model
@@ -121,7 +128,7 @@ def encode(booster: Any) -> dict[str, numpy.ndarray[Any, Any]]:
 
 
 def decode(arrays: Mapping[str, Any]) -> bytes:
-    """The model of :func:`encode` in XGBoost's JSON."""
+    """The model of `encode` in XGBoost's JSON."""
     model = json.loads(text_of(arrays["booster"]))
     holder = _holder(model)
     if holder is not None:
@@ -145,7 +152,7 @@ def _compact(value: Any) -> str:
 
 
 class FhrdTrainingCheckpoint(xgboost.callback.TrainingCallback):  # type: ignore[misc, unused-ignore]
-    """A callback that saves the booster every ``interval`` rounds."""
+    """A callback that saves the booster every `interval` rounds."""
 
     def __init__(
         self,
@@ -156,16 +163,17 @@ class FhrdTrainingCheckpoint(xgboost.callback.TrainingCallback):  # type: ignore
         name: str = "booster.safetensors",
         if_exists: IfExists | None = None,
     ) -> None:
-        """A callback for the run ``run``. The step is the number of rounds, and the metrics are those of evaluation.
+        """A callback for the run `run`. The step is the number of rounds, and the metrics are those of evaluation.
 
-        :param if_exists: as of :meth:`fhrd.Repository.save`.
+        Args:
+            if_exists: as of `fhrd.Repository.save`.
         """
         super().__init__()
         self._repo, self._run, self._interval, self._name = repo, run, interval, name
         self._if_exists: IfExists | None = if_exists
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        """Saves after the rounds ``interval``, 2 * ``interval`` and so on. The training goes on."""
+        """Saves after the rounds `interval`, 2 * `interval` and so on. The training goes on."""
         rounds = model.num_boosted_rounds()
         if rounds % self._interval == 0:
             metrics: dict[str, float] = {}
