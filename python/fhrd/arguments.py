@@ -10,7 +10,7 @@ from typing import Any, Literal, Union, cast
 from .errors import ArgumentError, ArgumentTypeError
 
 PathLike = Union[str, "os.PathLike[str]"]
-Files = Union[Sequence[PathLike], Mapping[str, "PathLike | bytes"]]
+Files = Union[Sequence[PathLike], Mapping[str, Union[PathLike, bytes]]]
 #: Gets counters now and then.
 Progress = Callable[[dict[str, int]], Any]
 #: What a save does if the run has its step: see `Repository.save`.
