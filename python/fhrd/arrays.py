@@ -249,7 +249,14 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     except ImportError:
         message = f"NumPy needs the package ml_dtypes for {name}: install it, or load with framework=\"torch\""
         raise UnsupportedError(message) from None
-    dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, known))  # pyright: ignore
+    return _ml_dtype(ml_dtypes, known)
+
+
+def _ml_dtype(ml_dtypes: Any, name: str) -> np.dtype[Any]:
+    found: Any = getattr(ml_dtypes, name, None)
+    if found is None:
+        raise UnsupportedError(f"this version of ml_dtypes has no type {name}: install a newer one")
+    dtype: np.dtype[Any] = np.dtype(found)
     return dtype
 
 
@@ -261,17 +268,14 @@ def _listed_dtype(described: Any) -> np.dtype[Any]:
         name: Any = tuple(item[0]) if isinstance(item[0], list) else item[0]  # pyright: ignore
         return (name, tuples(item[1]), *(tuple(shape) for shape in item[2:]))
 
-    dtype: np.dtype[Any]
-
     if isinstance(described, str) and not described.startswith(("<", ">", "|", "=")):
         try:
             import ml_dtypes  # pyright: ignore[reportMissingImports, reportMissingTypeStubs]
         except ImportError:
             raise UnsupportedError(f"NumPy needs the package ml_dtypes for {described}: install it") from None
 
-        dtype = np.dtype(getattr(ml_dtypes, described))  # pyright: ignore
-        return dtype
-    dtype = np.dtype(tuples(described))
+        return _ml_dtype(ml_dtypes, described)
+    dtype: np.dtype[Any] = np.dtype(tuples(described))
     return dtype
 
 

@@ -146,7 +146,6 @@ class _Transaction(Transaction):  # type: ignore[misc, unused-ignore]
                 file.discard()
             fs._intrans = False
             fs._transaction = None
-            self.fs = None
 
 
 class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]

@@ -26,6 +26,7 @@ NUMPY_TYPES = [
     *(
         np.dtype(getattr(ml_dtypes, name))
         for name in ("bfloat16", "float8_e5m2", "float8_e4m3fn", "float8_e8m0fnu", "float8_e4m3fnuz", "float8_e5m2fnuz")
+        if hasattr(ml_dtypes, name)
     ),
     np.dtype(ml_dtypes.float8_e4m3b11fnuz),
 ]
@@ -183,3 +184,12 @@ def test_a_false_shape_is_damage(repo: fhrd.Repository) -> None:
         loaded["a"]
     with pytest.raises(fhrd.DamagedError, match="a"):
         loaded.rows("a", 0, 1)
+
+
+def test_a_type_that_an_old_ml_dtypes_lacks_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fhrd.arrays import described_dtype, numpy_dtype
+
+    monkeypatch.delattr(ml_dtypes, "float8_e5m2")
+    for made in (lambda: numpy_dtype("F8_E5M2"), lambda: described_dtype("float8_e5m2")):
+        with pytest.raises(fhrd.UnsupportedError, match="this version of ml_dtypes"):
+            made()
