@@ -130,6 +130,21 @@ def test_a_signal_ends_what_does_not_listen_to_it_yet(where: pathlib.Path) -> No
             os.close(write_end)
 
 
+def test_a_signal_while_the_command_is_loaded_prints_no_traceback() -> None:
+    code = """if True:
+        import os, signal, sys
+        class Finder:
+            def find_spec(self, name, path=None, target=None):
+                if name == "fhrd._engine":
+                    os.kill(os.getpid(), signal.SIGINT)
+        sys.meta_path.insert(0, Finder())
+        sys.argv = ["/usr/bin/fhrd", "--help"]
+        import fhrd.__main__
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=LONG, check=False)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
+
+
 @pytest.mark.parametrize("arguments", [["ls", "latest"], ["dump", "latest:source/noise"], ["--help"], ["snapshots", "--json"]])
 def test_a_reader_that_goes_away_is_no_failure(arguments: list[str], where: pathlib.Path) -> None:
     read_end, write_end = os.pipe()
