@@ -72,7 +72,7 @@ impl CopiedDocument {
         }
     }
 
-    /// A snapshot of which nothing can be read.
+    /// A snapshot that is not copied at all.
     fn failed(original: &NamedSnapshot, error: &Error) -> Self {
         let outcome = CopyOutcome {
             original: original.clone(),
@@ -105,7 +105,10 @@ pub fn run(session: &Session, arguments: &CopyArguments) -> Result<Exit> {
         progress.files_total.add(statistic(&original, "files").saturating_add(statistic(&original, "others")));
         let copied = || copier.copy(&original, arguments.dry_run, &progress, &session.stop);
         let copied = match shown(&session.options, &progress, None, copied) {
-            Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::Unsupported) => {
+            // Others may be copied.
+            Err(error)
+                if !copier.takes(&original) || matches!(error.kind(), ErrorKind::Damaged | ErrorKind::Unsupported) =>
+            {
                 tracing::error!("snapshot {:.8} is not copied: {error}", original.id);
                 exit = Exit::from(&error);
                 CopiedDocument::failed(&original, &error)
@@ -143,7 +146,7 @@ fn oldest_first(mut snapshots: Vec<NamedSnapshot>) -> Vec<NamedSnapshot> {
 
 fn write_line(out: &mut dyn Write, original: &NamedSnapshot, copied: &CopiedDocument) -> Result<()> {
     let text = match (&copied.copy, copied.existed) {
-        _ if copied.error.is_some() => "was not copied: it cannot be read".into(),
+        _ if copied.error.is_some() => "was not copied".into(),
         (Some(copy), true) => {
             let lacking = match copied.problems {
                 0 => String::new(),

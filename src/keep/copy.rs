@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::filesystem::Patterns;
 use crate::metrics::Progress;
 use crate::repo::Repository;
+use crate::repo::features::{self, Feature};
 use crate::repo::snapshot::{self, NamedSnapshot, Snapshot, explain_loss};
 use crate::types::SnapshotId;
 
@@ -45,6 +46,8 @@ pub struct Copier<'a> {
     originals: Vec<NamedSnapshot>,
     /// Snapshots of the target by their origin, the best one of each first.
     copies: HashMap<SnapshotId, Vec<NamedSnapshot>>,
+    /// Whether every version that writes to the target knows published snapshots.
+    takes_published: bool,
 }
 
 impl<'a> Copier<'a> {
@@ -61,7 +64,8 @@ impl<'a> Copier<'a> {
         for (name, error) in damaged {
             tracing::warn!("skipping {name}: {error}");
         }
-        let mut copier = Copier { source, target, config, originals, copies: HashMap::new() };
+        let takes_published = features::has(target, Feature::Derivations)?;
+        let mut copier = Copier { source, target, config, originals, copies: HashMap::new(), takes_published };
         for named in copies {
             // One that was rewritten here stands for what it was copied from, too: what it leaves out stays out.
             if let Some(from) = named.copied_from().filter(|from| *from != named.origin()) {
@@ -78,6 +82,12 @@ impl<'a> Copier<'a> {
         copies.insert(copies.partition_point(|other| other.copy_problems() < copy.copy_problems()), copy);
     }
 
+    /// Whether the target may have a copy of this snapshot: older versions would take what is published for a backup,
+    /// and their rules would delete others for it.
+    pub fn takes(&self, original: &NamedSnapshot) -> bool {
+        self.takes_published || !original.snapshot.is_published()
+    }
+
     fn best(&self, origin: &SnapshotId) -> Option<&NamedSnapshot> {
         self.copies.get(origin).and_then(|copies| copies.first())
     }
@@ -85,7 +95,8 @@ impl<'a> Copier<'a> {
     /// Copies one snapshot, unless the target has all of it. With `dry_run` only says what would be new.
     ///
     /// # Errors
-    /// Errors of [`backup`]. That of the root, if it cannot be read: then nothing is stored.
+    /// [`Error::Usage`] for one that the target does not [take](Self::takes). Errors of [`backup`]. That of the root,
+    /// if it cannot be read: then nothing is stored.
     pub fn copy(
         &mut self,
         original: &NamedSnapshot,
@@ -93,6 +104,9 @@ impl<'a> Copier<'a> {
         progress: &Progress,
         stop: &Arc<AtomicBool>,
     ) -> Result<CopyOutcome> {
+        if !self.takes(original) {
+            return Err(Error::Usage("what is published needs `fhrd upgrade` of the repository to copy to".into()));
+        }
         let (origin, missing) = (original.origin(), original.copy_problems());
         let best = self.best(&origin).cloned();
         let existing = |copy: &NamedSnapshot| CopyOutcome {

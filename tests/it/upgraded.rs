@@ -65,3 +65,26 @@ fn a_new_repository_has_the_bits_of_what_it_needs_in_both_copies_of_its_configur
         assert_eq!(["config", "config-copy"].map(|name| writer_features(&place, name)), [expected; 2]);
     }
 }
+
+#[test]
+fn what_is_published_is_copied_after_an_upgrade_only() {
+    let (source, target) = (Place::with_repository(), Place::new());
+    let frozen = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1/repository");
+    copy_directory(&frozen, &target.repository());
+    fs::create_dir(source.path("model")).unwrap();
+    fs::write(source.path("model/file"), b"content").unwrap();
+    source.run(&["backup", "model"]);
+    source.run(&["publish", &format!("latest:{}", source.path("model").display()), "me/model"]);
+    let (from, before) = (source.repository(), run(&target, &["snapshots"]));
+    let words = ["copy", "--from-repo", from.to_str().unwrap()];
+    let refused = target.command(&target.path("."), &words).output().unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    let document: Value = serde_json::from_slice(&refused.stdout).unwrap();
+    let errors: Vec<&Value> = document["snapshots"].as_array().unwrap().iter().map(|own| &own["error"]).collect();
+    assert!(errors[0].is_null() && errors[1].as_str().unwrap().contains("fhrd upgrade"), "{document}");
+    let names = |listed: &Value| listed["snapshots"].as_array().unwrap().len();
+    assert_eq!(names(&run(&target, &["snapshots"])), names(&before) + 1, "the backup alone");
+    run(&target, &["upgrade"]);
+    run(&target, &words);
+    assert_eq!(run(&target, &["published"]), source.run(&["published"]));
+}
