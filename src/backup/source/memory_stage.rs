@@ -229,7 +229,7 @@ impl<'a> MemoryStage<'a> {
         content: ContentReference,
         emit: &mut Emit<ReadBatch>,
     ) -> Result<()> {
-        if !self.stored.is_whole(content) {
+        if !self.stored.has_all(content)? {
             // A prune may be in the way, or another copy is found by the next run.
             let lost = format!("content of {}", file.path.display());
             return Err(Error::BlobMissing { what: lost });

@@ -8,7 +8,7 @@ use crate::backup::changes::{EntryChange, WatchedDirectory};
 use crate::backup::counts::ReadCounts;
 use crate::error::{ErrorKind, Result};
 use crate::repo::index::ChunkPresence;
-use crate::repo::read::{ChunkReader, RecipeWalk};
+use crate::repo::read::{ChunkReader, is_whole};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::Snapshot;
 use crate::repo::tree::{HOLES_KEY, Node, NodeKind, Timestamp, TreeCursor};
@@ -236,25 +236,17 @@ impl ParentCursor {
         self.presence.has(fingerprint).unwrap_or(false)
     }
 
-    /// Whether the repository has every recipe and chunk of `content`.
+    /// Whether the repository has every recipe and chunk of `content`, as far as is known.
     pub fn is_whole(&mut self, content: ContentReference) -> bool {
-        let (mut walk, mut recipes) = (RecipeWalk::new(content), Vec::new());
-        loop {
-            let next = walk.next_visiting(&mut self.reader, &mut |recipe| recipes.push(*recipe));
-            // The run relies on the containers of recipes, too.
-            if !recipes.drain(..).all(|recipe| self.presence.has(&recipe).unwrap_or(false)) {
-                return false;
-            }
-            match next {
-                Ok(None) => return true,
-                Ok(Some(ContentReference::Chunk { fingerprint, .. })) => {
-                    if !self.presence.has(&fingerprint).unwrap_or(false) {
-                        return false;
-                    }
-                }
-                Ok(Some(_)) => {}
-                Err(_) => return false,
-            }
-        }
+        self.has_all(content).unwrap_or(false)
+    }
+
+    /// Whether the repository has every recipe and chunk of `content`.
+    ///
+    /// # Errors
+    /// Those of [`is_whole`].
+    pub fn has_all(&mut self, content: ContentReference) -> Result<bool> {
+        // The run relies on the containers of recipes, too.
+        is_whole(content, &mut self.reader, &mut self.presence)
     }
 }

@@ -22,7 +22,8 @@ use crate::repo::container::{
     decode_frame,
 };
 use crate::repo::index::{
-    ContainerIndexes, ContainerListing, LocatedEntry, Locator, Resolver, SharedContainerIndexes, Soundness,
+    ChunkPresence, ContainerIndexes, ContainerListing, LocatedEntry, Locator, Resolver, SharedContainerIndexes,
+    Soundness,
 };
 use crate::repo::recipe::{ContentReference, decode_recipe};
 use crate::store::{Reading, Store, read_again};
@@ -419,6 +420,31 @@ impl RecipeWalk {
                 Some(other) => return Ok(Some(other)),
             }
         }
+    }
+}
+
+/// Whether the repository has every recipe and chunk of `content`, by a `presence` of the same listing as the reader's.
+///
+/// # Errors
+/// Errors after which nobody knows. What is damaged or gone is an answer.
+pub fn is_whole(content: ContentReference, reader: &mut ChunkReader, presence: &mut ChunkPresence) -> Result<bool> {
+    let (mut walk, mut recipes) = (RecipeWalk::new(content), Vec::new());
+    let mut has_all = || -> Result<bool> {
+        loop {
+            let next = walk.next_visiting(reader, &mut |recipe| recipes.push(*recipe))?;
+            for fingerprint in recipes.drain(..).chain(next.and_then(ContentReference::fingerprint)) {
+                if !presence.has(&fingerprint)? {
+                    return Ok(false);
+                }
+            }
+            if next.is_none() {
+                return Ok(true);
+            }
+        }
+    };
+    match has_all() {
+        Err(error) if error.is_unreadable() => Ok(false),
+        found => found,
     }
 }
 

@@ -14,7 +14,7 @@ mod read_cache_tests;
 mod reader;
 mod stored_file;
 
-pub use chunks::{ChunkReader, RecipeWalk, at_least_one};
+pub use chunks::{ChunkReader, RecipeWalk, at_least_one, is_whole};
 pub use content::{LocatedRange, write_zeros};
 pub use reader::Reader;
 pub use stored_file::StoredFile;

@@ -162,9 +162,11 @@ impl UploadReceiver {
         if wanted.is_empty() {
             return Ok(BTreeMap::new());
         }
+        let mut chunks = reader.chunks();
         for (sha256, named) in self.objects(&owner(at.kind, &at.name), false)? {
-            if wanted.keys().any(|(own, _)| *own == sha256) {
-                let file = file_of(reader, &named)?;
+            if wanted.range((sha256, 0)..=(sha256, u64::MAX)).next().is_some()
+                && let Some(file) = file_of(&mut chunks, &named)?
+            {
                 wanted.entry((sha256, file.len)).and_modify(|own| *own = Some(file));
             }
         }

@@ -20,8 +20,9 @@ use super::announce::parsed;
 use super::body::ReceivedBody;
 use crate::backup::{MemoryContent, MemoryFile};
 use crate::error::{Error, Result as EngineResult};
+use crate::repo::index::{ChunkPresence, ContainerListing};
 use crate::repo::published::{PublishedFile, PublishedKind};
-use crate::repo::read::Reader;
+use crate::repo::read::{ChunkReader, Reader, is_whole};
 use crate::repo::snapshot::NamedSnapshot;
 use crate::repo::snapshot_listing;
 use crate::repo::tree::TreeCursor;
@@ -129,23 +130,44 @@ impl UploadReceiver {
         Ok(own.collect())
     }
 
-    /// Whether an object is there.
-    fn has(&self, object: &SignedObject, len: u64) -> EngineResult<bool> {
-        let found = self.objects(&owner(object.kind, &object.name), true)?;
-        let own: Vec<_> = found.iter().filter(|(sha256, _)| *sha256 == object.sha256).collect();
-        if own.is_empty() {
-            return Ok(false);
+    /// Those of the `wanted` objects that are there, whole.
+    fn present(&self, owner: &str, wanted: &[ObjectKey]) -> EngineResult<Vec<ObjectKey>> {
+        let mut found = self.objects(owner, true)?;
+        found.retain(|(sha256, _)| wanted.iter().any(|(own, _)| own == sha256));
+        if found.is_empty() {
+            return Ok(Vec::new());
         }
-        let reader = Reader::open(&self.repository)?;
-        own.iter().map(|(_, named)| file_of(&reader, named)).try_fold(false, |has, file| Ok(has || file?.len == len))
+        let listing = Arc::new(ContainerListing::take(&self.repository.store)?);
+        let mut reader = ChunkReader::new(&self.repository, listing.clone());
+        let mut presence = ChunkPresence::new(self.repository.store.clone(), listing, Arc::default());
+        let mut present = Vec::new();
+        for (sha256, named) in found {
+            if let Some(PublishedFile { content, len }) = file_of(&mut reader, &named)?
+                && content.map_or(Ok(true), |content| is_whole(content, &mut reader, &mut presence))?
+            {
+                present.push((sha256, len));
+            }
+        }
+        Ok(present)
+    }
+
+    /// Whether an object is there, whole.
+    fn has(&self, object: &SignedObject, len: u64) -> EngineResult<bool> {
+        let wanted = (object.sha256, len);
+        Ok(self.present(&owner(object.kind, &object.name), &[wanted])?.contains(&wanted))
     }
 }
 
-/// The file of an object.
-pub fn file_of(reader: &Reader, named: &NamedSnapshot) -> EngineResult<PublishedFile> {
-    let node = TreeCursor::open(named.snapshot.root).next(&mut reader.chunks())?;
-    let node = node.ok_or_else(|| Error::corrupt("snapshot of an upload", 0, "a file", "none"))?;
-    Ok(PublishedFile { content: node.content, len: node.size })
+/// The file of an object. `None` if its snapshot is damaged: it can be uploaded again.
+pub fn file_of(reader: &mut ChunkReader, named: &NamedSnapshot) -> EngineResult<Option<PublishedFile>> {
+    match TreeCursor::open(named.snapshot.root).next(reader) {
+        Ok(node) => Ok(node.map(|node| PublishedFile { content: node.content, len: node.size })),
+        Err(error) if error.is_unreadable() => {
+            tracing::warn!("an upload, snapshot {:.8}, is damaged: {error}", named.id);
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Says which objects are there, and where the others shall be put.
@@ -169,13 +191,10 @@ pub async fn batch(
     if objects.len() > OBJECTS_MAX {
         return Err(Fault::TooLong);
     }
-    let (own, wanted) = (uploads.clone(), owner(kind, name));
-    let stored = blocking(move || {
-        let reader = Reader::open(&own.repository)?;
-        let objects = own.objects(&wanted, true)?;
-        objects.iter().map(|(sha256, named)| Ok((*sha256, file_of(&reader, named)?.len))).collect::<EngineResult<_>>()
-    });
-    let stored: Vec<ObjectKey> = stored.await?;
+    let (own, owner) = (uploads.clone(), owner(kind, name));
+    let wanted: Vec<ObjectKey> =
+        objects.iter().filter_map(|object| Some((sha256_of(&object.oid)?, object.size))).collect();
+    let present = blocking(move || own.present(&owner, &wanted)).await?;
     let described = objects.iter().map(|object| {
         let refused = |code: u16, message: &str| {
             json!({ "oid": object.oid, "size": object.size, "error": { "code": code, "message": message } })
@@ -184,7 +203,7 @@ pub async fn batch(
         if object.size > OBJECT_BYTES_MAX {
             return refused(413, "the object is longer than 50 GB");
         }
-        if stored.contains(&(sha256, object.size)) {
+        if present.contains(&(sha256, object.size)) {
             return json!({ "oid": object.oid, "size": object.size });
         }
         let actions = actions(question, uploads, &SignedObject { kind, name: name.into(), sha256 }, object.size);
@@ -257,8 +276,8 @@ pub async fn object(
             sha256: object.sha256.to_vec().into(),
         };
         let named = own.store(vec![MemoryFile { path: OBJECT_NAME.into(), content }], upload)?;
-        let stored = file_of(&Reader::open(&own.repository)?, &named)?;
-        state.hashes.add_large(&stored, object.sha256)
+        let stored = file_of(&mut Reader::open(&own.repository)?.chunks(), &named)?;
+        stored.map_or(Ok(()), |stored| state.hashes.add_large(&stored, object.sha256))
     })
     .await?;
     Ok(answer::text(StatusCode::OK, ""))
@@ -294,7 +313,7 @@ mod tests {
     use crate::metrics::Progress;
     use crate::repo::Repository;
     use crate::repo::recipe::ContentReference;
-    use crate::store::MemoryStore;
+    use crate::store::{BlobKind, Durable, MemoryStore};
     use crate::types::Fingerprint;
 
     /// A receiver whose repository has nothing, and the directory of its cache.
@@ -358,11 +377,32 @@ mod tests {
     }
 
     #[test]
+    fn an_object_that_is_damaged_can_be_uploaded_again() {
+        let (receiver, _directory) = receiver();
+        let wanted = [([7; 32], i64::MAX.to_string().len() as u64)];
+        let present = || receiver.present("model a/b", &wanted).unwrap();
+        let store = &receiver.repository.store;
+        for kinds in [&[0][..], &[0, 1]] {
+            stored(&receiver, i64::MAX);
+            assert_eq!(present()[0], wanted[0]);
+            assert!(receiver.has(&signed("a/b"), wanted[0].1).unwrap());
+            // The content is lost, then the listing, too.
+            for container in store.list(BlobKind::Container.into()).unwrap() {
+                let kind = store.get(&container.name, 1 << 20).unwrap()[10];
+                if kinds.contains(&kind) {
+                    store.delete(&container.name, Durable::OnReturn).unwrap();
+                }
+            }
+            assert!(present().is_empty(), "{kinds:?}");
+        }
+    }
+
+    #[test]
     fn what_is_stored_is_referred_to_and_not_read() {
         let (receiver, _directory) = receiver();
         let first = stored(&receiver, i64::MAX);
         let reader = Reader::open(&receiver.repository).unwrap();
-        let file = file_of(&reader, &first).unwrap();
+        let file = file_of(&mut reader.chunks(), &first).unwrap().unwrap();
         let mut spool: File = receiver.spool().unwrap();
         spool.write_all(b"0123456789").unwrap();
         let range = MemoryContent::Range { file: Arc::new(spool), start: 2, len: 3 };
