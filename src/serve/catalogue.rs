@@ -120,6 +120,20 @@ impl Catalogue {
         if let Some(names) = self.recent() {
             return Ok(names);
         }
+        self.look_now()
+    }
+
+    /// Looks again, however recent the last look is, so that everybody sees what this process has just changed. Blocks.
+    ///
+    /// # Errors
+    /// Those of [`Self::names`].
+    pub fn look_again(&self) -> Result<()> {
+        let _looking = self.looking.lock();
+        self.look_now().map(drop)
+    }
+
+    /// Looks, by who may.
+    fn look_now(&self) -> Result<Arc<PublishedNames>> {
         let known = self.state.lock().names.clone();
         let found = self.look(known.as_ref());
         let mut state = self.state.lock();
@@ -217,11 +231,6 @@ impl Catalogue {
         Ok(!self.state.lock().has_failed)
     }
 
-    /// Lets the next who asks look again.
-    pub fn expect_change(&self) {
-        self.state.lock().looked = None;
-    }
-
     fn recent(&self) -> Option<Arc<PublishedNames>> {
         let state = self.state.lock();
         state.names.clone().filter(|_| state.looked.is_some_and(|looked| looked.elapsed() < self.refresh))
@@ -276,5 +285,41 @@ impl Catalogue {
             &published.publication,
         );
         Ok(FoundCommit { published, tree })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::RepositoryConfig;
+    use crate::repo::published::Publication;
+    use crate::repo::snapshot::Snapshot;
+    use crate::store::MemoryStore;
+
+    #[test]
+    fn a_change_is_seen_although_another_look_has_begun_before() {
+        let repository = Repository::init(Arc::new(MemoryStore::default()), &RepositoryConfig::default()).unwrap();
+        let catalogue = Catalogue::new(repository.clone(), Duration::from_secs(3600));
+        assert!(catalogue.names().unwrap().snapshots.is_empty());
+        let publication = Publication {
+            name: "a/b".into(),
+            revision: "main".into(),
+            kind: PublishedKind::Model,
+            directory: Vec::new().into(),
+        };
+        let mut snapshot = Snapshot { time_ns: repository.clock.now_ns(), ..Snapshot::default() };
+        publication.attach(&mut snapshot.extra).unwrap();
+        snapshot.save(repository.store.as_ref()).unwrap();
+        let looking = catalogue.looking.lock();
+        let seen = std::thread::scope(|scope| {
+            let changer = scope.spawn(|| {
+                catalogue.look_again().unwrap();
+                catalogue.names().unwrap().snapshots.len()
+            });
+            std::thread::sleep(Duration::from_millis(50));
+            drop(looking);
+            changer.join().unwrap()
+        });
+        assert_eq!(seen, 1);
     }
 }

@@ -61,7 +61,7 @@ pub async fn commit(
     let commit = blocking(move || {
         let _storing = storing;
         let commit = own.commit(&state, &wanted, operations);
-        state.catalogue.expect_change();
+        state.catalogue.look_again().unwrap_or_else(|error| tracing::warn!("names may look old: {error}"));
         own.expire().unwrap_or_else(|error| tracing::warn!("old uploads stay: {error}"));
         Ok(commit)
     })
