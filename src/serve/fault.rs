@@ -97,7 +97,7 @@ impl Fault {
             Fault::NoName => "Repository not found".into(),
             Fault::NoRevision => "Invalid rev id".into(),
             Fault::NoEntry(_) => "Entry not found".into(),
-            Fault::NoMethod(_) => "this server is read-only".into(),
+            Fault::NoMethod(_) => "this route has no such method".into(),
             Fault::NoRange(_) => "the file has no such range, or the request has several".into(),
             Fault::TooLong => "the request is too long".into(),
             Fault::TooSlow => "the request came too slowly".into(),

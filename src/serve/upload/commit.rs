@@ -9,8 +9,8 @@ use serde_json::json;
 use super::UploadReceiver;
 use super::announce::target;
 use super::body::ReceivedBody;
-use super::objects::{ObjectKey, file_of, owner};
-use super::operations::{CommitContent, CommitFiles, CommitOperations, received};
+use super::objects::{file_of, owner};
+use super::operations::{CommitContent, CommitFiles, CommitOperations, WantedObject, received};
 use crate::backup::{MemoryContent, MemoryFile};
 use crate::error::Error;
 use crate::keep::{PublishRequest, forget, publish};
@@ -81,8 +81,12 @@ impl UploadReceiver {
             return Err(Fault::Changed("the revision has another commit than this one builds on".into()));
         }
         let inline = operations.inline.clone();
+        let stored_file =
+            |content: &CommitContent| if let CommitContent::Stored(file) = content { Some(*file) } else { None };
+        // A file that moves is named by its hash, and deleted in the same commit.
+        let before: Vec<PublishedFile> = files.values().filter_map(stored_file).collect();
         operations.apply(&mut files)?;
-        let objects = self.wanted(state, &reader, at, &files)?;
+        let objects = self.wanted(state, &reader, at, (&files, &before))?;
         let memory = |(path, content): (String, CommitContent)| {
             let content = match content {
                 CommitContent::Inline(start, len) => MemoryContent::Range { file: inline.clone(), start, len },
@@ -152,29 +156,33 @@ impl UploadReceiver {
         state: &ServeState,
         reader: &Reader,
         at: &NamedPath,
-        files: &CommitFiles,
-    ) -> Result<BTreeMap<ObjectKey, PublishedFile>, Fault> {
+        (files, before): (&CommitFiles, &[PublishedFile]),
+    ) -> Result<BTreeMap<WantedObject, PublishedFile>, Fault> {
         let keys = files.values().filter_map(|content| match content {
             CommitContent::Object(key) => Some(*key),
             _ => None,
         });
-        let mut wanted: BTreeMap<ObjectKey, Option<PublishedFile>> = keys.map(|key| (key, None)).collect();
+        let mut wanted: BTreeMap<WantedObject, Option<PublishedFile>> = keys.map(|key| (key, None)).collect();
         if wanted.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let mut chunks = reader.chunks();
-        for (sha256, named) in self.objects(&owner(at.kind, &at.name), false)? {
-            if wanted.range((sha256, 0)..=(sha256, u64::MAX)).next().is_some()
-                && let Some(file) = file_of(&mut chunks, &named)?
-            {
-                wanted.entry((sha256, file.len)).and_modify(|own| *own = Some(file));
+        let found = |wanted: &mut BTreeMap<WantedObject, Option<PublishedFile>>, sha256, file: PublishedFile| {
+            for len in [None, Some(file.len)] {
+                wanted.entry((sha256, len)).and_modify(|own| *own = Some(file));
+            }
+        };
+        for file in before {
+            if let Some(sha256) = state.hashes.known_large(file)? {
+                found(&mut wanted, sha256, *file);
             }
         }
-        for content in files.values() {
-            if let CommitContent::Stored(file) = content
-                && let Some(sha256) = state.hashes.known_large(file)?
+        // What was just uploaded may be there in place of what is damaged.
+        let mut chunks = reader.chunks();
+        for (sha256, named) in self.objects(&owner(at.kind, &at.name), false)? {
+            if wanted.range((sha256, None)..=(sha256, Some(u64::MAX))).next().is_some()
+                && let Some(file) = file_of(&mut chunks, &named)?
             {
-                wanted.entry((sha256, file.len)).and_modify(|own| *own = Some(*file));
+                found(&mut wanted, sha256, file);
             }
         }
         let all = wanted.into_iter().map(|(key, file)| match file {

@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use super::announce::{INLINE_MAX, parsed};
 use super::body::ReceivedBody;
-use super::objects::{ObjectKey, sha256_of};
+use super::objects::sha256_of;
 use crate::error::{Error, Result as EngineResult};
 use crate::repo::published::{FILES_MAX, PublishedFile};
 use crate::serve::fault::Fault;
@@ -49,7 +49,9 @@ enum CommitLine {
     LfsFile {
         path: String,
         oid: String,
-        size: u64,
+        /// A copy of what the name has comes without it.
+        #[serde(default)]
+        size: Option<u64>,
         #[serde(default)]
         algo: Option<String>,
     },
@@ -69,9 +71,12 @@ pub enum CommitContent {
     Stored(PublishedFile),
     /// In the file on disk: offset and length.
     Inline(u64, u64),
-    /// In an object that was uploaded.
-    Object(ObjectKey),
+    /// In an object that was uploaded, or a file of the name: its SHA-256, and its length if the commit says it.
+    Object(WantedObject),
 }
+
+/// The SHA-256 of an object, and its length if that is known.
+pub type WantedObject = ([u8; 32], Option<u64>);
 
 /// A change of the files of a name.
 #[derive(Debug, PartialEq, Eq)]

@@ -154,6 +154,33 @@ fn an_object_and_a_commit_may_come_again() {
 }
 
 #[test]
+fn a_large_file_of_a_name_moves_by_its_hash() {
+    let place = Place::with_repository();
+    let bytes = Random(6).bytes(11 << 20);
+    write(place.path("own/large.bin"), &bytes);
+    place.run(&["backup", "own"]);
+    place.run(&["publish", &format!("latest:{}", place.path("own").display()), "me/own"]);
+    let server = start(&place);
+    // The client asks for the hash first.
+    let wanted = json!({ "paths": ["large.bin"] }).to_string();
+    let asked = send(&server, "POST", "/api/models/me/own/paths-info/main", WRITER, wanted.as_bytes());
+    assert_eq!(asked.json()[0]["lfs"]["oid"], oid(&bytes));
+    let put = json!({ "key": "lfsFile", "value": { "path": "below/large.bin", "algo": "sha256", "oid": oid(&bytes) } });
+    let gone = json!({ "key": "deletedFile", "value": { "path": "large.bin" } });
+    let moved = commit(&server, "me/own", WRITER, &format!("{HEADER}{put}\n{gone}\n"));
+    assert_eq!(moved.status, 200, "{moved:?}");
+    let get = |path: &str| {
+        let target = format!("/me/own/resolve/main/{path}");
+        server.ask("GET", &target, &format!("Authorization: Bearer {READER}\r\n"))
+    };
+    assert!(get("below/large.bin").body == bytes);
+    assert_eq!(get("large.bin").status, 404);
+    let other = commit(&server, "me/other", WRITER, &format!("{HEADER}{put}\n"));
+    assert_eq!(other.status, 400, "another name does not have it: {other:?}");
+    server.stop();
+}
+
+#[test]
 fn what_is_hostile_stores_nothing() {
     let (place, server) = writable();
     let bytes = Random(3).bytes(1_200_000);
