@@ -248,8 +248,9 @@ impl<'a> MemoryStage<'a> {
     ) -> Result<Option<Arc<ModelFile>>> {
         let path = Path::new(&file.path);
         let card = |card: &Path| {
-            let beside = self.files.iter().find(|file| Path::new(&file.path) == card)?;
-            let content = OpenContent::open(&beside.content).ok()?;
+            let wanted = || names_of(card.as_os_str());
+            let found = self.files.binary_search_by(|file| names_of(&file.path).cmp(wanted())).ok()?;
+            let content = OpenContent::open(&self.files.get(found)?.content).ok()?;
             let mut text = vec![0; content.len().min(CARD_BYTES_MAX) as usize];
             fill(&content, 0, &mut text).ok().map(|()| text)
         };

@@ -184,7 +184,9 @@ impl CommitOperations {
                 CommitChange::Delete(path) => _ = files.remove(&path),
                 CommitChange::DeleteDirectory(path) => {
                     let prefix = format!("{path}/");
-                    files.retain(|own, _| !own.starts_with(&prefix));
+                    let below = files.range(prefix.clone()..).map(|(own, _)| own);
+                    let gone: Vec<String> = below.take_while(|own| own.starts_with(&prefix)).cloned().collect();
+                    gone.iter().for_each(|own| _ = files.remove(own));
                 }
             }
         }

@@ -35,7 +35,7 @@ pub struct TensorPart<'a> {
     pub offset: u64,
 }
 
-/// BlockRows of a block.
+/// Rows of a block.
 #[derive(Debug, Clone, Copy)]
 struct BlockRows {
     /// Elements of a row.
