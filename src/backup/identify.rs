@@ -37,7 +37,7 @@ pub struct IdentifyWorker {
 impl IdentifyWorker {
     fn identify(&mut self, chunk: &mut Chunk) {
         if let Some(block) = chunk.block.filter(|block| !block.is_opaque) {
-            if !self.plain.is_plain(block.element_type, &chunk.bytes) {
+            if !self.plain.is_plain(block.element_type, block.rows, &chunk.bytes) {
                 self.find_peaks(chunk, Elements { width: block.width, phase: 0 });
                 return;
             }

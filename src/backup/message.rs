@@ -9,7 +9,7 @@ use super::equal::SentDirectory;
 use super::rest::FileRest;
 use super::sent::SentFile;
 use crate::chunk::classify::ChunkClass;
-use crate::codec::{ByteGroupLayout, ElementType};
+use crate::codec::{ByteGroupLayout, ElementRows, ElementType};
 use crate::kernel::sieve::Anchor;
 use crate::model::{DeltaPlan, ModelFile, ModelRecord, TensorBlock};
 use crate::pipeline::Weigh;
@@ -220,8 +220,10 @@ pub enum FrameKind {
     Incompressible,
     /// One float chunk, found by its entropy.
     Float(ByteGroupLayout),
-    /// One block of a tensor of this element type.
+    /// One block of a tensor of this element type, or literal bytes of one.
     Elements(ElementType),
+    /// One block of a tensor of this element type, with these rows.
+    Tensor(ElementType, ElementRows),
     /// One block or float chunk, to store as a delta.
     Delta(Arc<DeltaPlan>),
 }

@@ -166,6 +166,10 @@ impl ModelEncodeWorker {
                 frame.stored = self.elements(BlockHint::ElementType(*element_type), &frame.raw)?;
                 return Ok(());
             }
+            FrameKind::Tensor(element_type, rows) => {
+                frame.stored = self.elements(BlockHint::Tensor(*element_type, *rows), &frame.raw)?;
+                return Ok(());
+            }
             FrameKind::Delta(plan) => plan.clone(),
             FrameKind::Solid { .. } | FrameKind::Plain | FrameKind::Incompressible => return Ok(()),
         };

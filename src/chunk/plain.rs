@@ -8,7 +8,7 @@
 //! 3. The whole block is encoded both ways.
 
 use super::text::is_text;
-use crate::codec::{ElementType, Scratch, floats};
+use crate::codec::{ElementRows, ElementType, Scratch, floats};
 use crate::config::FloatCodec;
 use crate::kernel::repeats::{RepeatTable, share_far, share_near};
 
@@ -43,12 +43,12 @@ pub struct PlainTrial {
 
 impl PlainTrial {
     /// Compares `codec` with zstd at `level`. Only fhrd's own codec is compared: the others are published schemes. With
-    /// `leaves_out_zeros`, it may leave out zeros.
-    pub fn new(codec: FloatCodec, level: i32, leaves_out_zeros: bool) -> Self {
+    /// `has_derivations`, it may leave out zeros and encode floats as codes.
+    pub fn new(codec: FloatCodec, level: i32, has_derivations: bool) -> Self {
         PlainTrial {
             is_enabled: codec == FloatCodec::Floats,
             level,
-            floats: Scratch::of_writer(leaves_out_zeros),
+            floats: Scratch::of_writer(has_derivations),
             zstd: Scratch::default(),
             sample: Vec::new(),
             out: Vec::new(),
@@ -56,13 +56,14 @@ impl PlainTrial {
         }
     }
 
-    /// Whether zstd makes `block` smaller than the codec of its elements does. Depends on these arguments only.
-    pub fn is_plain(&mut self, element_type: ElementType, block: &[u8]) -> bool {
+    /// Whether zstd makes `block`, with these rows, smaller than the codec of its elements does. Depends on these
+    /// arguments only.
+    pub fn is_plain(&mut self, element_type: ElementType, rows: ElementRows, block: &[u8]) -> bool {
         let may_be = self.is_enabled
             && (block.len() <= SHORT_BYTES
                 || self.repeats_near(element_type, block) && self.sample_pays(element_type, block)
                 || share_far(block, element_type.width(), &mut self.table) > 0.0);
-        may_be && self.sizes(element_type, block).is_some_and(|[planes, zstd]| zstd < planes)
+        may_be && self.sizes(element_type, rows, block).is_some_and(|[planes, zstd]| zstd < planes)
     }
 
     /// Whether an ordinary chunk of unknown format may have quantised weights: it does not repeat, and is no text.
@@ -91,15 +92,15 @@ impl PlainTrial {
         for number in 0..TRIAL_WINDOWS {
             sample.extend_from_slice(window(block, number, TRIAL_WINDOWS, TRIAL_BYTES));
         }
-        let sizes = self.sizes(element_type, &sample);
+        let sizes = self.sizes(element_type, ElementRows::default(), &sample);
         self.sample = sample;
         sizes.is_some_and(|[planes, zstd]| (zstd as f64) < planes as f64 * TRIAL_TOLERANCE)
     }
 
     /// Bytes by the codec of the elements and by zstd; `None` if zstd fails.
-    fn sizes(&mut self, element_type: ElementType, bytes: &[u8]) -> Option<[usize; 2]> {
+    fn sizes(&mut self, element_type: ElementType, rows: ElementRows, bytes: &[u8]) -> Option<[usize; 2]> {
         self.out.clear();
-        floats::encode(element_type, 0, bytes, &mut self.floats, &mut self.out).ok()?;
+        floats::encode_rows(element_type, 0, rows, bytes, &mut self.floats, &mut self.out).ok()?;
         let planes = self.out.len();
         self.out.clear();
         self.zstd.compress(bytes, self.level, &mut self.out).ok()?;
@@ -145,8 +146,9 @@ mod tests {
 
     fn is_plain(element_type: ElementType, block: &[u8]) -> bool {
         let mut trial = PlainTrial::new(FloatCodec::Floats, 3, true);
-        let found = trial.is_plain(element_type, block);
-        assert_eq!(trial.is_plain(element_type, block), found, "a used trial");
+        let rows = ElementRows::default();
+        let found = trial.is_plain(element_type, rows, block);
+        assert_eq!(trial.is_plain(element_type, rows, block), found, "a used trial");
         found
     }
 
@@ -164,7 +166,8 @@ mod tests {
             group.iter().map(|value| (value / scale).round() * scale).collect::<Vec<_>>()
         });
         assert!(is_plain(ElementType::Bf16, &bf16(&codes.collect::<Vec<_>>())));
-        let other = PlainTrial::new(FloatCodec::ZipNn, 3, true).is_plain(ElementType::Unknown, &text);
+        let other =
+            PlainTrial::new(FloatCodec::ZipNn, 3, true).is_plain(ElementType::Unknown, ElementRows::default(), &text);
         assert!(!other, "a published scheme is as it was published");
     }
 

@@ -13,7 +13,8 @@
 //! | `zstd` | zstd | none: as other chunks |
 
 use super::{
-    BitPlanes, ByteGroupLayout, ByteGroups, Codec, ElementType, Floats, Lz4, Planes, Scratch, Zstandard, floats,
+    BitPlanes, ByteGroupLayout, ByteGroups, Codec, ElementRows, ElementType, Floats, Lz4, Planes, Scratch, Zstandard,
+    floats,
 };
 use crate::config::FloatCodec;
 use crate::error::Result;
@@ -26,6 +27,8 @@ pub enum BlockHint {
     Layout(ByteGroupLayout),
     /// The type in a model file; the block starts with a whole element.
     ElementType(ElementType),
+    /// The type in a model file, and the rows of the tensor in the block.
+    Tensor(ElementType, ElementRows),
 }
 
 /// Windows sampled if the width is not known.
@@ -38,10 +41,21 @@ impl BlockHint {
     fn width(self, raw: &[u8]) -> usize {
         match self {
             BlockHint::Layout(layout) => layout.width(),
-            BlockHint::ElementType(ElementType::Byte | ElementType::Unknown) => {
-                ByteGroupLayout::predict(&EntropyProfile::of(raw, WINDOWS), LOW_BITS).0.width()
-            }
-            BlockHint::ElementType(element_type) => element_type.width(),
+            BlockHint::ElementType(element_type) | BlockHint::Tensor(element_type, _) => match element_type {
+                ElementType::Byte | ElementType::Unknown => {
+                    ByteGroupLayout::predict(&EntropyProfile::of(raw, WINDOWS), LOW_BITS).0.width()
+                }
+                element_type => element_type.width(),
+            },
+        }
+    }
+
+    /// The type of the elements, and what is known of their rows.
+    fn elements(self) -> (ElementType, ElementRows) {
+        match self {
+            BlockHint::Tensor(element_type, rows) => (element_type, rows),
+            BlockHint::ElementType(element_type) => (element_type, ElementRows::default()),
+            BlockHint::Layout(_) => (ElementType::Unknown, ElementRows::default()),
         }
     }
 }
@@ -61,17 +75,14 @@ impl FloatCodec {
     ) -> Result<&'static dyn Codec> {
         match self {
             FloatCodec::Floats => {
-                let element_type = match hint {
-                    BlockHint::ElementType(element_type) => element_type,
-                    BlockHint::Layout(_) => ElementType::Unknown,
-                };
-                floats::encode(element_type, 0, raw, scratch, out)?;
+                let (element_type, rows) = hint.elements();
+                floats::encode_rows(element_type, 0, rows, raw, scratch, out)?;
                 Ok(&Floats)
             }
             FloatCodec::Planes => {
                 match hint {
                     BlockHint::Layout(layout) => Planes.encode_layout(layout, raw, level, scratch, out)?,
-                    BlockHint::ElementType(_) => Planes.encode(raw, level, scratch, out)?,
+                    BlockHint::ElementType(_) | BlockHint::Tensor(..) => Planes.encode(raw, level, scratch, out)?,
                 }
                 Ok(&Planes)
             }
@@ -80,11 +91,7 @@ impl FloatCodec {
                 Ok(&Planes)
             }
             FloatCodec::ZipNn => {
-                let element_type = match hint {
-                    BlockHint::ElementType(element_type) => element_type,
-                    BlockHint::Layout(_) => ElementType::Unknown,
-                };
-                floats::encode_huffman(element_type, raw, scratch, out)?;
+                floats::encode_huffman(hint.elements().0, raw, scratch, out)?;
                 Ok(&Floats)
             }
             FloatCodec::ByteGroups => smaller(&Lz4, &ByteGroups, raw, scratch, out),

@@ -8,6 +8,7 @@ mod byte_groups;
 #[cfg(test)]
 mod contract_tests;
 pub mod delta;
+mod element_rows;
 mod element_type;
 pub mod entropy;
 mod float_codec;
@@ -20,6 +21,7 @@ mod zstandard;
 
 pub use bit_planes::BitPlanes;
 pub use byte_groups::ByteGroups;
+pub use element_rows::ElementRows;
 pub use element_type::ElementType;
 pub use float_codec::BlockHint;
 pub use floats::Floats;
@@ -41,15 +43,17 @@ pub struct Scratch {
     /// High bits of a plane, which a prefix code encodes.
     high_bits: Vec<u8>,
     zeros: floats::ZeroBuffers,
+    coded: floats::CodedBuffers,
     delta: delta::DeltaBuffers,
-    /// Encoders may leave out zeros, which a repository must have a feature for.
-    leaves_out_zeros: bool,
+    /// Encoders may leave out zeros and encode floats as codes, which a repository must have a feature for.
+    has_derivations: bool,
 }
 
 impl Scratch {
-    /// Work space of an encoder. With `leaves_out_zeros`, floats and deltas may be encoded without their zeros.
-    pub fn of_writer(leaves_out_zeros: bool) -> Self {
-        Scratch { leaves_out_zeros, ..Scratch::default() }
+    /// Work space of an encoder. With `has_derivations`, floats and deltas may be encoded without their zeros,
+    /// floats as codes, and bytes by classes.
+    pub fn of_writer(has_derivations: bool) -> Self {
+        Scratch { has_derivations, ..Scratch::default() }
     }
 }
 

@@ -6,6 +6,8 @@
 
 mod avx2;
 pub mod bits;
+pub mod byte_classes;
+pub mod codebook;
 pub mod compare;
 pub mod counts;
 pub mod cpu_features;

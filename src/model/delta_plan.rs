@@ -96,7 +96,7 @@ pub struct DeltaPlanner {
     store: Arc<dyn Store>,
     config: ModelConfig,
     /// Quantised tensors may follow from floats, and pruned ones from others.
-    derives: bool,
+    pub(super) derives: bool,
     /// Known models; read when the first model arrives.
     families: Option<Families>,
     /// Entry numbers of this session's blocks.
@@ -232,6 +232,7 @@ impl DeltaPlanner {
         let derivation = match (self.config.delta, derivation_of(tensor.dtype(), base.dtype())) {
             (_, None) | (ModelDelta::None, _) | (ModelDelta::Xor, Some(Derivation::Cast(_))) => return Ok(None),
             (ModelDelta::Xor, Some(_)) => Derivation::Xor,
+            (ModelDelta::Context, Some(Derivation::Bytes)) => self.blocks_of(tensor.dtype(), block.offset),
             (ModelDelta::Context, Some(derivation)) => derivation,
         };
         let width = |dtype: Dtype| dtype.width().unwrap_or(1) as u64;

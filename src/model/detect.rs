@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::codec::ElementType;
+use crate::codec::{ElementRows, ElementType};
 use crate::config::ModelConfig;
 use crate::error::{Error, Result};
 use crate::filesystem::{FileRange, SourceFile};
@@ -46,6 +46,8 @@ pub struct TensorBlock {
     pub offset: u64,
     /// Its elements, as the codecs see them.
     pub element_type: ElementType,
+    /// Rows of the tensor in it.
+    pub rows: ElementRows,
     /// Bytes of an element, also of integers; 1 if elements have no width.
     pub width: usize,
     /// The element type is unknown.

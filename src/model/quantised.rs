@@ -10,7 +10,7 @@
 use std::ops::Range;
 
 use crate::codec::ElementType;
-use crate::codec::delta::{Derivation, Quantised};
+use crate::codec::delta::{BlockGrid, Derivation, Quantised};
 use crate::error::Result;
 use crate::format::Dtype;
 use crate::kernel::elements::fp16_value;
@@ -137,6 +137,13 @@ fn float_range(
 }
 
 impl DeltaPlanner {
+    /// How a block that begins `offset` bytes after the first of its tensor derives from bytes of the same type.
+    pub(super) fn blocks_of(&self, dtype: Dtype, offset: u64) -> Derivation {
+        let Some(block_type) = block_type_of(dtype).filter(|_| self.derives) else { return Derivation::Bytes };
+        let bytes = block_type.bytes() as u64;
+        Derivation::Blocks(BlockGrid { block_type, head: ((bytes - offset % bytes) % bytes) as u8 })
+    }
+
     /// Plans a block of a quantised tensor that follows from the floats of its base. `None` if it does not, or if the
     /// base is too dear to read.
     pub(super) fn plan_quantised(

@@ -1,6 +1,7 @@
 //! How the bytes of a model file are cut: blocks of tensors, and what lies between tensors.
 
 use super::{ModelRecord, TensorBlock};
+use crate::codec::ElementRows;
 use crate::format::Dtype;
 
 /// A range of a model file that is cut in one way.
@@ -22,11 +23,14 @@ impl ModelRecord {
                 let start = (offset - tensor.offset) / self.block_bytes * self.block_bytes;
                 let end = (start + self.block_bytes).min(tensor.len) + tensor.offset;
                 let dtype = tensor.dtype();
+                let width = dtype.width().unwrap_or(1);
+                let row = tensor.shape.last().copied().unwrap_or(0);
                 let block = TensorBlock {
                     tensor: at,
                     offset: start,
                     element_type: dtype.element_type(),
-                    width: dtype.width().unwrap_or(1),
+                    rows: ElementRows::of_block(row, start / width as u64),
+                    width,
                     is_opaque: dtype == Dtype::Other,
                 };
                 ModelRegion { end, block: Some(block) }

@@ -53,9 +53,9 @@ pub struct SliceTrial {
 }
 
 impl SliceTrial {
-    /// With `leaves_out_zeros`, what is encoded may be without its zeros.
-    pub fn new(leaves_out_zeros: bool) -> Self {
-        SliceTrial { scratch: Scratch::of_writer(leaves_out_zeros), ..SliceTrial::default() }
+    /// With `has_derivations`, what is encoded may be without its zeros, or codes.
+    pub fn new(has_derivations: bool) -> Self {
+        SliceTrial { scratch: Scratch::of_writer(has_derivations), ..SliceTrial::default() }
     }
 
     /// Bytes that `block` takes without a base, estimated.

@@ -22,7 +22,8 @@ const REASON: &str = "enabled by `fhrd upgrade`";
 pub enum Feature {
     /// Every key slot is stored twice.
     KeyCopies,
-    /// Quantised and pruned tensors are stored as what follows from stored floats, and zeros are left out.
+    /// Quantised and pruned tensors are stored as what follows from stored floats, zeros are left out, dequantised
+    /// floats are codes, and bytes have classes.
     Derivations,
 }
 

@@ -29,6 +29,7 @@ import fcntl
 import functools
 import getpass
 import io
+import math
 import os
 import re
 import resource
@@ -490,9 +491,98 @@ def spread(left: bytes, mask: bytes, out: bytes) -> bytes:
     return bytes(own if mask[i >> 3] >> (i & 7) & 1 else next(others) for i, own in enumerate(out))
 
 
+def rotated_back(planes: list[bytes], count: int) -> list[bytes]:
+    """The planes of elements that were rotated left by one bit, as those of the elements."""
+    numbers, low, ones = [as_int(plane) for plane in planes], repeated(0x7F, count), repeated(1, count)
+    pairs = zip(numbers, numbers[1:] + numbers[:1])
+    return [(own >> 1 & low | (above & ones) << 7).to_bytes(count, "little") for own, above in pairs]
+
+
+def rotated_elements(data: bytes, at: int, width: int, count: int) -> tuple[bytes, int]:
+    """Elements of a plane for every byte, rotated, and where the last plane ends."""
+    planes, out = [], bytearray(width * count)
+    for _ in range(width):
+        plane, at = plane_decode(data, at, count)
+        planes.append(plane)
+    for g, plane in enumerate(rotated_back(planes, count)):
+        out[g::width] = plane
+    return bytes(out), at
+
+
+NORMAL_FLOAT = "bf800000 bf3239b1 bf066b30 beca32a0 be91a24d be3d353f bdba7871 00000000 " \
+    "3da2faff 3e24cae3 3e7c04dd 3ead033a 3ee1a4b8 3f1007ab 3f3913b3 3f800000"
+
+
+def code_numbers(book: int) -> list[float]:
+    """The numbers of the 256 codes of a codebook."""
+    if book == 1:
+        return [code - 128.0 for code in range(256)]
+    if book == 2:
+        return [struct.unpack(">f", bytes.fromhex(bits))[0] for bits in NORMAL_FLOAT.split()] + [0.0] * 240
+    numbers = []
+    for code in range(128):
+        exponent, fraction = code >> 3, code & 7
+        numbers.append(fraction / 512 if exponent == 0 else (8 + fraction) * 2.0 ** (exponent - 10))
+    numbers[127] = math.nan
+    return numbers + [-number for number in numbers]
+
+
+def rounded_bytes(product: float, kind: int) -> bytes:
+    """A product of FP32 numbers as FP32, then as an element of the kind."""
+    bits = 0x7FC00000 if math.isnan(product) else int.from_bytes(singles([product]).tobytes(), sys.byteorder)
+    if kind == 3:
+        return bits.to_bytes(4, "little")
+    return (to_bfloat16(bits) if kind == 1 else to_fp16(bits)).to_bytes(2, "little")
+
+
+def coded_decode(data: bytes, length: int) -> bytes:
+    """Floats that are codes times scales, or numbers of values in a palette."""
+    kind, book, at = data[0] & 3, data[0] >> 2 & 31, 1
+    known(kind != 0 and book <= 3, f"coded elements of the kind {data[0]}")
+    width = 4 if kind == 3 else 2
+    count = length // width
+    if book == 0:
+        expect(len(data) > 1, "a palette without its size")
+        size = data[1] + 1
+        values, at = data[2 : 2 + size * width], 2 + size * width
+        numbers, at = plane_decode(data, at, count)
+        expect(max(numbers, default=0) < size and len(values) == size * width, "a number beyond the palette")
+        out = b"".join(values[n * width : (n + 1) * width] for n in numbers)
+    else:
+        group, at = varint(data, at)
+        first, at = varint(data, at)
+        expect(8 <= group <= 65536 and first < group, f"groups of {group} elements, the first of {first}")
+        ends = sorted({min(end, count) for end in range(first or group, count + group, group)}) if count else []
+        mask, at = plane_decode(data, at, (len(ends) + 7) // 8)
+        expect(as_int(mask) >> len(ends) == 0, "a mask of groups that are not there")
+        sizes = [end - start for start, end in zip([0] + ends, ends)]
+        other = [mask[i >> 3] >> (i & 7) & 1 for i in range(len(sizes))]
+        coded = sum(size for size, is_other in zip(sizes, other) if not is_other)
+        scales, at = rotated_elements(data, at, 4, other.count(0))
+        codes, at = plane_decode(data, at, coded)
+        others, at = rotated_elements(data, at, width, count - coded)
+        numbers, made = code_numbers(book), {}
+        scale_of, code_at, other_at, parts = iter(struct.unpack(f"<{other.count(0)}f", scales)), 0, 0, []
+        for size, is_other in zip(sizes, other):
+            if is_other:
+                parts.append(others[other_at : other_at + size * width])
+                other_at += size * width
+                continue
+            scale = next(scale_of)
+            for code in codes[code_at : code_at + size]:
+                if (code, scale) not in made or scale == 0:
+                    made[code, scale] = rounded_bytes(numbers[code] * scale, kind)
+                parts.append(made[code, scale])
+            code_at += size
+        out = b"".join(parts)
+    expect(len(data) - at == length - len(out), f"floats end with {len(data) - at} bytes")
+    return out + data[at:]
+
+
 def floats_decode(data: bytes, length: int) -> bytes:
     expect(data, "floats without a first byte")
-    known(data[0] < 128, f"layout {data[0]} of floats")
+    if data[0] & 128:
+        return coded_decode(data, length)
     width, rotated, head, masked = 1 << (data[0] & 3), data[0] & 4, data[0] >> 3 & 7, data[0] & 64
     expect(head < width and head <= length and not ((rotated or masked) and width == 1), f"layout {data[0]} of floats")
     out = bytearray(length)
@@ -508,11 +598,7 @@ def floats_decode(data: bytes, length: int) -> bytes:
         plane, at = plane_decode(data, at, count)
         planes.append(plane)
     if rotated:
-        numbers = [as_int(plane) for plane in planes]
-        low, ones = repeated(0x7F, count), repeated(1, count)
-        for g in range(width):
-            number = numbers[g] >> 1 & low | (numbers[(g + 1) % width] & ones) << 7
-            planes[g] = number.to_bytes(count, "little")
+        planes = rotated_back(planes, count)
     end = head + every * width
     for g, plane in enumerate(planes):
         out[head + g : end : width] = spread(plane, mask, bytes(every)) if masked else plane
@@ -958,6 +1044,61 @@ def quantised(data: bytes, base: bytes, length: int) -> tuple[bytes, bytes, byte
     return before, bytes(made), after, data[at:]
 
 
+def classes_decode(data: bytes, base: bytes, length: int) -> bytes:
+    """Mode 8: differences of bytes or nibbles by the classes of those of the base."""
+    expect(data, "classes without the type of their blocks")
+    kind, at = data[0], 1
+    known(kind == 0 or kind in QUANTISED, f"quantised blocks of type {kind}")
+    before = after = b""
+    made, wanted, codes = bytearray(length), bytearray(base[:length].ljust(length, b"\0")), range(length)
+    if kind:
+        _, size, halves, _, parts = QUANTISED[kind]
+        head, at = varint(data, at)
+        expect(head < size and head <= length, f"{head} bytes before a whole block")
+        blocks = max(0, min(length, len(base)) - head) // size
+        rest = length - head - blocks * size
+        before, after, at = data[at : at + head], data[at + head : at + head + rest], at + head + rest
+        expect(len(before) + len(after) == head + rest, "classes end in the bytes outside of blocks")
+        made, wanted = bytearray(blocks * size), base[head : head + blocks * size]
+        in_codes = {i for start, stop, *_ in parts for i in range(start, stop)}
+        numbers_at = {10: [80, 82], 11: [108], 14: [208]}.get(kind, [0, 2][:halves])
+        others = [i for i in range(size) if i not in in_codes and i not in numbers_at and i - 1 not in numbers_at]
+        for i in numbers_at:
+            low, at = plane_decode(data, at, blocks)
+            high, at = plane_decode(data, at, blocks)
+            for number, (one, other) in enumerate(zip(low, high)):
+                coded, first = one | other << 8, number * size + i
+                value = as_int(wanted[first : first + 2]) + ((coded >> 1) ^ -(coded & 1)) & 0xFFFF
+                made[first : first + 2] = value.to_bytes(2, "little")
+        plane, at = plane_decode(data, at, blocks * len(others))
+        for i, difference in zip((n * size + i for n in range(blocks) for i in others), plane):
+            made[i] = wanted[i] + difference & 255
+        codes = [n * size + i for n in range(blocks) for i in range(size) if i in in_codes]
+    expect(at < len(data), "classes without their kind")
+    nibbles, at = data[at], at + 1
+    known(nibbles <= 1, f"classes of the kind {nibbles}")
+    values = 16 if nibbles else 256
+    mask, at = as_int(data[at : at + values // 8]), at + values // 8
+    expect(mask & 1 and mask.bit_count() <= 16, "classes that do not begin with 0, or too many")
+    class_of = [(mask & (2 << value) - 1).bit_count() - 1 for value in range(values)]
+    tables = []
+    for _ in range(mask.bit_count()):
+        table, at = frequency_table(data, at, 10)
+        tables.append(table)
+    own = [wanted[i] for i in codes]
+    if nibbles:
+        contexts = bytes(class_of[b & 15] for b in own) + bytes(class_of[b >> 4] for b in own)
+        found = rans_decode(data[at:], len(contexts), 10, tables, contexts)
+        pairs = zip(own, found[: len(own)], found[len(own) :])
+        joined = [b + low & 15 | ((b >> 4) + high & 15) << 4 for b, low, high in pairs]
+    else:
+        found = rans_decode(data[at:], len(own), 10, tables, bytes(class_of[b] for b in own))
+        joined = [b + difference & 255 for b, difference in zip(own, found)]
+    for i, code in zip(codes, joined):
+        made[i] = code
+    return before + bytes(made) + after
+
+
 def delta_decode(data: bytes, base: bytes, length: int) -> bytes:
     """A chunk of `length` bytes from the literal bytes of its entry and its base content."""
     expect(data, "a delta without a first byte")
@@ -981,13 +1122,16 @@ def payload_decode(derivation: int, data: bytes, base: bytes, length: int) -> by
     """A payload in any mode, with the converted base."""
     expect(data, "a delta without its mode")
     mode, data = data[0], data[1:]
-    known(mode <= 7, f"mode {mode} of a delta")
+    known(mode <= 8, f"mode {mode} of a delta")
     if mode == 0:
         expect(not data and length <= len(base), "a delta without changes that is no part of its base")
         return base[:length]
     if mode in (3, 4):
         expect(derivation in CHUNK_TYPES, f"mode {mode} of a delta with derivation {derivation}")
         return elements_decode(mode, data, base, length, CHUNK_TYPES[derivation])
+    if mode == 8:
+        known(derivation in (5, 6), f"mode {mode} of a delta with derivation {derivation}")
+        return classes_decode(data, base, length)
     if mode == 7:
         known(derivation in CHUNK_TYPES, f"mode {mode} of a delta with derivation {derivation}")
         return pruned_decode(data, base, length, derivation)

@@ -76,7 +76,7 @@ impl SubDedupStage {
                 self.ordinary_chunk(chunk, ChunkClass::Ordinary, found.features, encoded, emit)?
             }
             (BlockEncoding::Alone, None) => {
-                self.float_chunk(chunk, features, FrameKind::Elements(of.element_type), emit)?
+                self.float_chunk(chunk, features, FrameKind::Tensor(of.element_type, block.rows), emit)?
             }
         };
         self.planner.stored(fingerprint, EntryNumber::session(number), bytes);

@@ -2,10 +2,13 @@
 //!
 //! 1. A short chunk is encoded in modes 1, 2, 5 and 6, and the smallest is kept.
 //! 2. For a longer one, the modes encode four samples. Those within 1/32 of the smallest encode the whole chunk.
-//! 3. Mode 2 also encodes the whole chunk if it may win by repeats that are too far apart for the samples.
+//! 3. The size of mode 8 follows from counts of the whole chunk. It encodes the chunk if that is smaller.
+//! 4. Mode 2 also encodes the whole chunk if it may win by repeats that are too far apart for the samples.
 
-use super::DeltaBuffers;
-use super::payload::{DIFFERENCES, PLANES, SAME, SHORT_BYTES, combine, is_prefix, standalone, try_smaller, xor};
+use super::payload::{
+    CLASSES, DIFFERENCES, PLANES, SAME, SHORT_BYTES, combine, is_prefix, standalone, try_smaller, xor,
+};
+use super::{BlockGrid, DeltaBuffers, classes};
 use crate::codec::{ElementType, Scratch, floats};
 use crate::error::Result;
 use crate::kernel::elements as kernel;
@@ -17,12 +20,14 @@ const SAMPLE_BYTES: usize = 4 << 10;
 /// Number of candidate modes, and position of mode 2 among them.
 const MODES: usize = 4;
 const XOR_AT: usize = 1;
+/// Mode 8 alone encodes the chunk if counts expect it to take less than the others by one part in so many.
+const CLASSES_WIN: usize = 16;
 
 /// Appends the payload in the smallest mode to `out`.
 pub(super) fn encode(
     element_type: ElementType,
-    raw: &[u8],
-    base: &[u8],
+    blocks: Option<BlockGrid>,
+    [raw, base]: [&[u8]; 2],
     buffers: &mut DeltaBuffers,
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
@@ -33,12 +38,22 @@ pub(super) fn encode(
     }
     let mut trial = std::mem::take(&mut buffers.trial);
     let start = out.len();
-    let modes = match raw.len() <= SHORT_BYTES {
-        true => [true; MODES],
+    let has_classes = scratch.has_derivations && element_type == ElementType::Unknown;
+    let (codes, scales) = if has_classes { classes::estimate(blocks, raw, base, buffers) } else { (usize::MAX, 0) };
+    let (modes, least) = match raw.len() <= SHORT_BYTES {
+        true => ([true; MODES], usize::MAX),
         false => promising(element_type, raw, base, &mut trial, buffers, scratch)?,
     };
+    let wins = has_classes && least != usize::MAX && codes + scales / 2 < least / CLASSES_WIN * (CLASSES_WIN - 1);
+    let modes = if wins { [false; MODES] } else { modes };
     for mode in (0..MODES).filter(|mode| modes.get(*mode) == Some(&true)) {
         try_smaller(start, out, &mut trial, |out| encode_mode(mode, element_type, raw, base, buffers, scratch, out))?;
+    }
+    if wins || has_classes && codes < out.len() - start {
+        try_smaller(start, out, &mut trial, |out| {
+            out.push(CLASSES);
+            classes::encode(blocks, raw, base, buffers, scratch, out)
+        })?;
     }
     buffers.trial = trial;
     Ok(())
@@ -65,7 +80,8 @@ fn encode_mode(
     floats::encode(element_type, 0, &buffers.combined, scratch, out)
 }
 
-/// Candidate modes that encode the whole chunk: the smallest on the samples, and those close to it.
+/// Candidate modes that encode the whole chunk: the smallest on the samples, and those close to it. Also about the
+/// bytes of the smallest one.
 fn promising(
     element_type: ElementType,
     raw: &[u8],
@@ -73,7 +89,7 @@ fn promising(
     trial: &mut Vec<u8>,
     buffers: &mut DeltaBuffers,
     scratch: &mut Scratch,
-) -> Result<[bool; MODES]> {
+) -> Result<([bool; MODES], usize)> {
     let (mut raw_sample, mut base_sample) = (Vec::new(), Vec::new());
     for number in 0..SAMPLES {
         // Samples start at multiples of eight bytes, so elements stay whole.
@@ -94,6 +110,8 @@ fn promising(
     let mut is_promising = sizes.map(|size| size <= enough);
     // Repeats cost mode 2 almost nothing.
     let new_share = 1.0 - share_seen_before(raw, base, &mut buffers.windows);
-    is_promising[XOR_AT] |= sizes[XOR_AT] as f64 * new_share <= enough as f64;
-    Ok(is_promising)
+    let xor_least = sizes[XOR_AT] as f64 * new_share;
+    is_promising[XOR_AT] |= xor_least <= enough as f64;
+    let part = xor_least.min(least as f64) / raw_sample.len() as f64;
+    Ok((is_promising, (part * raw.len() as f64) as usize))
 }

@@ -1,6 +1,6 @@
 //! Derivation: how a chunk is derived from its base, and its id on disk.
 
-use super::{Cast, Quantised};
+use super::{BlockGrid, Cast, Quantised};
 use crate::codec::ElementType;
 
 /// How a chunk is derived from its base. Ids are on disk and never reused.
@@ -10,6 +10,8 @@ pub enum Derivation {
     Context(ElementType),
     /// Bytes of any kind with small changes.
     Bytes,
+    /// Quantised blocks with small changes. On disk these are bytes.
+    Blocks(BlockGrid),
     /// XOR and zstd only (BitX).
     Xor,
     /// The base's elements converted to another type.
@@ -42,7 +44,9 @@ impl Derivation {
             Derivation::Context(ElementType::Fp16) => 2,
             Derivation::Context(ElementType::Fp32) => 3,
             Derivation::Context(ElementType::Fp64) => 4,
-            Derivation::Bytes | Derivation::Context(ElementType::Byte | ElementType::Unknown) => 5,
+            Derivation::Bytes
+            | Derivation::Blocks(_)
+            | Derivation::Context(ElementType::Byte | ElementType::Unknown) => 5,
             Derivation::Xor => 6,
             Derivation::Cast(Cast::Fp32ToBf16) => 7,
             Derivation::Cast(Cast::Fp32ToFp16) => 8,

@@ -33,7 +33,7 @@ pub(super) fn encode(
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let both = raw.len().min(base.len()) / element_type.width() * element_type.width();
-    let elements = raw.get(..both).zip(base.get(..both)).filter(|_| scratch.leaves_out_zeros);
+    let elements = raw.get(..both).zip(base.get(..both)).filter(|_| scratch.has_derivations);
     match elements.and_then(|(raw, base)| pruned::pruning(element_type, raw, base)) {
         Some(pruning) => pruned::encode(element_type, pruning, [raw, base], both, buffers, scratch, out),
         None => encode_modes(element_type, raw, base, buffers, scratch, out),
@@ -64,7 +64,8 @@ pub(super) fn encode_modes(
         let found = context::analyse(element_type, raw_elements, base_elements, context);
         is_few = (both / width - found.unchanged) * FEW_SHARE <= both / width;
         least = found.bytes;
-        is_near = floats::estimate(element_type, raw_elements) as f64 <= found.bytes as f64 * NEAR_FACTOR;
+        is_near = floats::estimate(element_type, raw_elements) as f64 <= found.bytes as f64 * NEAR_FACTOR
+            || !is_few && scratch.has_derivations && floats::is_dequantised(element_type, raw_elements);
         let encoded = with_rest(element_type, CONTEXT, rest, scratch, out, |out, _| {
             found.write(context, out);
             Ok(())

@@ -12,6 +12,7 @@
 //! | 5 planes | a [`super::floats`] payload of the XOR of chunk and base | bytes, FP64 |
 //! | 6 differences | a [`super::floats`] payload of the byte differences | bytes |
 //! | 7 pruned | a mask of elements that became zero, and the others in another mode | many elements became zero |
+//! | 8 classes | differences of bytes or nibbles by those of the base, see `classes` | bytes |
 //!
 //! In modes 1, 2, 5 and 6 a base shorter than the chunk is padded with zeros. Modes 3 and 4 encode the whole elements
 //! that both have. A rest shorter than an element is stored at the end of the payload. For a longer rest, the length of
@@ -24,6 +25,9 @@
 
 mod bytes;
 mod cast;
+mod classes;
+#[cfg(test)]
+mod classes_tests;
 mod context;
 mod derivation;
 mod elements;
@@ -40,6 +44,7 @@ mod tagged;
 mod tests;
 
 pub use cast::Cast;
+pub use classes::BlockGrid;
 pub use derivation::Derivation;
 pub use payload::{decode, encode};
 pub use quantised::Quantised;
@@ -53,6 +58,7 @@ const WHAT: &str = "delta payload";
 /// Buffers of one worker, reused between chunks.
 #[derive(Default)]
 pub(super) struct DeltaBuffers {
+    classes: classes::ClassBuffers,
     context: context::ContextBuffers,
     masked: masked::MaskedBuffers,
     pruned: pruned::PrunedBuffers,

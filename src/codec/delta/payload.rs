@@ -1,6 +1,6 @@
 //! Payload: encodes and decodes the modes that are common to all derivations.
 
-use super::{DeltaBuffers, Derivation, WHAT, bytes, cast, elements, pruned, quantised};
+use super::{DeltaBuffers, Derivation, WHAT, bytes, cast, classes, elements, pruned, quantised};
 use crate::codec::{ElementType, Scratch, floats};
 use crate::error::{Error, Result};
 use crate::kernel::elements as kernel;
@@ -20,6 +20,7 @@ pub(super) const MASKED: u8 = 4;
 pub(super) const PLANES: u8 = 5;
 pub(super) const DIFFERENCES: u8 = 6;
 pub(super) const PRUNED: u8 = 7;
+pub(super) const CLASSES: u8 = 8;
 
 /// Appends the payload of `raw` against `base` to `out`.
 ///
@@ -29,10 +30,13 @@ pub fn encode(derivation: Derivation, raw: &[u8], base: &[u8], scratch: &mut Scr
     let mut buffers = std::mem::take(&mut scratch.delta);
     let encoded = match derivation {
         Derivation::Context(ElementType::Byte | ElementType::Unknown) | Derivation::Bytes => {
-            bytes::encode(ElementType::Unknown, raw, base, &mut buffers, scratch, out)
+            bytes::encode(ElementType::Unknown, None, [raw, base], &mut buffers, scratch, out)
         }
         Derivation::Context(ElementType::Fp64) => {
-            bytes::encode(ElementType::Fp64, raw, base, &mut buffers, scratch, out)
+            bytes::encode(ElementType::Fp64, None, [raw, base], &mut buffers, scratch, out)
+        }
+        Derivation::Blocks(blocks) => {
+            bytes::encode(ElementType::Unknown, Some(blocks), [raw, base], &mut buffers, scratch, out)
         }
         Derivation::Context(element_type) => elements::encode(element_type, raw, base, &mut buffers, scratch, out),
         Derivation::Xor if is_prefix(raw, base) => {
@@ -70,7 +74,9 @@ pub fn decode(
         None if id == u64::from(Derivation::QUANTISED_ID) => {
             quantised::decode(&mut reader, base, raw_len, &mut buffers, scratch, out)
         }
-        None | Some(Derivation::Quantised(_)) => Err(Error::unsupported(WHAT, format!("derivation {id}"))),
+        None | Some(Derivation::Quantised(_) | Derivation::Blocks(_)) => {
+            Err(Error::unsupported(WHAT, format!("derivation {id}")))
+        }
         Some(Derivation::Context(element_type)) => {
             decode_mode(element_type, &mut reader, base, raw_len, &mut buffers, scratch, out)
         }
@@ -124,6 +130,7 @@ pub(super) fn decode_mode(
         CONTEXT | MASKED if matches!(element_type, ElementType::Bf16 | ElementType::Fp16 | ElementType::Fp32) => {
             elements::decode(element_type, mode, reader, base, raw_len, buffers, scratch, out)
         }
+        CLASSES if element_type == ElementType::Byte => classes::decode(reader, base, raw_len, buffers, scratch, out),
         PRUNED if matches!(element_type, ElementType::Bf16 | ElementType::Fp16 | ElementType::Fp32) => {
             pruned::decode(element_type, reader, base, raw_len, buffers, scratch, out)
         }

@@ -9,7 +9,7 @@
 //! | varint | bytes of the chunk before the first whole block |
 //! | | these bytes, and those after the last whole block |
 //! | planes | only if scales are given: their differences from what the values suggest, like ones in a plane |
-//! | the rest | a payload of the blocks against those that follow from the base, with modes 0, 1, 2, 5 and 6 |
+//! | the rest | a payload of the blocks against those that follow from the base, as of bytes |
 //!
 //! 1. A file may have been made from values of another type than the base has. So a sample of the blocks is made from
 //!    the base's values and from rounded ones, with scales that are computed or given, and the best way is taken.
@@ -258,7 +258,7 @@ pub(super) fn encode(
             plane::encode(plane, scratch, out)?;
         }
     }
-    bytes::encode(ElementType::Unknown, blocks, made, buffers, scratch, out)?;
+    bytes::encode(ElementType::Unknown, None, [blocks, made], buffers, scratch, out)?;
     buffers.quantised = own;
     Ok(())
 }

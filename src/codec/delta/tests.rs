@@ -36,7 +36,7 @@ fn element_type_of(derivation: Derivation) -> ElementType {
     match derivation {
         Derivation::Context(element_type) => element_type,
         Derivation::Cast(cast) => cast.to(),
-        Derivation::Bytes | Derivation::Xor | Derivation::Quantised(_) => ElementType::Unknown,
+        Derivation::Bytes | Derivation::Blocks(_) | Derivation::Xor | Derivation::Quantised(_) => ElementType::Unknown,
     }
 }
 

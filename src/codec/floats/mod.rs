@@ -11,7 +11,7 @@
 //!
 //! | bytes | meaning |
 //! |---|---|
-//! | 1 | bits 0-1: logarithm of the width; bit 2: rotated; bits 3-5: the phase; bit 6: zeros are left out; bit 7: 0 |
+//! | 1 | bits 0-1: logarithm of the width; bit 2: rotated; bits 3-5: the phase; bit 6: zeros left out; bit 7: `coded` |
 //! | phase | the bytes before the first whole element |
 //! | a plane | if zeros are left out: the mask of the elements that are zero |
 //! | per plane, lowest byte first | its mode (1 byte) and the bytes of that mode |
@@ -25,6 +25,7 @@
 //! | 3 zstd | length of the rest (`u32`), one zstd frame |
 //! | 4 prefix-coded | length of the rest (`u32`), number of low bits left out, these bits, a code, the encoding |
 
+mod coded;
 mod layout;
 mod payload;
 pub(super) mod plane;
@@ -32,7 +33,8 @@ pub(super) mod plane;
 mod tests;
 mod zeros;
 
-pub use payload::{Floats, encode, encode_huffman};
+pub(super) use coded::{CodedBuffers, is_dequantised};
+pub use payload::{Floats, encode, encode_huffman, encode_rows};
 pub(super) use payload::{decode, estimate};
 pub(super) use plane::repeats;
 pub(super) use zeros::ZeroBuffers;

@@ -1,8 +1,8 @@
 //! Payload: encodes and decodes the layout and the planes of a block.
 
 use super::layout::PlaneLayout;
-use super::{WHAT, ZeroBuffers, plane, zeros};
-use crate::codec::{Codec, CodecInfo, ElementType, Scratch, table};
+use super::{WHAT, ZeroBuffers, coded, plane, zeros};
+use crate::codec::{Codec, CodecInfo, ElementRows, ElementType, Scratch, table};
 use crate::error::Result;
 use crate::kernel::{deinterleave, interleave, planes};
 use crate::wire::WireReader;
@@ -12,6 +12,8 @@ pub struct Floats;
 
 /// Planes of the widest element.
 const PLANES_MAX: usize = 8;
+/// Coded elements that take less than this share of the estimate of planes need no comparison.
+const CODED_WORTH: f64 = 0.9;
 
 /// Appends the encoding of `raw` to `out`. `phase` bytes precede the first whole element.
 ///
@@ -24,10 +26,51 @@ pub fn encode(
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
 ) -> Result<()> {
+    encode_rows(element_type, phase, ElementRows::default(), raw, scratch, out)
+}
+
+/// Appends the encoding of `raw`, a block of a tensor with these rows, to `out`.
+///
+/// # Errors
+/// Errors of [`encode`].
+pub fn encode_rows(
+    element_type: ElementType,
+    phase: usize,
+    rows: ElementRows,
+    raw: &[u8],
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let start = out.len();
+    if !scratch.has_derivations {
+        return planes_of(element_type, phase, raw, scratch, out);
+    }
+    let is_coded = phase == 0 && coded::encode(element_type, rows, raw, scratch, out)?;
+    if is_coded && ((out.len() - start) as f64) < estimate(element_type, raw) as f64 * CODED_WORTH {
+        return Ok(());
+    }
+    let middle = out.len();
+    planes_of(element_type, phase, raw, scratch, out)?;
+    if is_coded && middle - start <= out.len() - middle {
+        out.truncate(middle);
+    } else {
+        out.drain(start..middle);
+    }
+    Ok(())
+}
+
+/// Appends planes of all elements, or of those that are no zeros.
+fn planes_of(
+    element_type: ElementType,
+    phase: usize,
+    raw: &[u8],
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+) -> Result<()> {
     let start = out.len();
     let (layout, noisy) = PlaneLayout::choose(element_type, phase, raw);
     all_elements(layout, noisy, raw, scratch, out)?;
-    if scratch.leaves_out_zeros { zeros::try_smaller(layout, raw, start, scratch, out) } else { Ok(()) }
+    if scratch.has_derivations { zeros::try_smaller(layout, raw, start, scratch, out) } else { Ok(()) }
 }
 
 /// Appends the encoding of all elements of `raw`, of which a sample takes the `noisy` lowest planes for noise.
@@ -106,6 +149,9 @@ fn append_noise(layout: PlaneLayout, noisy: usize, whole: &[u8], split: &mut [u8
 /// # Errors
 /// Errors of [`Codec::decode`].
 pub(in crate::codec) fn decode(payload: &[u8], raw_len: usize, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
+    if payload.first().is_some_and(|first| first & coded::CODED != 0) {
+        return coded::decode(payload, raw_len, scratch, out);
+    }
     let mut split = std::mem::take(&mut scratch.planes);
     let mut zeros = std::mem::take(&mut scratch.zeros);
     let decoded = decode_with(payload, raw_len, scratch, &mut split, &mut zeros, out);
@@ -124,10 +170,6 @@ fn decode_with(
 ) -> Result<()> {
     let mut reader = WireReader::new(WHAT, 0, payload);
     let byte = reader.u8()?;
-    // This bit is for layouts of newer versions.
-    if byte & 0x80 != 0 {
-        return Err(reader.unsupported(format!("layout {byte:#04x} of planes")));
-    }
     let leaves_out_zeros = byte & zeros::LEFT_OUT != 0;
     let layout = PlaneLayout::of_byte(byte & !zeros::LEFT_OUT)
         .filter(|layout| layout.phase <= raw_len && (layout.width() > 1 || !leaves_out_zeros))

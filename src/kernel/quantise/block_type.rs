@@ -91,6 +91,32 @@ impl BlockType {
         self.layout().3.into_iter().flat_map(|[from, to]| from..to)
     }
 
+    /// The ranges of the bytes of a block that are codes, ascending.
+    pub fn code_ranges(self) -> impl Iterator<Item = std::ops::Range<usize>> {
+        let (_, size, _, [[first, from], [second, last]]) = self.layout();
+        [0..first, from..second, last..size].into_iter().filter(|range| !range.is_empty())
+    }
+
+    /// Positions of the FP16 numbers among the scales of a block.
+    pub fn halves(self) -> impl Iterator<Item = usize> {
+        self.row_layout().0.iter().copied()
+    }
+
+    /// The ranges of the bytes of a block that are scales, but no FP16 numbers.
+    pub fn packed_scales(self) -> impl Iterator<Item = std::ops::Range<usize>> {
+        let halves = self.row_layout().0;
+        let without_halves = move |[mut from, mut to]: [usize; 2]| {
+            while from < to && halves.contains(&from) {
+                from += 2;
+            }
+            while from < to && halves.contains(&(to - 2)) {
+                to -= 2;
+            }
+            from..to
+        };
+        self.layout().3.into_iter().map(without_halves).filter(|range| !range.is_empty())
+    }
+
     /// Positions of the FP16 numbers in a block, and how many integers of its scales and of its least values follow.
     pub(super) const fn row_layout(self) -> (&'static [usize], [usize; 2]) {
         match self {
