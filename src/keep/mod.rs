@@ -2,10 +2,10 @@
 //!
 //! `forget` deletes snapshots by rules, `tag` replaces a snapshot by one with other tags, `copy` stores snapshots of
 //! another repository, `rewrite` stores a snapshot again without some entries, `publish` gives a directory a snapshot
-//! of its own. `prune` deletes the containers that nothing needs and compacts those that hold little. `mark` finds
-//! what is needed, `plan` chooses containers, `compact` moves what is needed out of them into `solid_frames`, and
-//! `prune` runs the protocol beside writers. `recompress` prunes in rounds that compress more. `locks` makes the locks
-//! of the store last.
+//! of its own, `upload` stores what clients send to a server. `prune` deletes the containers that nothing needs and
+//! compacts those that hold little. `mark` finds what is needed, `plan` chooses containers, `compact` moves what is
+//! needed out of them into `solid_frames`, and `prune` runs the protocol beside writers. `recompress` prunes in rounds
+//! that compress more. `locks` makes the locks of the store last.
 
 mod ages;
 mod compact;
@@ -27,6 +27,7 @@ mod rewrite;
 mod run_rules;
 mod solid_frames;
 mod tag;
+pub mod upload;
 mod view;
 mod withdrawn;
 

@@ -3,6 +3,7 @@
 use http::StatusCode;
 
 use crate::error::{Error, ErrorKind};
+use crate::keep::upload::CommitFault;
 use crate::text::{printable, shortened};
 
 /// Characters of a message that depends on the request.
@@ -116,6 +117,19 @@ impl From<Error> for Fault {
             ErrorKind::Damaged | ErrorKind::NotFound => Fault::Failed("stored data is damaged; the log has more"),
             ErrorKind::Unsupported => Fault::Failed("a newer fhrd is needed to read this"),
             _ => Fault::Failed("the repository cannot be read; the log has more"),
+        }
+    }
+}
+
+impl From<CommitFault> for Fault {
+    fn from(fault: CommitFault) -> Self {
+        match fault {
+            CommitFault::Refused(reason) => Fault::Refused(reason),
+            CommitFault::TooLong => Fault::TooLong,
+            CommitFault::Changed(reason) => Fault::Changed(reason),
+            CommitFault::NoRevision => Fault::NoRevision,
+            CommitFault::Unavailable(reason) => Fault::Unavailable(reason),
+            CommitFault::Failed(error) => error.into(),
         }
     }
 }

@@ -14,13 +14,13 @@ use serde_json::{Value, json};
 use super::answer::{self, HttpAnswer};
 use super::catalogue::FoundCommit;
 use super::fault::Fault;
-use super::listing::path_text;
 use super::parts::blocking;
 use super::state::{Client, ServeState};
 use super::target::{RequestTarget, encoded};
 use crate::error::{Error, Result as EngineResult};
 use crate::repo::published::{
     DEFAULT_REVISION, FILES_MAX, PublishedItem, PublishedKind, PublishedSnapshot, PublishedTree, TreePage, TreePath,
+    path_text,
 };
 
 /// Names of a page, at most.

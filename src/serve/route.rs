@@ -1,7 +1,8 @@
 //! Routes: what the path of a request names.
 
 use super::fault::Fault;
-use super::upload::{SignedObject, sha256_of};
+use super::upload::SignedObject;
+use crate::keep::upload::sha256_of;
 use crate::repo::published::{DEFAULT_REVISION, PublishedKind, TreePath};
 
 /// What stands for the routes of requests that have none, in metrics.

@@ -7,10 +7,12 @@
 //! A published snapshot is no backup. It is never `latest` and never a parent, and rules of `forget` leave it alone.
 
 mod name;
+mod path;
 mod publication;
 mod tree;
 
 pub use name::{DEFAULT_REVISION, name_defect, revision_defect};
+pub use path::{path_names, path_text};
 pub use publication::{COMMIT_DIGITS, KEY, Publication, PublishedKind, PublishedSnapshot, TAG, published};
 pub use tree::{
     DirectoryCache, FILES_MAX, PublishedFile, PublishedItem, PublishedTally, PublishedTree, TreePage, TreePath,

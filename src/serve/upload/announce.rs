@@ -7,19 +7,17 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::repo::published::{DEFAULT_REVISION, PublishedFile, PublishedItem, PublishedKind, name_defect};
+use crate::keep::upload::INLINE_MAX;
+use crate::repo::published::{DEFAULT_REVISION, PublishedFile, PublishedItem, PublishedKind, name_defect, path_names};
 use crate::serve::answer::{self, HttpAnswer};
 use crate::serve::catalogue::FoundCommit;
 use crate::serve::fault::Fault;
 use crate::serve::hashes::ContentHash;
-use crate::serve::listing::split;
 use crate::serve::pages::path_of;
 use crate::serve::parts::blocking;
 use crate::serve::question::Question;
 use crate::serve::route::NamedPath;
 
-/// Length up to which files come within a commit, bytes.
-pub const INLINE_MAX: u64 = 1 << 20;
 /// Files that a client may ask about at once.
 const FILES_MAX: usize = 1000;
 
@@ -113,7 +111,7 @@ pub async fn preupload(question: &Question<'_>, at: &NamedPath, body: &Bytes) ->
     let found = target(question, at).await?;
     let mut answers: Vec<Value> = Vec::with_capacity(files.len());
     for file in &files {
-        let path = split(&file.path).ok_or_else(|| Fault::Refused(format!("`{}` is no path", file.path)))?;
+        let path = path_names(&file.path).ok_or_else(|| Fault::Refused(format!("`{}` is no path", file.path)))?;
         let mode = if file.size <= INLINE_MAX { "regular" } else { "lfs" };
         let mut own = json!({ "path": file.path, "uploadMode": mode, "shouldIgnore": false });
         if let Some(found) = &found {

@@ -13,6 +13,8 @@ pub enum Broken {
     StaleContainersOfBackup,
     /// A backup does not look after its commit.
     NoRecheck,
+    /// A publication does not look whether the snapshot that it is of is still there.
+    NoLookAtOriginal,
     /// A prune does not put its pending entry.
     NoPendingEntry,
     /// A prune does not withdraw beside another one.

@@ -1,4 +1,5 @@
-//! Deletion beside writers: every order of the store calls of backups, prunes and `forget`, with the production code.
+//! Deletion beside writers: every order of the store calls of backups, uploads, prunes and `forget`, with the
+//! production code.
 //!
 //! Actors run over one store in memory. Each call that touches what they share is a point at which another one may go
 //! on. The search is depth-first, orders with few switches first. `FHRD_INTERLEAVINGS` sets the number of runs of each
@@ -10,6 +11,7 @@ mod pairs;
 mod readers;
 pub mod scene;
 mod scheduler;
+mod uploads;
 
 use std::fs;
 use std::sync::Arc;

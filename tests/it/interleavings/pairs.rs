@@ -34,6 +34,7 @@ use fhrd::types::SnapshotId;
 type Result<T, E = Error> = std::result::Result<T, E>;
 
 use super::scene::{Scene, back_up, clear_cache, no_grace, open, read_whole, store_with};
+use super::uploads::{commit, upload};
 use crate::double::{Double, double_store};
 
 /// Points of a pair that are tried unless all are.
@@ -48,6 +49,8 @@ enum Verb {
     Tag,
     Rewrite,
     Copy,
+    /// Uploads an object, and commits it.
+    Upload,
     RepairIndex,
     RepairContainers,
     RepairSnapshots,
@@ -59,13 +62,14 @@ enum Verb {
     Look,
 }
 
-const VERBS: [Verb; 14] = [
+const VERBS: [Verb; 15] = [
     Verb::Backup,
     Verb::Prune,
     Verb::Forget,
     Verb::Tag,
     Verb::Rewrite,
     Verb::Copy,
+    Verb::Upload,
     Verb::RepairIndex,
     Verb::RepairContainers,
     Verb::RepairSnapshots,
@@ -202,6 +206,10 @@ fn run(verb: Verb, repository: &Repository, scene: &Scene) -> Result<Alarms> {
             let copied = Copier::new(repository, &target, &config)?.copy(&named()?, false, &progress, &stop);
             clear_cache(&target);
             problems(repository, scene, copied?.report.map_or(0, |report| report.problems))
+        }
+        Verb::Upload => {
+            upload(repository, &scene.source(2))?;
+            commit(repository, &scene.source(2)).map(|_| Vec::new())?
         }
         Verb::RepairIndex => {
             let report = repair_index(repository, &stop)?;

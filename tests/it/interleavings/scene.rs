@@ -26,6 +26,7 @@ use fhrd::types::SnapshotId;
 
 use super::broken::Broken;
 use super::scheduler::{ActorStore, Explored, Scheduler, Weather, explore, stable_name};
+use super::uploads::{commit, expire, upload};
 use crate::double::named;
 use crate::input::edit;
 use crate::trees::Random;
@@ -33,7 +34,7 @@ use crate::trees::Random;
 /// Seed of the salts with which a scene is made.
 const SCENE_SALTS: u64 = 1;
 
-fn config() -> Config {
+pub fn config() -> Config {
     let mut config = Config::default();
     config.pipeline.workers = 1;
     config.model.detect_formats = false;
@@ -185,6 +186,17 @@ impl Scene {
         scene.with_backups(&sources, &[2])
     }
 
+    /// No snapshot but the noise of version 0 as an object that was uploaded, and something to delete.
+    pub fn with_object() -> Self {
+        let scene = Self::empty();
+        let sources = [scene.source(2)];
+        let mut scene = scene.with_backups(&sources, &[]);
+        let store = store_with(&scene.blobs);
+        upload(&open(store.clone(), 3), &scene.source(0)).unwrap();
+        scene.blobs = blobs_of(store.as_ref());
+        scene
+    }
+
     /// One container with three files: all, the first two, and the first one are in snapshots, of which the first is
     /// forgotten. The last one is `half`. Once the second one is forgotten, too, the first file moves again.
     pub fn that_moves_twice() -> Self {
@@ -264,16 +276,22 @@ pub enum Act {
     /// Puts a pending entry for all containers, deletes those that no intent holds, and removes the entry, as a prune
     /// does if there are no snapshots. It is killed if there is no intent.
     Announce,
+    /// Uploads the noise of a version as an object.
+    Upload(usize),
+    /// Commits a version, whose noise must have been uploaded.
+    Commit(usize),
+    /// Deletes the uploads that will have expired, then prunes.
+    ExpireAndPrune,
 }
 
 impl Act {
     /// The prefixes in which it puts or deletes something.
     fn changes(self) -> &'static [&'static str] {
         match self {
-            Act::Backup(_) => &["containers", "intents", "snapshots"],
+            Act::Backup(_) | Act::Upload(_) | Act::Commit(_) => &["containers", "intents", "snapshots"],
             Act::Prune => &["containers", "pending", "intents"],
             Act::PatientPrune | Act::LazyPrune(_) => &["containers", "pending"],
-            Act::ForgetAndPrune => &["containers", "pending", "intents", "snapshots"],
+            Act::ForgetAndPrune | Act::ExpireAndPrune => &["containers", "pending", "intents", "snapshots"],
             Act::BreakIntents => &["intents"],
             Act::Announce => &["containers", "pending"],
         }
@@ -288,6 +306,12 @@ fn act(repository: &Repository, act: Act, scene: &Path, start: &[SnapshotId]) ->
             let id = back_up(repository, &scene.join(version.to_string()), true);
             clear_cache(repository);
             return id.map(Some);
+        }
+        Act::Upload(version) => return upload(repository, &scene.join(version.to_string())).map(Some),
+        Act::Commit(version) => return commit(repository, &scene.join(version.to_string())).map(Some),
+        Act::ExpireAndPrune => {
+            expire(repository)?;
+            no_grace()
         }
         Act::BreakIntents => {
             for intent in
