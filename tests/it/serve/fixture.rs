@@ -71,12 +71,16 @@ fn unchunked(mut body: &[u8]) -> Vec<u8> {
 impl Server {
     /// Starts the program for the repository of `place`.
     pub fn start(place: &Place, words: &[&str]) -> Server {
-        let mut child = place.start(&[&["serve", "--listen", "127.0.0.1:0"], words].concat());
+        Self::of(place.start(&[&["serve", "--listen", "127.0.0.1:0"], words].concat()))
+    }
+
+    /// A server that was started with `--json`.
+    pub fn of(mut child: Child) -> Server {
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         let Ok(document) = serde_json::from_str::<Value>(&line) else {
             let output = child.wait_with_output().unwrap();
-            panic!("{words:?}: {line}{}", String::from_utf8_lossy(&output.stderr));
+            panic!("{line}{}", String::from_utf8_lossy(&output.stderr));
         };
         Server { address: document["listening"].as_str().unwrap().parse().unwrap(), child }
     }

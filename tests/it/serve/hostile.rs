@@ -211,3 +211,46 @@ fn many_clients_take_bounded_memory() {
     assert_goes_on(&server);
     server.stop();
 }
+
+/// One tenth each: silent, half of a header, a header that comes slowly, a body that never ends, an answer that nobody
+/// takes, and more of these.
+fn slow(server: &Server, at: usize) -> std::net::TcpStream {
+    let mut stream = server.connect();
+    let body = format!(
+        "POST /api/models/me/model/paths-info/main HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n",
+        1 << 20
+    );
+    let text = match at % 5 {
+        0 => String::new(),
+        1 => "GET / HTTP/1.1\r\nHost: loc".into(),
+        2 => body + "{\"paths\":[",
+        3 => format!("GET {FILE} HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+        _ => format!("GET / HTTP/1.1\r\nHost: localhost\r\nX: {}", "x".repeat(60_000)),
+    };
+    // One that waits for its turn is not read from yet.
+    let _ = stream.set_write_timeout(Some(Duration::from_millis(100)));
+    let _ = stream.write_all(text.as_bytes());
+    stream
+}
+
+#[test]
+fn a_thousand_slow_connections_take_bounded_memory_and_end() {
+    let place = scene();
+    let server = Server::start(&place, &["--timeout", "1", "--connections", "128"]);
+    let mut all: Vec<_> = (0..1000).map(|at| slow(&server, at)).collect();
+    // Some go on sending, a byte at a time: that is no request in time, either.
+    for _ in 0..5 {
+        for stream in all.iter_mut().skip(1).step_by(5) {
+            let _ = stream.write_all(b"x");
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert!(server.memory_max() < MEMORY_MAX, "{} bytes", server.memory_max());
+    // Whoever comes behind all of them is answered once these have been cut off.
+    let started = Instant::now();
+    assert_eq!(server.get("/me/model/resolve/main/config.json").status, 200);
+    assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
+    assert_goes_on(&server);
+    drop(all);
+    server.stop();
+}

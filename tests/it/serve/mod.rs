@@ -10,4 +10,7 @@ mod pages;
 mod real_client;
 mod tokens;
 mod upload;
+mod upload_crash;
+mod upload_hostile;
+mod uploader;
 mod whole;

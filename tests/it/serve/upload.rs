@@ -5,86 +5,17 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use aws_lc_rs::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
-use super::fixture::{Reply, Server, token_file};
+use super::fixture::{Reply, Server};
+use super::uploader::{
+    HEADER, OTHER, READER, WRITER, batch, commit, file_line, href, object_line, oid, request, send, stored, writable,
+};
 use crate::independent::python;
 use crate::input::write;
 use crate::program::Place;
 use crate::trees::Random;
 use crate::weights::{model, tuned, weights};
-
-const WRITER: &str = "hf_0123456789abcdef0123456789abcdef012345";
-const READER: &str = "hf_11112222333344445555666677778888999900";
-const OTHER: &str = "hf_22223333444455556666777788889999000011";
-const HEADER: &str = "{\"key\":\"header\",\"value\":{\"summary\":\"s\",\"description\":\"\"}}\n";
-
-/// A server that takes uploads for `me/*`, and one backup in its repository.
-fn writable() -> (Place, Server) {
-    let place = Place::with_repository();
-    write(place.path("own/file"), b"a backup");
-    place.run(&["backup", "own"]);
-    let server = start(&place);
-    (place, server)
-}
-
-fn start(place: &Place) -> Server {
-    let tokens = token_file(place, &format!("{WRITER} write me/*\n{READER} read\n{OTHER} write you/*\n"));
-    Server::start(place, &["--writable", "--token-file", &tokens])
-}
-
-fn request(method: &str, target: &str, token: &str, body: &[u8]) -> Vec<u8> {
-    let len = body.len();
-    let token = if token.is_empty() { String::new() } else { format!("Authorization: Bearer {token}\r\n") };
-    let head = format!(
-        "{method} {target} HTTP/1.1\r\nHost: localhost\r\n{token}Content-Length: {len}\r\nConnection: close\r\n\r\n"
-    );
-    [head.as_bytes(), body].concat()
-}
-
-fn send(server: &Server, method: &str, target: &str, token: &str, body: &[u8]) -> Reply {
-    // A server that refuses a body may close before the client has read why.
-    let closed = Reply { status: 400, headers: Default::default(), body: b"{}".to_vec() };
-    server.send(&request(method, target, token, body)).unwrap_or(closed)
-}
-
-fn commit(server: &Server, name: &str, token: &str, lines: &str) -> Reply {
-    send(server, "POST", &format!("/api/models/{name}/commit/main"), token, lines.as_bytes())
-}
-
-fn file_line(path: &str, content: &str) -> String {
-    format!("{}\n", json!({ "key": "file", "value": { "path": path, "content": content, "encoding": "base64" } }))
-}
-
-fn object_line(path: &str, bytes: &[u8]) -> String {
-    let value = json!({ "path": path, "algo": "sha256", "oid": oid(bytes), "size": bytes.len() });
-    format!("{}\n", json!({ "key": "lfsFile", "value": value }))
-}
-
-fn oid(bytes: &[u8]) -> String {
-    digest(&SHA256, bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// What a server says of an object that is to be uploaded.
-fn batch(server: &Server, name: &str, token: &str, bytes: &[u8]) -> Reply {
-    let objects = json!([{ "oid": oid(bytes), "size": bytes.len() }]);
-    let body = json!({ "operation": "upload", "transfers": ["basic", "multipart"], "objects": objects }).to_string();
-    send(server, "POST", &format!("/{name}.git/info/lfs/objects/batch"), token, body.as_bytes())
-}
-
-/// Path and query of the URL of an action.
-fn href(batch: &Reply, action: &str) -> String {
-    let document = batch.json();
-    let url = document["objects"][0]["actions"][action]["href"].as_str().unwrap_or_else(|| panic!("{document}"));
-    url.strip_prefix("http://localhost").unwrap().into()
-}
-
-/// Names of all snapshots.
-fn stored(place: &Place) -> BTreeSet<String> {
-    let entries = std::fs::read_dir(place.repository().join("snapshots")).unwrap();
-    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
-}
 
 #[test]
 fn the_client_of_the_hub_uploads_what_it_gets_back() {
@@ -272,37 +203,4 @@ fn objects(place: &Place, server: &Server, before: &BTreeSet<String>) {
     drop(stream);
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(stored(place), *before, "a body that is cut short");
-}
-
-#[test]
-fn a_server_that_is_killed_has_what_it_acknowledged_and_no_more() {
-    let (place, server) = writable();
-    let [one, other] = [3, 4].map(|seed| Random(seed).bytes(1_200_000));
-    let uploads = [&one, &other].map(|bytes| href(&batch(&server, "me/a", WRITER, bytes), "upload"));
-    assert_eq!(send(&server, "PUT", &uploads[0], "", &one).status, 200);
-    let before = stored(&place);
-    let mut stream = server.connect();
-    stream.write_all(&request("PUT", &uploads[1], "", &other)[..700_000]).unwrap();
-    std::thread::sleep(Duration::from_millis(300));
-    server.signal(rustix::process::Signal::KILL);
-    drop(server);
-    let server = start(&place);
-    assert_eq!(stored(&place), before);
-    let spooled = walkdir(&place.path("cache")).into_iter().filter(|path| path.contains("/uploads/")).count();
-    assert_eq!(spooled, 0, "nothing of the body stays");
-    let lost = commit(&server, "me/a", WRITER, &format!("{HEADER}{}", object_line("b", &other)));
-    assert_eq!(lost.status, 400, "{lost:?}");
-    let whole = commit(&server, "me/a", WRITER, &format!("{HEADER}{}", object_line("b", &one)));
-    assert_eq!(whole.status, 200, "{whole:?}");
-    server.stop();
-}
-
-/// Files below a directory.
-fn walkdir(directory: &std::path::Path) -> Vec<String> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() { found.extend(walkdir(&path)) } else { found.push(path.to_str().unwrap().into()) }
-    }
-    found
 }

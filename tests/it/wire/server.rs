@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -113,6 +114,8 @@ pub struct Behaviour {
     pub ignores_prefix: bool,
     /// Time before each answer.
     pub latency: Duration,
+    /// The change with this number, from 0 on, is done and never answered.
+    pub stalls_at: Option<usize>,
 }
 
 impl Default for Behaviour {
@@ -125,6 +128,7 @@ impl Default for Behaviour {
             page: 1000,
             ignores_prefix: false,
             latency: Duration::ZERO,
+            stalls_at: None,
         }
     }
 }
@@ -140,6 +144,7 @@ struct State {
     uploads: Mutex<BTreeMap<String, BTreeMap<u32, Bytes>>>,
     seen: Mutex<Vec<Seen>>,
     behaviour: Mutex<Behaviour>,
+    is_stalled: AtomicBool,
 }
 
 /// See the module.
@@ -195,6 +200,12 @@ impl S3Server {
     pub fn behave(&self, behaviour: Behaviour) {
         *self.state.behaviour.lock().unwrap() = behaviour;
         self.state.seen.lock().unwrap().clear();
+        self.state.is_stalled.store(false, Ordering::SeqCst);
+    }
+
+    /// Whether the change is done that is never answered.
+    pub fn is_stalled(&self) -> bool {
+        self.state.is_stalled.load(Ordering::SeqCst)
     }
 
     /// The requests since then.
@@ -235,10 +246,11 @@ async fn serve(state: Arc<State>, request: Request<Incoming>) -> Result<Response
     let mut query: BTreeMap<String, String> = parts.uri.query().unwrap_or_default().split('&').map(pair).collect();
     let seen = Seen { method: parts.method.clone(), key: key.into(), is_listing: query.contains_key("list-type") };
     let behaviour = state.behaviour.lock().unwrap().clone();
-    let number = {
+    let is_change = |seen: &Seen| ![Method::GET, Method::HEAD].contains(&seen.method);
+    let (number, changes) = {
         let mut all = state.seen.lock().unwrap();
         all.push(seen.clone());
-        all.len() - 1
+        (all.len() - 1, all.iter().filter(|seen| is_change(seen)).count())
     };
     let fault = behaviour.fault.as_ref().filter(|(at, fault)| at.contains(&number) && fault.concerns(&seen));
     let fault = fault.map(|(_, fault)| *fault);
@@ -284,7 +296,11 @@ async fn serve(state: Arc<State>, request: Request<Incoming>) -> Result<Response
     if fault == Some(WireFault::TakenByItself) {
         answer = Answer::error(412, "PreconditionFailed");
     }
-    if fault == Some(WireFault::NoAnswer) {
+    let stalls = behaviour.stalls_at.is_some_and(|at| is_change(&seen) && changes == at + 1);
+    if stalls {
+        state.is_stalled.store(true, Ordering::SeqCst);
+    }
+    if stalls || fault == Some(WireFault::NoAnswer) {
         tokio::time::sleep(Duration::from_secs(600)).await;
     }
     if fault == Some(WireFault::Closed) {
