@@ -6,7 +6,7 @@
 //! 4. Look up the names of bases and of family roots.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -112,6 +112,31 @@ pub fn models(repository: &Repository, snapshots: &[NamedSnapshot], stop: &Atomi
     find_copies(&mut models);
     name_relatives(&mut models, &mut summaries, &mut readers.metadata)?;
     Ok(FoundModels { models, summaries, reader: readers.metadata })
+}
+
+/// The directories of a snapshot that have a model, ascending.
+///
+/// # Errors
+/// Fails if a tree cannot be read, and with [`Error::Interrupted`] once `stop` is set.
+pub fn model_directories(
+    repository: &Repository,
+    snapshot: &NamedSnapshot,
+    stop: &AtomicBool,
+) -> Result<BTreeSet<PathBuf>> {
+    let mut metadata = Reader::open(repository)?.chunks();
+    let summaries = ModelSummaries::load(repository.store.as_ref())?;
+    let mut directories = BTreeSet::new();
+    walk_finding(&mut metadata, snapshot, None, &mut |path, node| {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted);
+        }
+        if !is_model(&summaries, node) {
+            return Ok(Visit::Other);
+        }
+        directories.insert(path.parent().unwrap_or(path).to_path_buf());
+        Ok(Visit::Found)
+    })?;
+    Ok(directories)
 }
 
 /// How a model is stored against its base.

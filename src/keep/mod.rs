@@ -39,7 +39,7 @@ pub use prune::{estimate_prune, prune};
 #[doc(hidden)]
 pub use prune_report::SkippedRule;
 pub use prune_report::{PruneOptions, PruneReport};
-pub use publish::{PublishOutcome, PublishRequest, publish, unpublish};
+pub use publish::{PublishOutcome, PublishRequest, PublishedRoot, publish, published_root, unpublish};
 pub use recompress::recompress;
 pub use rewrite::{RewriteOutcome, RewriteRequest, rewrite};
 pub use run_rules::{BestRule, RunPattern};

@@ -53,11 +53,15 @@ pub struct PublishOutcome {
     pub replaced: Vec<SnapshotId>,
 }
 
-/// The directory that a snapshot of its own gets, and the path of what is shown in it.
-struct PublishedRoot {
-    content: Option<ContentReference>,
-    path: PathBuf,
-    directory: Vec<u8>,
+/// The directory that a snapshot of its own gets.
+#[derive(Debug)]
+pub struct PublishedRoot {
+    /// Its listing.
+    pub content: Option<ContentReference>,
+    /// Its path in the original.
+    pub path: PathBuf,
+    /// The path of what is shown in it.
+    pub directory: Vec<u8>,
 }
 
 /// Publishes a directory.
@@ -79,7 +83,7 @@ pub fn publish(repository: &Repository, request: &PublishRequest) -> Result<Publ
         return Err(Error::Usage(format!("cannot publish snapshot {:.8}: {text}", original.id)));
     }
     let reader = Reader::open(repository)?;
-    let root = root_of(&reader, original, request.path.as_deref())?;
+    let root = published_root(&reader, original, request.path.as_deref())?;
     let directory = root.directory.clone().into();
     let publication = Publication { name: name.clone(), revision: revision.clone(), kind: *kind, directory };
     let mut extra = BTreeMap::new();
@@ -191,7 +195,10 @@ fn check_case(before: &[PublishedSnapshot], new: &Publication) -> Result<()> {
 
 /// What is published of a snapshot, by the path of a directory. Of a revision in a cache of the Hub, it is the model of
 /// the cache, because the files of a revision are links to its `blobs`.
-fn root_of(reader: &Reader, original: &NamedSnapshot, path: Option<&Path>) -> Result<PublishedRoot> {
+///
+/// # Errors
+/// [`Error::Usage`] if there is no directory; [`Error::NoSuchPath`]; errors of reading.
+pub fn published_root(reader: &Reader, original: &NamedSnapshot, path: Option<&Path>) -> Result<PublishedRoot> {
     let Some(path) = path else {
         // Another name of what is published shows the same.
         let directory = Publication::of(&original.snapshot).map(|own| own.directory.to_vec()).unwrap_or_default();

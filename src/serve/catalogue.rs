@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::fault::Fault;
+use super::unrecorded::UnrecordedNames;
 use crate::error::Result;
 use crate::inspect::models::{ModelReport, models};
 use crate::inspect::report::{RepositoryReport, report};
@@ -78,18 +79,22 @@ pub struct Catalogue {
     repository: Repository,
     refresh: Duration,
     directories: Arc<DirectoryCache>,
+    /// What is shown without being published, if that is wanted.
+    unrecorded: Option<UnrecordedNames>,
     state: Mutex<CatalogueState>,
     /// Held by who lists the snapshots.
     looking: Mutex<()>,
 }
 
 impl Catalogue {
-    /// The catalogue of a repository, which is listed again after `refresh`.
-    pub fn new(repository: Repository, refresh: Duration) -> Self {
+    /// The catalogue of a repository, which is listed again after `refresh`. With `unrecorded` it has every directory
+    /// with a model, too.
+    pub fn new(repository: Repository, refresh: Duration, unrecorded: Option<UnrecordedNames>) -> Self {
         Catalogue {
             repository,
             refresh,
             directories: Arc::default(),
+            unrecorded,
             state: Mutex::default(),
             looking: Mutex::default(),
         }
@@ -241,10 +246,16 @@ impl Catalogue {
         damaged.iter().for_each(|(name, error)| tracing::error!("cannot read {name}: {error}"));
         let (snapshots, backups): (Vec<_>, Vec<_>) =
             snapshots.into_iter().partition(|named| named.snapshot.is_published());
-        let (snapshots, unreadable) = (published(snapshots, self.repository.clock.now_ns())?, damaged.len());
+        let (mut snapshots, mut unreadable) = (published(snapshots, self.repository.clock.now_ns())?, damaged.len());
+        if let Some(unrecorded) = &self.unrecorded {
+            let (more, lost) = unrecorded.find(&self.repository, &backups, &snapshots);
+            snapshots.extend(more);
+            unreadable += lost;
+        }
         let same = known.filter(|known| {
             let (own, found) = (known.snapshots.iter(), snapshots.iter());
-            known.unreadable == unreadable && own.map(|own| own.named.id).eq(found.map(|found| found.named.id))
+            known.unreadable == unreadable
+                && own.map(|own| (own.named.id, &own.commit)).eq(found.map(|found| (found.named.id, &found.commit)))
         });
         let is_same = |known: &&Arc<PublishedNames>| {
             known.backups.iter().map(|own| own.id).eq(backups.iter().map(|found| found.id))

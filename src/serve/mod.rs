@@ -4,7 +4,7 @@
 //!    its `route`.
 //! 2. `catalogue` knows the names. `names`, `listing` and `file` answer for one name, for a tree and for a file.
 //! 3. `pages` are for people, who log in with a token and get one of the `sessions`. What takes long to find is found
-//!    in the background: `models` of names, and an `overview` of the repository.
+//!    in the background: `models` of names, and an `overview` of the repository. Names may be `unrecorded`.
 //! 4. The engine blocks, so it works on a bounded number of threads (`parts`). A file is read part by part, when its
 //!    connection has space for one.
 //! 5. Nothing is written into the repository but `upload`s, if they are switched on. `hashes` are remembered in the
@@ -38,6 +38,7 @@ mod timed_stream;
 mod tls;
 mod tokens;
 mod turns;
+mod unrecorded;
 mod upload;
 
 use std::sync::Arc;
@@ -47,6 +48,7 @@ use hashes::Hashes;
 use metrics::ServeMetrics;
 use sessions::Sessions;
 use turns::Turns;
+use unrecorded::UnrecordedNames;
 
 use crate::error::Result;
 use crate::repo::Repository;
@@ -64,7 +66,8 @@ pub use upload::UploadReceiver;
 const TENSOR_TURNS: usize = 2;
 const DIRECTORY_TURNS: usize = 4;
 
-/// What a server of `repository` needs, which takes `uploads`, if any. Lists the snapshots.
+/// What a server of `repository` needs, which takes `uploads`, if any. With `publish_all` it shows every directory with
+/// a model. Lists the snapshots.
 ///
 /// # Errors
 /// Errors of listing the snapshots.
@@ -74,12 +77,13 @@ pub fn state(
     hosts: HostRules,
     limits: ServeLimits,
     uploads: Option<UploadReceiver>,
+    publish_all: bool,
 ) -> Result<Arc<ServeState>> {
     let directory = cache_directory(&repository).and_then(|path| create_private(&path).map(|()| path));
     let directory = directory.inspect_err(|error| tracing::warn!("hashes are not remembered: {error}")).ok();
     let database =
         directory.and_then(|path| HashDatabase::open(&path, &repository.id, repository.cache_key().as_ref()));
-    let catalogue = Arc::new(Catalogue::new(repository, limits.refresh));
+    let catalogue = Arc::new(Catalogue::new(repository, limits.refresh, publish_all.then(UnrecordedNames::default)));
     catalogue.names()?;
     // What was read is known from the first scrape on.
     catalogue.refresh();

@@ -36,6 +36,9 @@ pub struct ServeArguments {
     /// Let clients upload: those whose token may write, or anybody on this machine if there are no tokens
     #[arg(long)]
     pub writable: bool,
+    /// Show also every directory with a model of the last backups, as HOST/PATH
+    #[arg(long, requires = "token_file", conflicts_with = "writable")]
+    pub publish_all: bool,
     /// Let everybody read who reaches the address
     #[arg(long)]
     pub no_auth: bool,

@@ -63,7 +63,7 @@ pub fn run(session: &Session, arguments: &ServeArguments) -> Result<Exit> {
     } else {
         None
     };
-    let state = state(repository, tokens, hosts, limits, uploads)?;
+    let state = state(repository, tokens, hosts, limits, uploads, arguments.publish_all)?;
     let count = state.published()?;
     let started = |address: SocketAddr| {
         let url = arguments.public_url.clone().unwrap_or_else(|| format!("{scheme}://{address}"));

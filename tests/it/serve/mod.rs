@@ -7,6 +7,7 @@ mod lives;
 mod login;
 mod metrics;
 mod pages;
+mod publish_all;
 mod real_client;
 mod tokens;
 mod upload;
