@@ -109,8 +109,10 @@ pub async fn files(question: &Question<'_>, at: &NamedPath) -> Result<HttpAnswer
     let (chosen, hidden) = chosen.await?.ok_or_else(|| Fault::NoEntry(commit.clone()))?;
     let cells = |row: &EntryRow| {
         let own = below(at, &row.name);
-        let named = |path: String, end: &str| html! { a href=(path) { (name(&row.text())) (end) } };
-        let cell = if row.is_file() { named(entry_path(&own), "") } else { named(files_path(&own), "/") };
+        let text = row.text();
+        let (target, text) =
+            if row.is_file() { (entry_path(&own), text) } else { (files_path(&own), format!("{text}/")) };
+        let cell = html! { a href=(target) { (name(&text)) } };
         let len: Markup = html! {
             @if let Some(len) = row.len() {
                 (size(len)) " " a href=(download_path(&own)) aria-label={ "Download " (printable(&row.text())) } { "↓" }

@@ -19,6 +19,8 @@ pub fn login_page(status: StatusCode, next: &str, message: &str) -> HttpAnswer {
             label for="token" { "Token" }
             input #token type="password" name="token" required maxlength="512" autocomplete="current-password" autofocus;
         }
+        // Programs that keep passwords want a name beside it.
+        input type="text" name="username" value="token" autocomplete="username" hidden;
         input type="hidden" name="next" value=(next);
         button type="submit" { "Log in" }
     };

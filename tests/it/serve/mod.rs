@@ -1,6 +1,7 @@
 //! `fhrd serve`, asked over HTTP: by hand, by hostile clients, and by the real client of the Hub.
 
 mod answers;
+mod browser;
 mod fixture;
 mod hostile;
 mod lives;

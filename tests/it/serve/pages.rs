@@ -71,7 +71,7 @@ fn safetensors(names: &[&str]) -> Vec<u8> {
 }
 
 /// The scene of the other tests with a README, a model file and names that are hostile.
-fn hostile_scene() -> Place {
+pub fn hostile_scene() -> Place {
     let place = Place::new();
     write_sources(&place);
     let write = |name: &str, bytes: &[u8]| crate::input::write(place.path(name), bytes);
