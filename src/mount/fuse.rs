@@ -112,7 +112,7 @@ impl MountedFiles {
                 let done =
                     Command::new("fusermount3").args(["-u", "-z", "--"]).arg(directory).status().map_err(failed)?;
                 if !done.success() {
-                    return Err(failed(std::io::Error::other(format!("fusermount3: {done}"))));
+                    return Err(failed(io::Error::other(format!("fusermount3: {done}"))));
                 }
             }
             ended => ended.map_err(|error| failed(error.into()))?,
