@@ -515,8 +515,8 @@ NORMAL_FLOAT = "bf800000 bf3239b1 bf066b30 beca32a0 be91a24d be3d353f bdba7871 0
 
 def code_numbers(book: int) -> list[float]:
     """The numbers of the 256 codes of a codebook."""
-    if book == 1:
-        return [code - 128.0 for code in range(256)]
+    if book in (1, 4):
+        return [-0.0 if code == 0 and book == 4 else code - 128.0 for code in range(256)]
     if book == 2:
         return [struct.unpack(">f", bytes.fromhex(bits))[0] for bits in NORMAL_FLOAT.split()] + [0.0] * 240
     numbers = []
@@ -538,7 +538,7 @@ def rounded_bytes(product: float, kind: int) -> bytes:
 def coded_decode(data: bytes, length: int) -> bytes:
     """Floats that are codes times scales, or numbers of values in a palette."""
     kind, book, at = data[0] & 3, data[0] >> 2 & 31, 1
-    known(kind != 0 and book <= 3, f"coded elements of the kind {data[0]}")
+    known(kind != 0 and book <= 4, f"coded elements of the kind {data[0]}")
     width = 4 if kind == 3 else 2
     count = length // width
     if book == 0:

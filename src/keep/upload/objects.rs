@@ -76,10 +76,9 @@ impl UploadStore {
         owner: &str,
         wanted: &[ObjectKey],
     ) -> Result<Vec<(ObjectKey, NamedSnapshot, PublishedFile)>> {
-        let wanted: BTreeSet<&ObjectKey> = wanted.iter().collect();
-        let is_wanted = |sha256| wanted.range(&(sha256, 0)..=&(sha256, u64::MAX)).next().is_some();
+        let wanted: BTreeSet<ObjectKey> = wanted.iter().copied().collect();
         let mut found = self.objects(owner, true)?;
-        found.retain(|(sha256, _)| is_wanted(*sha256));
+        found.retain(|(sha256, _)| wanted.range((*sha256, 0)..=(*sha256, u64::MAX)).next().is_some());
         if found.is_empty() {
             return Ok(Vec::new());
         }

@@ -7,6 +7,8 @@ use super::nearest;
 pub enum Codebook {
     /// The code less 128.
     Integers,
+    /// As before, but 0 stands for negative zero: integers that were rounded as floats.
+    SignedIntegers,
     /// The 16 numbers of NormalFloat; codes from 16 on are 0.
     NormalFloat,
     /// An eight-bit float with an exponent of four bits.
@@ -35,13 +37,16 @@ pub(super) const NORMAL_FLOAT: [f32; 16] = [
 
 impl Codebook {
     /// Every codebook.
-    pub const ALL: [Codebook; 3] = [Codebook::Integers, Codebook::NormalFloat, Codebook::Fp8E4M3];
+    pub const ALL: [Codebook; 4] =
+        [Codebook::Integers, Codebook::NormalFloat, Codebook::Fp8E4M3, Codebook::SignedIntegers];
 
     /// The number of a code.
     #[inline(always)]
     pub fn number(self, code: u8) -> f32 {
         match self {
             Codebook::Integers => f32::from(code) - 128.0,
+            Codebook::SignedIntegers if code == 0 => -0.0,
+            Codebook::SignedIntegers => f32::from(code) - 128.0,
             Codebook::NormalFloat => NORMAL_FLOAT.get(usize::from(code)).copied().unwrap_or(0.0),
             Codebook::Fp8E4M3 => {
                 let (sign, exponent, fraction) = (code >> 7, u32::from(code >> 3 & 15), u32::from(code & 7));
@@ -65,6 +70,7 @@ impl Codebook {
     pub fn nearest(self, quotient: f32) -> u8 {
         match self {
             Codebook::Integers => nearest::integer(quotient),
+            Codebook::SignedIntegers => nearest::signed_integer(quotient),
             Codebook::NormalFloat => nearest::normal_float(quotient),
             Codebook::Fp8E4M3 => nearest::fp8(quotient),
         }

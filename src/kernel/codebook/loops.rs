@@ -29,6 +29,7 @@ pub(super) fn nearest_loop(book: Codebook, values: &[u8], inverse: f32, codes: &
     let quotient = |value: &[u8; 4]| f32::from_le_bytes(*value) * inverse;
     match book {
         Codebook::Integers => pairs.for_each(|(code, value)| *code = nearest::integer(quotient(value))),
+        Codebook::SignedIntegers => pairs.for_each(|(code, value)| *code = nearest::signed_integer(quotient(value))),
         Codebook::NormalFloat => pairs.for_each(|(code, value)| *code = nearest::normal_float(quotient(value))),
         Codebook::Fp8E4M3 => pairs.for_each(|(code, value)| *code = nearest::fp8(quotient(value))),
     }

@@ -13,6 +13,13 @@ pub(super) fn integer(quotient: f32) -> u8 {
     (bounded + INTEGER_BITS).to_bits() as u8 ^ 0x80
 }
 
+/// The nearest integer from −127 to 127, as its code; that of negative zero if it is zero and the quotient negative.
+#[inline(always)]
+pub(super) fn signed_integer(quotient: f32) -> u8 {
+    let code = integer(if quotient > -127.0 { quotient } else { -127.0 });
+    if code == 128 && quotient.is_sign_negative() { 0 } else { code }
+}
+
 /// The code of the nearest number of NormalFloat.
 #[inline(always)]
 pub(super) fn normal_float(quotient: f32) -> u8 {

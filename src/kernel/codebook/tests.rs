@@ -21,6 +21,8 @@ fn bytes(values: &[f32]) -> Vec<u8> {
 fn codes_have_the_numbers_that_the_format_defines() {
     let number = |book: Codebook, code| book.number(code);
     assert_eq!([0, 128, 255].map(|code| number(Codebook::Integers, code)), [-128.0, 0.0, 127.0]);
+    assert_eq!([1, 128, 255].map(|code| number(Codebook::SignedIntegers, code)), [-127.0, 0.0, 127.0]);
+    assert_eq!(number(Codebook::SignedIntegers, 0).to_bits(), 0x8000_0000);
     let bits = [0, 1, 7, 8, 15, 16, 255].map(|code| number(Codebook::NormalFloat, code).to_bits());
     assert_eq!(bits, [0xbf80_0000, 0xbf32_39b1, 0, 0x3da2_faff, 0x3f80_0000, 0, 0]);
     let fp8 = [0x01, 0x08, 0x38, 0x7e, 0xb8, 0x80].map(|code| number(Codebook::Fp8E4M3, code));

@@ -19,7 +19,7 @@ use subtle::ConstantTimeEq;
 use super::UploadReceiver;
 use super::announce::parsed;
 use super::body::ReceivedBody;
-use crate::error::{Error, Result as EngineResult};
+use crate::error::Error;
 use crate::keep::upload::{ObjectKey, owner, sha256_of};
 use crate::repo::published::PublishedKind;
 use crate::serve::answer::{self, HttpAnswer};

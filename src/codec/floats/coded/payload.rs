@@ -43,6 +43,7 @@ const fn id(book: Codebook) -> u8 {
         Codebook::Integers => 1,
         Codebook::NormalFloat => 2,
         Codebook::Fp8E4M3 => 3,
+        Codebook::SignedIntegers => 4,
     }
 }
 

@@ -48,9 +48,9 @@ pub(super) struct Coding {
 }
 
 /// Codings of few numbers, then those of many: these explain nearly any few values.
-const CODINGS: [[(Codebook, &[f32]); 2]; 2] = [
-    [(Codebook::Integers, &SMALL_TOPS), (Codebook::NormalFloat, &[1.0])],
-    [(Codebook::Integers, &LARGE_TOPS), (Codebook::Fp8E4M3, &FP8_TOPS)],
+const CODINGS: [[(Codebook, &[f32]); 3]; 2] = [
+    [(Codebook::Integers, &SMALL_TOPS), (Codebook::NormalFloat, &[1.0]), (Codebook::SignedIntegers, &SMALL_TOPS)],
+    [(Codebook::Integers, &LARGE_TOPS), (Codebook::Fp8E4M3, &FP8_TOPS), (Codebook::SignedIntegers, &LARGE_TOPS)],
 ];
 
 /// Where the groups of a block are: the first one ends after `first` elements, if that is not zero.
@@ -108,7 +108,8 @@ impl ScaleSearch {
             return None;
         }
         // A zero has the sign of the scale, if codes have none.
-        let is_negative = book != Codebook::Fp8E4M3 && self.has_negative_zero();
+        let has_sign = matches!(book, Codebook::Fp8E4M3 | Codebook::SignedIntegers);
+        let is_negative = !has_sign && self.has_zero(-0.0);
         if is_negative {
             self.wide.as_chunks_mut::<4>().0.iter_mut().for_each(|value| value[3] ^= 0x80);
         }
@@ -167,7 +168,8 @@ impl ScaleSearch {
         sign: f32,
     ) -> Option<f32> {
         let Coding { book, rounding, .. } = coding;
-        let is_coarse = book == Codebook::Integers && top * rounding.error() > VAGUE / 2.0;
+        let is_coarse =
+            matches!(book, Codebook::Integers | Codebook::SignedIntegers) && top * rounding.error() > VAGUE / 2.0;
         for _ in 0..if is_coarse { 2 } else { 0 } {
             nearest_codes(book, &self.wide, 1.0 / scale, &mut self.codes);
             scale = fitted_scale(numbers, &self.wide, &self.codes) as f32;
@@ -207,13 +209,14 @@ impl ScaleSearch {
                 let quotient = f32::from_le_bytes(*value) * inverse;
                 let number = book.number(book.nearest(quotient));
                 let allowed = quotient.abs() * error + least;
-                let is_vague = book == Codebook::Integers && allowed > VAGUE;
+                let is_vague = matches!(book, Codebook::Integers | Codebook::SignedIntegers) && allowed > VAGUE;
                 is_vague || (quotient - number).abs() <= allowed
             })
     }
 
-    fn has_negative_zero(&self) -> bool {
-        self.wide.as_chunks::<4>().0.contains(&(-0.0f32).to_le_bytes())
+    /// Whether a value is this zero.
+    fn has_zero(&self, zero: f32) -> bool {
+        self.wide.as_chunks::<4>().0.contains(&zero.to_le_bytes())
     }
 
     /// The coding and the groups of a block of whole elements; `None` if it does not seem to be coded.
@@ -235,7 +238,10 @@ impl ScaleSearch {
                     let found =
                         codings.iter().find(|(book, tops)| self.probe(Coding { book: *book, rounding, tops }, raw));
                     if let Some((book, tops)) = found {
-                        return Some((Coding { book: *book, rounding, tops }, groups));
+                        rounding.widen(whole, &mut self.wide);
+                        let has_both = *book == Codebook::Integers && self.has_zero(0.0) && self.has_zero(-0.0);
+                        let book = if has_both { Codebook::SignedIntegers } else { *book };
+                        return Some((Coding { book, rounding, tops }, groups));
                     }
                 }
             }

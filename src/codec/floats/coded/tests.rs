@@ -134,6 +134,20 @@ fn a_scale_with_a_sign_gives_negative_zeros() {
 }
 
 #[test]
+fn zeros_of_both_signs_have_codes_of_their_own() {
+    let quantiser = Quantiser { book: Codebook::SignedIntegers, top: 7.0, group: 64, short_scales: false };
+    let values = dequantised(quantiser, 64 * 500, 5);
+    let has = |bits: u32| values.iter().any(|value| value.to_bits() == bits);
+    assert!(has(0) && has(0x8000_0000));
+    for element_type in TYPES {
+        let raw = bytes(&values, element_type);
+        let payload = encoded(element_type, ElementRows::default(), &raw);
+        assert!(payload[0] >> 2 == CODED >> 2 | 4 && payload.len() * 8 < values.len() * 5, "{}", payload.len());
+        assert_eq!(decoded(&payload, raw.len()).unwrap(), raw);
+    }
+}
+
+#[test]
 fn few_values_become_numbers_in_a_palette() {
     let pixels: Vec<f32> = (0..60_000u32).map(|at| ((at * 7919 >> 5) % 211) as f32 / 255.0).collect();
     for element_type in [ElementType::Fp32, ElementType::Fp16] {
@@ -183,7 +197,7 @@ fn coded_payloads_are_those_of_the_format() {
 #[test]
 fn payloads_of_newer_versions_and_wrong_ones_are_told_apart() {
     let unsupported = |first: u8| matches!(decoded(&[first, 0, 0, 0, 0], 2), Err(Error::Unsupported { .. }));
-    assert!([0x80, 0x84, 0x91, 0x92, 0xa1, 0xc1, 0xff].into_iter().all(unsupported));
+    assert!([0x80, 0x84, 0x95, 0x96, 0xa1, 0xc1, 0xff].into_iter().all(unsupported));
     let corrupt = |payload: &[u8], raw_len| matches!(decoded(payload, raw_len), Err(Error::Corrupt { .. }));
     assert!(corrupt(&[0x81, 0, 0x80, 0x3f, 0, 1], 2), "beyond the palette");
     assert!(corrupt(&[0x87, 7, 0, 1, 0], 4) && corrupt(&[0x87, 8, 8, 1, 0], 4), "groups");
@@ -207,11 +221,11 @@ proptest! {
 
     #[test]
     fn any_quantiser_round_trips(
-        top in 1u32..128, group in 24usize..300, kind in 0usize..3, book in 0usize..3, seed: u64, first in 0usize..24,
+        top in 1u32..128, group in 24usize..300, kind in 0usize..3, book in 0usize..4, seed: u64, first in 0usize..24,
     ) {
         let book = Codebook::ALL[book];
         let top = match book {
-            Codebook::Integers => top as f32,
+            Codebook::Integers | Codebook::SignedIntegers => top as f32,
             Codebook::NormalFloat => 1.0,
             Codebook::Fp8E4M3 => 448.0,
         };
@@ -225,7 +239,7 @@ proptest! {
     fn hostile_payloads_are_errors_or_bytes(
         mut payload in prop::collection::vec(any::<u8>(), 1..200),
         kind in 0u8..4,
-        book in 0u8..5,
+        book in 0u8..6,
         raw_len in 0usize..3000,
         small: bool,
     ) {
