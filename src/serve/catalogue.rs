@@ -310,7 +310,7 @@ mod tests {
     #[test]
     fn a_change_is_seen_although_another_look_has_begun_before() {
         let repository = Repository::init(Arc::new(MemoryStore::default()), &RepositoryConfig::default()).unwrap();
-        let catalogue = Catalogue::new(repository.clone(), Duration::from_secs(3600));
+        let catalogue = Catalogue::new(repository.clone(), Duration::from_secs(3600), None);
         assert!(catalogue.names().unwrap().snapshots.is_empty());
         let publication = Publication {
             name: "a/b".into(),

@@ -71,11 +71,7 @@ impl UploadStore {
     ///
     /// # Errors
     /// Errors of reading after which nobody knows.
-    pub fn present(
-        &self,
-        owner: &str,
-        wanted: &[ObjectKey],
-    ) -> Result<Vec<(ObjectKey, NamedSnapshot, PublishedFile)>> {
+    pub fn present(&self, owner: &str, wanted: &[ObjectKey]) -> Result<Vec<(ObjectKey, NamedSnapshot, PublishedFile)>> {
         let wanted: BTreeSet<ObjectKey> = wanted.iter().copied().collect();
         let mut found = self.objects(owner, true)?;
         found.retain(|(sha256, _)| wanted.range((*sha256, 0)..=(*sha256, u64::MAX)).next().is_some());
