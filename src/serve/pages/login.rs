@@ -15,12 +15,12 @@ const NEXT_BYTES_MAX: usize = 2048;
 /// The form. `next` is where it leads.
 pub fn login_page(status: StatusCode, next: &str, message: &str) -> HttpAnswer {
     let fields = html! {
+        // Programs that keep passwords want a name before it.
+        input type="text" name="username" value="token" autocomplete="username" hidden;
         p {
             label for="token" { "Token" }
             input #token type="password" name="token" required maxlength="512" autocomplete="current-password" autofocus;
         }
-        // Programs that keep passwords want a name beside it.
-        input type="text" name="username" value="token" autocomplete="username" hidden;
         input type="hidden" name="next" value=(next);
         button type="submit" { "Log in" }
     };
