@@ -212,7 +212,11 @@ def absent():
 def logout():
     visit("/")
     driver.find_element(By.XPATH, "//button[text()='Log out']").click()
-    assert driver.current_url == url + "/login" and driver.get_cookies() == []
+    # A click may return before what it leads to is there.
+    end = time.monotonic() + 10
+    while driver.current_url != url + "/login" or driver.get_cookies():
+        assert time.monotonic() < end, f"{driver.current_url} {driver.get_cookies()}"
+        time.sleep(0.1)
     driver.get(url + "/me/model")
     assert "Log in" in driver.title
 
