@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -55,7 +55,8 @@ def served(directory: pathlib.Path, *options: str) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         # The group of the server's own workers.
-        os.killpg(process.pid, 15)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, 15)
         process.wait(START)
 
 
