@@ -12,8 +12,6 @@ pub struct Floats;
 
 /// Planes of the widest element.
 const PLANES_MAX: usize = 8;
-/// Coded elements that take less than this share of the estimate of planes need no comparison.
-const CODED_WORTH: f64 = 0.9;
 
 /// Appends the encoding of `raw` to `out`. `phase` bytes precede the first whole element.
 ///
@@ -46,9 +44,7 @@ pub fn encode_rows(
         return planes_of(element_type, phase, raw, scratch, out);
     }
     let is_coded = phase == 0 && coded::encode(element_type, rows, raw, scratch, out)?;
-    if is_coded && ((out.len() - start) as f64) < estimate(element_type, raw) as f64 * CODED_WORTH {
-        return Ok(());
-    }
+    // Planes of what repeats may be smaller.
     let middle = out.len();
     planes_of(element_type, phase, raw, scratch, out)?;
     if is_coded && middle - start <= out.len() - middle {

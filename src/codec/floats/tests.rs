@@ -185,7 +185,7 @@ fn zeros_are_left_out_where_that_is_smaller() {
             assert!(out.len() <= before.len(), "{element_type:?}: {} {}", out.len(), before.len());
         }
         let [out, before] = both_ways(element_type, 0, &vec![0; 4000 * width]);
-        assert!(out == before, "{element_type:?}");
+        assert!(out.len() <= before.len() && out[0] & 0x40 == 0, "{element_type:?}");
     }
 }
 
@@ -205,7 +205,7 @@ fn hostile_masks_of_zeros_are_damage() {
     for (payload, raw_len) in wrong {
         assert!(decoded(payload, raw_len).is_err(), "{payload:?}");
     }
-    assert!(matches!(decoded(&[0x85, 0, 0, 0], 8), Err(crate::Error::Unsupported { .. })));
+    assert!(matches!(decoded(&[0xc5, 0, 0, 0], 8), Err(crate::Error::Unsupported { .. })));
 }
 
 proptest! {

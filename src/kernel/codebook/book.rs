@@ -1,5 +1,7 @@
 //! The codebooks, and the numbers of their codes.
 
+use std::sync::LazyLock;
+
 use super::nearest;
 
 /// Which number a code stands for.
@@ -61,8 +63,11 @@ impl Codebook {
     }
 
     /// The numbers of all codes.
-    pub fn numbers(self) -> [f32; 256] {
-        std::array::from_fn(|code| self.number(code as u8))
+    pub fn numbers(self) -> &'static [f32; 256] {
+        static TABLES: LazyLock<[[f32; 256]; 4]> =
+            LazyLock::new(|| Codebook::ALL.map(|book| std::array::from_fn(|code| book.number(code as u8))));
+        let at = Codebook::ALL.iter().position(|book| *book == self);
+        &TABLES[at.unwrap_or(0)]
     }
 
     /// The code of the number nearest to a value divided by a scale.

@@ -63,17 +63,17 @@ fn loops_are_those_of_single_values_for_each_set_of_cpu_features() {
             nearest_codes(book, &bytes(&values), 0.37, &mut own);
             assert_eq!(own, expected, "{book:?} with {features:?}");
             let mut made = vec![0; values.len() * 4];
-            multiply(book, &numbers, &codes, -0.3, &mut made);
+            multiply(book, numbers, &codes, -0.3, &mut made);
             assert_eq!(made, products, "{book:?} with {features:?}");
-            let scale = fitted_scale(&numbers, &bytes(&values), &expected).to_bits();
-            let bounds = scale_bounds(&numbers, &bytes(&values), &expected, 1 << 44, 0.0).map(f64::to_bits);
+            let scale = fitted_scale(numbers, &bytes(&values), &expected).to_bits();
+            let bounds = scale_bounds(numbers, &bytes(&values), &expected, 1 << 44, 0.0).map(f64::to_bits);
             fitted.push((scale, bounds, greatest_magnitude(&bytes(&values))));
         });
         assert!(fitted.iter().all(|found| *found == fitted[0]), "{book:?}");
         assert_eq!(fitted[0].2, 3e38f32.to_bits());
     }
     let mut made = [0; 8];
-    multiply(Codebook::Fp8E4M3, &Codebook::Fp8E4M3.numbers(), &[0x7f, 0x00], f32::INFINITY, &mut made);
+    multiply(Codebook::Fp8E4M3, Codebook::Fp8E4M3.numbers(), &[0x7f, 0x00], f32::INFINITY, &mut made);
     assert_eq!(made, [0, 0, 0xc0, 0x7f, 0, 0, 0xc0, 0x7f]);
 }
 
@@ -82,9 +82,9 @@ fn bounds_contain_the_scale_and_little_else() {
     let numbers = Codebook::Integers.numbers();
     let codes: Vec<u8> = (0..128u32).map(|at| (at * 37 % 15 + 121) as u8).collect();
     let mut products = vec![0; 512];
-    multiply(Codebook::Integers, &numbers, &codes, 0.0123, &mut products);
-    let [least, greatest] = scale_bounds(&numbers, &products, &codes, 1 << 28, 0.0);
+    multiply(Codebook::Integers, numbers, &codes, 0.0123, &mut products);
+    let [least, greatest] = scale_bounds(numbers, &products, &codes, 1 << 28, 0.0);
     assert!(least <= f64::from(0.0123f32) && f64::from(0.0123f32) <= greatest, "{least} {greatest}");
     assert!(greatest / least < 1.000_000_2);
-    assert!((fitted_scale(&numbers, &products, &codes) / 0.0123 - 1.0).abs() < 1e-7);
+    assert!((fitted_scale(numbers, &products, &codes) / 0.0123 - 1.0).abs() < 1e-7);
 }

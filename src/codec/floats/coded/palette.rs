@@ -1,7 +1,5 @@
 //! Palette: the values of a block that has few, and for each element the number of its value.
 
-use std::collections::HashSet;
-
 use super::super::plane;
 use super::payload::PALETTE;
 use super::rounding::Rounding;
@@ -55,11 +53,13 @@ fn element(bytes: &[u8]) -> u32 {
 fn may_have_few(width: usize, whole: &[u8]) -> bool {
     let elements = whole.len() / width;
     let taken = elements.min(SAMPLE_ELEMENTS);
-    let mut seen = HashSet::with_capacity(SAMPLE_ELEMENTS);
+    let mut seen = Vec::with_capacity(SAMPLE_ELEMENTS);
     for number in 0..taken {
         let at = elements * number / taken * width;
-        seen.insert(element(whole.get(at..at + width).unwrap_or_default()));
+        seen.push(element(whole.get(at..at + width).unwrap_or_default()));
     }
+    seen.sort_unstable();
+    seen.dedup();
     taken > 0 && seen.len() <= SAMPLE_VALUES
 }
 

@@ -113,7 +113,7 @@ impl CodedBuffers {
         let mut failed = 0;
         for (number, range) in groups.ranges(elements).enumerate() {
             let raw = whole.get(range.start * width..range.end * width).unwrap_or_default();
-            if let Some(scale) = self.search.scale((coding, &numbers), raw) {
+            if let Some(scale) = self.search.scale((coding, numbers), raw) {
                 self.scales.extend_from_slice(&scale.to_le_bytes());
                 self.codes.extend_from_slice(self.search.codes());
                 continue;
@@ -174,7 +174,7 @@ impl CodedBuffers {
             codes = more;
             let scale = scales.next().map_or(0.0, |scale| f32::from_le_bytes(*scale));
             self.split.resize(own.len() * 4, 0);
-            multiply(book, &numbers, own, scale, &mut self.split);
+            multiply(book, numbers, own, scale, &mut self.split);
             out.extend_from_slice(rounding.round(&self.split, &mut self.rounded));
         }
         Ok(())

@@ -5,7 +5,7 @@
 //! 2. The quotients by the scale give codes. If values are as coarse as codes, the scale is fitted to these twice.
 //! 3. The codes bound the scale. Of the scales within the bounds, the one with the fewest bits is taken if its products
 //!    are the values, bit by bit. The last group's scale comes first.
-//! 4. Weights are told from coded ones by two groups of each likely length.
+//! 4. Weights are told from coded ones by a group of each likely length.
 
 use super::rounding::Rounding;
 use crate::codec::{ElementRows, ElementType};
@@ -17,7 +17,7 @@ const GROUPS: [usize; 4] = [256, 128, 64, 32];
 const ROW_MIN: usize = 24;
 const ROW_MAX: usize = super::payload::GROUP_MAX;
 /// Groups of each length that are looked at.
-const PROBES: usize = 2;
+const PROBES: usize = 1;
 /// Values that refute a scale.
 const LOOKED_AT: usize = 64;
 /// Error of a code above which it says nothing of the scale.
@@ -92,6 +92,8 @@ pub(super) struct ScaleSearch {
     last_top: Option<f32>,
     /// Values of the group as FP32, with the signs of its codes.
     wide: Vec<u8>,
+    greatest: u32,
+    has_negative_zero: bool,
     codes: Vec<u8>,
     made: Vec<u8>,
     rounded: Vec<u8>,
@@ -100,16 +102,27 @@ pub(super) struct ScaleSearch {
 impl ScaleSearch {
     /// The scale of a group. Its codes are then [`Self::codes`].
     pub(super) fn scale(&mut self, (coding, numbers): (Coding, &[f32; 256]), raw: &[u8]) -> Option<f32> {
-        let Coding { book, rounding, .. } = coding;
+        self.open(coding.rounding, raw);
+        self.search((coding, numbers), raw)
+    }
+
+    /// Takes the values of a group.
+    fn open(&mut self, rounding: Rounding, raw: &[u8]) {
         rounding.widen(raw, &mut self.wide);
         self.codes.resize(self.wide.len() / 4, 0);
-        let bits = greatest_magnitude(&self.wide);
+        self.greatest = greatest_magnitude(&self.wide);
+        self.has_negative_zero = self.has_zero(-0.0);
+    }
+
+    /// The scale of the group that was taken, which is `raw`.
+    fn search(&mut self, (coding, numbers): (Coding, &[f32; 256]), raw: &[u8]) -> Option<f32> {
+        let (book, bits) = (coding.book, self.greatest);
         if bits >= f32::INFINITY.to_bits() {
             return None;
         }
         // A zero has the sign of the scale, if codes have none.
         let has_sign = matches!(book, Codebook::Fp8E4M3 | Codebook::SignedIntegers);
-        let is_negative = !has_sign && self.has_zero(-0.0);
+        let is_negative = !has_sign && self.has_negative_zero;
         if is_negative {
             self.wide.as_chunks_mut::<4>().0.iter_mut().for_each(|value| value[3] ^= 0x80);
         }
@@ -235,6 +248,7 @@ impl ScaleSearch {
                     let from = groups.first + (count * (number + 1) / (PROBES + 1)).min(count - 1) * groups.elements;
                     let range = from * rounding.width()..(from + groups.elements) * rounding.width();
                     let raw = whole.get(range).unwrap_or_default();
+                    self.open(rounding, raw);
                     let found =
                         codings.iter().find(|(book, tops)| self.probe(Coding { book: *book, rounding, tops }, raw));
                     if let Some((book, tops)) = found {
@@ -252,7 +266,15 @@ impl ScaleSearch {
     /// Whether a group has this coding, and not only equal values.
     fn probe(&mut self, coding: Coding, raw: &[u8]) -> bool {
         (self.last_scale, self.last_top) = (None, None);
-        let is_coded = self.scale((coding, &coding.book.numbers()), raw).is_some();
+        // Groups without a negative zero are integers of no sign.
+        if coding.book == Codebook::SignedIntegers && !self.has_negative_zero {
+            return false;
+        }
+        let is_coded = self.search((coding, coding.book.numbers()), raw).is_some();
+        // Then the values have changed their signs.
+        if self.has_negative_zero {
+            self.open(coding.rounding, raw);
+        }
         is_coded && self.codes.iter().any(|code| Some(code) != self.codes.first())
     }
 }
