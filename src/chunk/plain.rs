@@ -153,13 +153,15 @@ mod tests {
     }
 
     #[test]
-    fn text_pixels_and_few_values_are_plain() {
+    fn text_and_few_values_are_plain() {
         let tokens =
             ["entropy", "of", "the", "chunk", "is", "low;", "most", "have", "no", "planes.\n", "let", "x = 7;"];
         let text: Vec<u8> = noise(20_000).flat_map(|noise| tokens[noise as usize % 12].bytes()).collect();
         assert!(is_plain(ElementType::Unknown, &text));
         let pixels: Vec<f32> = noise(100_000).map(|noise| (noise >> 58) as f32 / 255.0).collect();
-        assert!(is_plain(ElementType::Fp32, &fp32(&pixels)));
+        let mut older = PlainTrial::new(FloatCodec::Floats, 3, false);
+        assert!(older.is_plain(ElementType::Fp32, ElementRows::default(), &fp32(&pixels)));
+        assert!(!is_plain(ElementType::Fp32, &fp32(&pixels)), "a palette takes less");
         let values = weights(200_000);
         let codes = values.chunks(100).flat_map(|group| {
             let scale = group.iter().fold(0f32, |most, value| most.max(value.abs())) / 7.0;

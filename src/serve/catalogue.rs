@@ -131,7 +131,7 @@ impl Catalogue {
     /// Looks again, however recent the last look is, so that everybody sees what this process has just changed. Blocks.
     ///
     /// # Errors
-    /// Those of [`Self::names`].
+    /// Errors of [`Self::names`].
     pub fn look_again(&self) -> Result<()> {
         let _looking = self.looking.lock();
         self.look_now().map(drop)

@@ -244,7 +244,7 @@ impl ParentCursor {
     /// Whether the repository has every recipe and chunk of `content`.
     ///
     /// # Errors
-    /// Those of [`is_whole`].
+    /// Errors of [`is_whole`].
     pub fn has_all(&mut self, content: ContentReference) -> Result<bool> {
         // The run relies on the containers of recipes, too.
         is_whole(content, &mut self.reader, &mut self.presence)

@@ -67,7 +67,7 @@ impl UploadStore {
         Ok(own.collect())
     }
 
-    /// Those of the `wanted` lasting objects that are there, whole, with their snapshots and files.
+    /// The `wanted` lasting objects that are there, whole, with their snapshots and files.
     ///
     /// # Errors
     /// Errors of reading after which nobody knows.
@@ -96,7 +96,7 @@ impl UploadStore {
     /// The snapshot of a lasting object, and its file, if it is there, whole.
     ///
     /// # Errors
-    /// Those of [`Self::present`].
+    /// Errors of [`Self::present`].
     pub fn object(&self, owner: &str, key: ObjectKey) -> Result<Option<(NamedSnapshot, PublishedFile)>> {
         Ok(self.present(owner, &[key])?.pop().map(|(_, named, file)| (named, file)))
     }

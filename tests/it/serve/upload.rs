@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use super::fixture::{Reply, Server};
 use super::uploader::{
-    HEADER, OTHER, READER, WRITER, batch, commit, file_line, href, object_line, oid, request, send, stored, writable,
+    HEADER, OTHER, READER, WRITER, batch, commit, file_line, href, object_line, oid, request, send, start, stored,
+    writable,
 };
 use crate::independent::python;
 use crate::input::write;
@@ -90,7 +91,7 @@ fn a_large_file_of_a_name_moves_by_its_hash() {
     let bytes = Random(6).bytes(11 << 20);
     write(place.path("own/large.bin"), &bytes);
     place.run(&["backup", "own"]);
-    place.run(&["publish", &format!("latest:{}", place.path("own").display()), "me/own"]);
+    place.run(&["publish", "latest:own", "me/own"]);
     let server = start(&place);
     // The client asks for the hash first.
     let wanted = json!({ "paths": ["large.bin"] }).to_string();
