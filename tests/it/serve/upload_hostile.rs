@@ -130,7 +130,7 @@ fn a_flood_of_lines_and_bodies_takes_bounded_memory() {
     let mut lines = String::from(HEADER);
     let content = "A".repeat(1_390_000);
     (0..64).for_each(|at| lines.push_str(&file_line(&format!("f{at}"), &content)));
-    lines.push_str("{");
+    lines.push('{');
     assert_eq!(commit(&server, "me/b", WRITER, &lines).status, 400);
     // More changes, and longer paths, than a commit may have.
     let gone = |path: &str| format!("{}\n", json!({ "key": "deletedFile", "value": { "path": path } }));
