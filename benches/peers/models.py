@@ -92,7 +92,7 @@ def safetensors(path, tensors):
     header, offset, parts = {}, 0, []
     for name, values in tensors.items():
         raw = np.ascontiguousarray(values)
-        dtype = {2: "BF16", 4: "F32"}[raw.dtype.itemsize]
+        dtype = {1: "U8", 2: "BF16", 4: "F32"}[raw.dtype.itemsize]
         header[name] = {"dtype": dtype, "shape": list(raw.shape), "data_offsets": [offset, offset + raw.nbytes]}
         offset += raw.nbytes
         parts.append(raw.tobytes())
