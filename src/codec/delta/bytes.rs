@@ -39,20 +39,21 @@ pub(super) fn encode(
     let mut trial = std::mem::take(&mut buffers.trial);
     let start = out.len();
     let has_classes = scratch.has_derivations && element_type == ElementType::Unknown;
-    let (codes, scales) = if has_classes { classes::estimate(blocks, raw, base, buffers) } else { (usize::MAX, 0) };
+    let plan = has_classes.then(|| classes::plan(blocks, raw, base, buffers));
     let (modes, least) = match raw.len() <= SHORT_BYTES {
         true => ([true; MODES], usize::MAX),
         false => promising(element_type, raw, base, &mut trial, buffers, scratch)?,
     };
-    let wins = has_classes && least != usize::MAX && codes + scales / 2 < least / CLASSES_WIN * (CLASSES_WIN - 1);
+    let enough = if least == usize::MAX { 0 } else { least / CLASSES_WIN * (CLASSES_WIN - 1) };
+    let wins = plan.as_ref().is_some_and(|plan| plan.codes + plan.scales / 2 < enough);
     let modes = if wins { [false; MODES] } else { modes };
     for mode in (0..MODES).filter(|mode| modes.get(*mode) == Some(&true)) {
         try_smaller(start, out, &mut trial, |out| encode_mode(mode, element_type, raw, base, buffers, scratch, out))?;
     }
-    if wins || has_classes && codes < out.len() - start {
+    if let Some(plan) = plan.filter(|plan| wins || plan.codes < out.len() - start) {
         try_smaller(start, out, &mut trial, |out| {
             out.push(CLASSES);
-            classes::encode(blocks, raw, base, buffers, scratch, out)
+            classes::encode(&plan, blocks, [raw, base], buffers, scratch, out)
         })?;
     }
     buffers.trial = trial;

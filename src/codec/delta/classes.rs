@@ -29,9 +29,6 @@ use crate::wire::{WireReader, put_varint};
 
 /// Logarithm of the sum of a table's frequencies.
 const TABLE_BITS: u32 = 10;
-/// Approximate size of a table on disk, bits: per symbol, and fixed.
-const SYMBOL_BITS: f32 = 6.0;
-const FIXED_BITS: f32 = 16.0;
 /// Bytes of states and other fields.
 const FIXED_BYTES: usize = 140;
 /// What is encoded, on disk.
@@ -58,28 +55,24 @@ pub(super) struct ClassBuffers {
     plane: Vec<u8>,
 }
 
-/// Classes of the values of a base, and the table of each.
+/// Classes of the values of a base.
 struct Classes {
     kind: u8,
     /// Approximate bytes of tables and differences.
     bytes: usize,
     /// The first value of each class.
     firsts: Vec<u8>,
-    tables: Vec<FrequencyTable>,
+    /// The counts of the differences of each class.
+    counts: Vec<Vec<u32>>,
 }
 
-/// Bits of a table for these counts and of the differences encoded with it.
-fn cost(counts: &[u32]) -> f32 {
-    let (mut total, mut kinds, mut sum) = (0u32, 0u32, 0.0);
-    for count in counts.iter().filter(|count| **count > 0) {
-        total += count;
-        kinds += 1;
-        sum += *count as f32 * (*count as f32).log2();
-    }
-    if total == 0 {
-        return 0.0;
-    }
-    total as f32 * (total as f32).log2() - sum + kinds as f32 * SYMBOL_BITS + FIXED_BITS
+/// Classes for the codes that the buffers hold, before they are written.
+pub(super) struct ClassPlan {
+    classes: Classes,
+    /// Approximate bytes of the encoding of the codes.
+    pub(super) codes: usize,
+    /// Bytes of the scales as they are.
+    pub(super) scales: usize,
 }
 
 /// Neighbouring values, their counts, and the bits of these.
@@ -92,7 +85,7 @@ struct Class<const DIFFERENCES: usize> {
 impl<const DIFFERENCES: usize> Class<DIFFERENCES> {
     fn with(&self, other: &Self) -> Self {
         let counts = std::array::from_fn(|at| self.counts[at] + other.counts[at]);
-        Class { first: self.first, bits: cost(&counts), counts }
+        Class { first: self.first, bits: frequency_table::approximate_bits(&counts), counts }
     }
 }
 
@@ -101,7 +94,8 @@ impl Classes {
     fn of<const DIFFERENCES: usize>(kind: u8, counts: &[[u32; DIFFERENCES]]) -> Classes {
         let mut found: Vec<Class<DIFFERENCES>> = Vec::new();
         for (first, counts) in counts.iter().enumerate() {
-            let own = Class { first: first as u8, counts: *counts, bits: cost(counts) };
+            let bits = frequency_table::approximate_bits(counts);
+            let own = Class { first: first as u8, counts: *counts, bits };
             match found.last_mut() {
                 Some(_) if own.bits == 0.0 => {}
                 Some(last) => {
@@ -115,29 +109,38 @@ impl Classes {
                 None => found.push(own),
             }
         }
-        while found.len() > TABLES_MAX {
-            let loss = |pair: &[Class<DIFFERENCES>]| match pair {
-                [one, other] => one.with(other).bits - one.bits - other.bits,
-                _ => f32::INFINITY,
-            };
-            let losses = found.windows(2).map(loss).enumerate();
-            let Some((at, _)) = losses.min_by(|one, other| one.1.total_cmp(&other.1)) else { break };
-            let next = found.remove(at + 1);
-            if let Some(class) = found.get_mut(at) {
-                *class = class.with(&next);
-            }
-        }
+        Self::merge(&mut found);
         let bits: f32 = found.iter().map(|class| class.bits).sum();
-        let table = |class: &Class<DIFFERENCES>| {
-            let mut counts = [0; 256];
-            counts.iter_mut().zip(&class.counts).for_each(|(count, own)| *count = *own);
-            FrequencyTable::of_counts(&counts, TABLE_BITS)
-        };
         Classes {
             kind,
             bytes: FIXED_BYTES + (bits / 8.0) as usize,
             firsts: found.iter().map(|class| class.first).collect(),
-            tables: found.iter().map(table).collect(),
+            counts: found.iter().map(|class| class.counts.to_vec()).collect(),
+        }
+    }
+
+    /// Merges the neighbours that lose least, until there is a table for each class.
+    fn merge<const DIFFERENCES: usize>(found: &mut Vec<Class<DIFFERENCES>>) {
+        let loss = |pair: &[Class<DIFFERENCES>]| match pair {
+            [one, other] => one.with(other).bits - one.bits - other.bits,
+            _ => f32::INFINITY,
+        };
+        // Only the losses beside a merged class change.
+        let mut losses: Vec<f32> =
+            if found.len() > TABLES_MAX { found.windows(2).map(loss).collect() } else { Vec::new() };
+        while found.len() > TABLES_MAX {
+            let least = losses.iter().enumerate().min_by(|one, other| one.1.total_cmp(other.1));
+            let Some((at, _)) = least else { break };
+            let next = found.remove(at + 1);
+            losses.remove(at);
+            if let Some(class) = found.get_mut(at) {
+                *class = class.with(&next);
+            }
+            for pair in at.saturating_sub(1)..=at {
+                if let Some((slot, pair)) = losses.get_mut(pair).zip(found.get(pair..pair + 2)) {
+                    *slot = loss(pair);
+                }
+            }
         }
     }
 
@@ -175,8 +178,14 @@ impl Classes {
             kernel::difference(codes, base_codes, differences);
             classes_of(&numbers, base_codes, contexts);
         }
-        self.tables.iter().for_each(|table| frequency_table::write(table, out));
-        rans::encode(differences, contexts, &self.tables, out);
+        let table = |own: &Vec<u32>| {
+            let mut counts = [0; 256];
+            counts.iter_mut().zip(own).for_each(|(count, own)| *count = *own);
+            FrequencyTable::of_counts(&counts, TABLE_BITS)
+        };
+        let tables: Vec<FrequencyTable> = self.counts.iter().map(table).collect();
+        tables.iter().for_each(|table| frequency_table::write(table, out));
+        rans::encode(differences, contexts, &tables, out);
     }
 }
 
@@ -208,9 +217,9 @@ impl ClassBuffers {
             }
             Some(blocks) => {
                 let (head, whole) = parts(blocks, raw.len(), base.len());
-                let block_bytes = |bytes: &'_ [u8]| bytes.get(head..head + whole).unwrap_or_default().to_vec();
-                take_codes(blocks.block_type, &block_bytes(raw), &mut self.codes);
-                take_codes(blocks.block_type, &block_bytes(base), &mut self.base_codes);
+                for (bytes, codes) in [(raw, &mut self.codes), (base, &mut self.base_codes)] {
+                    take_codes(blocks.block_type, bytes.get(head..head + whole).unwrap_or_default(), codes);
+                }
             }
         }
     }
@@ -350,40 +359,33 @@ fn unzigzag(coded: u16) -> u16 {
     (coded >> 1) ^ 0u16.wrapping_sub(coded & 1)
 }
 
-/// Approximate bytes of the codes, from counts of all, and bytes of the scales as they are.
-pub(super) fn estimate(
-    blocks: Option<BlockGrid>,
-    raw: &[u8],
-    base: &[u8],
-    buffers: &mut DeltaBuffers,
-) -> (usize, usize) {
+/// Finds classes by counts of all codes, which the buffers hold until [`encode`].
+pub(super) fn plan(blocks: Option<BlockGrid>, raw: &[u8], base: &[u8], buffers: &mut DeltaBuffers) -> ClassPlan {
     let own = &mut buffers.classes;
     own.take(blocks, raw, base);
-    (own.analyse().bytes, raw.len() - own.codes.len())
+    let classes = own.analyse();
+    ClassPlan { codes: classes.bytes, scales: raw.len() - own.codes.len(), classes }
 }
 
-/// Appends what follows the mode.
+/// Appends what follows the mode, by the plan that was made last.
 pub(super) fn encode(
+    plan: &ClassPlan,
     blocks: Option<BlockGrid>,
-    raw: &[u8],
-    base: &[u8],
+    [raw, base]: [&[u8]; 2],
     buffers: &mut DeltaBuffers,
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
 ) -> Result<()> {
-    let mut own = std::mem::take(&mut buffers.classes);
-    own.take(blocks, raw, base);
     out.push(blocks.map_or(0, |blocks| blocks.block_type.number()));
     if let Some(blocks) = blocks {
         let (head, whole) = parts(blocks, raw.len(), base.len());
         put_varint(out, head as u64);
         out.extend_from_slice(raw.get(..head).unwrap_or_default());
         out.extend_from_slice(raw.get(head + whole..).unwrap_or_default());
-        let within = |bytes: &'_ [u8]| bytes.get(head..head + whole).unwrap_or_default().to_vec();
-        own.put_scales(blocks.block_type, &within(raw), &within(base), scratch, out)?;
+        let [raw, base] = [raw, base].map(|bytes| bytes.get(head..head + whole).unwrap_or_default());
+        buffers.classes.put_scales(blocks.block_type, raw, base, scratch, out)?;
     }
-    own.analyse().write(&mut own, out);
-    buffers.classes = own;
+    plan.classes.write(&mut buffers.classes, out);
     Ok(())
 }
 

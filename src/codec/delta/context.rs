@@ -25,9 +25,6 @@ const TABLE_BITS: u32 = 10;
 const SAMPLE_ELEMENTS: usize = 1024;
 /// Most elements of the sample with a larger exponent.
 const OUTLIERS: usize = 4;
-/// Approximate size of a table on disk, bits: per symbol, and fixed.
-const SYMBOL_COST_BITS: f32 = 6.0;
-const TABLE_COST_BITS: f32 = 16.0;
 /// Bytes besides tables, tokens and extra bits: the states of the encoder and the header.
 const FIXED_BYTES: usize = 128 + 7;
 /// Bytes of the length field.
@@ -124,10 +121,10 @@ fn tables(counts: &TokenCounts) -> (u16, Vec<FrequencyTable>, f32) {
     let mut groups: Vec<[u32; SLOTS]> = Vec::with_capacity(CONTEXTS);
     let mut lengths = Vec::with_capacity(CONTEXTS);
     for (context, own) in counts.as_chunks::<SLOTS>().0.iter().enumerate() {
-        let own_bits = cost(own);
+        let own_bits = frequency_table::approximate_bits(own);
         if let Some((group, (len, group_bits))) = groups.last_mut().zip(lengths.last_mut()) {
             let sum: [u32; SLOTS] = std::array::from_fn(|slot| group[slot] + own[slot]);
-            let shared_bits = cost(&sum);
+            let shared_bits = frequency_table::approximate_bits(&sum);
             if shared_bits <= *group_bits + own_bits {
                 (*group, *group_bits) = (sum, shared_bits);
                 *len += 1;
@@ -146,20 +143,6 @@ fn tables(counts: &TokenCounts) -> (u16, Vec<FrequencyTable>, f32) {
         bits += group_bits;
     }
     (starts, tables, bits)
-}
-
-/// Bits of a table for these counts and of the symbols encoded with it.
-fn cost(counts: &[u32; SLOTS]) -> f32 {
-    let (mut total, mut kinds, mut sum) = (0u32, 0u32, 0.0);
-    for count in counts.iter().filter(|count| **count > 0) {
-        total += count;
-        kinds += 1;
-        sum += *count as f32 * (*count as f32).log2();
-    }
-    if total == 0 {
-        return 0.0;
-    }
-    total as f32 * (total as f32).log2() - sum + kinds as f32 * SYMBOL_COST_BITS + TABLE_COST_BITS
 }
 
 impl ContextAnalysis {

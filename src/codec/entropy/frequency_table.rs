@@ -16,6 +16,24 @@ use crate::error::Result;
 use crate::kernel::rans::{BITS_MAX, BITS_MIN, FrequencyTable};
 use crate::wire::WireReader;
 
+/// Approximate size of a table on disk, bits: per symbol, and fixed.
+const SYMBOL_BITS: f32 = 6.0;
+const FIXED_BITS: f32 = 16.0;
+
+/// Approximate bits of a table for these counts, and of the symbols encoded with it.
+pub fn approximate_bits(counts: &[u32]) -> f32 {
+    let (mut total, mut kinds, mut sum) = (0u32, 0u32, 0.0);
+    for count in counts.iter().filter(|count| **count > 0) {
+        total += count;
+        kinds += 1;
+        sum += *count as f32 * (*count as f32).log2();
+    }
+    if total == 0 {
+        return 0.0;
+    }
+    total as f32 * (total as f32).log2() - sum + kinds as f32 * SYMBOL_BITS + FIXED_BITS
+}
+
 /// Appends the frequencies of `table`. Its number of bits is not written.
 pub fn write(table: &FrequencyTable, out: &mut Vec<u8>) {
     let mut bits = BitWriter::new(out);

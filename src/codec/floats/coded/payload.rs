@@ -49,8 +49,8 @@ const fn id(book: Codebook) -> u8 {
 
 /// Whether a block of these elements seems to be dequantised.
 pub(in crate::codec) fn is_dequantised(element_type: ElementType, raw: &[u8]) -> bool {
-    let found = ScaleSearch::default().recognise(element_type, ElementRows::default(), raw);
-    raw.len() / element_type.width() >= ELEMENTS_MIN && found.is_some()
+    raw.len() / element_type.width() >= ELEMENTS_MIN
+        && ScaleSearch::default().recognise(element_type, ElementRows::default(), raw).is_some()
 }
 
 /// Appends the encoding of a block that is coded; `false`, with nothing appended, for any other one.
