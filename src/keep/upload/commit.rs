@@ -85,26 +85,24 @@ impl UploadStore {
 
     /// The error of storing a commit. Beside a prune, what it refers to may count as missing for a while.
     fn explained(&self, error: Error) -> CommitFault {
-        match error {
-            Error::BlobMissing { .. } if self.is_pruned() => {
-                CommitFault::Unavailable("a prune is running; try again later".into())
-            }
-            error => error.into(),
+        match (&error, self.is_pruned()) {
+            (Error::BlobMissing { .. }, Ok(true)) => pruned(),
+            // Nobody knows whether it is missing.
+            (Error::BlobMissing { .. }, Err(unknown)) => unknown.into(),
+            _ => error.into(),
         }
     }
 
     /// Whether a prune has announced itself.
-    fn is_pruned(&self) -> bool {
-        ContainerClaim::is_any_pending(self.repository.store.as_ref()).unwrap_or_default()
+    fn is_pruned(&self) -> EngineResult<bool> {
+        ContainerClaim::is_any_pending(self.repository.store.as_ref())
     }
 
     fn publish(&self, target: &CommitTarget, original: NamedSnapshot) -> Result<PublishedSnapshot, CommitFault> {
         let CommitTarget { kind, name, revision } = target.clone();
         let request = PublishRequest { original, path: None, name, revision, kind, replace: false };
         let outcome = match publish(&self.repository, &request) {
-            Err(Error::Usage(_)) if self.is_pruned() => {
-                return Err(CommitFault::Unavailable("a prune is running; try again later".into()));
-            }
+            Err(Error::Usage(_)) if self.is_pruned()? => return Err(pruned()),
             // That prune may have ended meanwhile.
             Err(Error::Usage(_)) => publish(&self.repository, &request),
             outcome => outcome,
@@ -187,6 +185,10 @@ impl UploadStore {
         });
         all.collect()
     }
+}
+
+fn pruned() -> CommitFault {
+    CommitFault::Unavailable("a prune is running; try again later".into())
 }
 
 fn stored(file: PublishedFile) -> MemoryContent {
