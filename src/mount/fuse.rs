@@ -93,7 +93,7 @@ impl MountedFiles {
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
                 let shown = directory.display();
                 tracing::warn!("{shown} is in use: it is unmounted, and what is open there cannot be read any more");
-                unmount(directory, UnmountFlags::DETACH).map_err(|error| failed(error.into()))
+                detach(directory)
             }
             ended => ended.map_err(failed),
         }
@@ -105,20 +105,23 @@ impl MountedFiles {
     /// # Errors
     /// [`Error::Io`] if the system refuses.
     pub fn detach(self, directory: &Path) -> Result<()> {
-        let failed = |error| Error::io("unmount", directory, error);
-        match unmount(directory, UnmountFlags::DETACH) {
-            // Who is not root has mounted by this program.
-            Err(rustix::io::Errno::PERM) => {
-                let done =
-                    Command::new("fusermount3").args(["-u", "-z", "--"]).arg(directory).status().map_err(failed)?;
-                if !done.success() {
-                    return Err(failed(io::Error::other(format!("fusermount3: {done}"))));
-                }
-            }
-            ended => ended.map_err(|error| failed(error.into()))?,
-        }
+        detach(directory)?;
         let waits = std::thread::Builder::new().name("fhrd detached".into());
-        waits.spawn(move || drop(self.session.join())).map(drop).map_err(failed)
+        let waiting = waits.spawn(move || drop(self.session.join()));
+        waiting.map(drop).map_err(|error| Error::io("unmount", directory, error))
+    }
+}
+
+/// Takes a mount out of the tree of directories.
+fn detach(directory: &Path) -> Result<()> {
+    let failed = |error| Error::io("unmount", directory, error);
+    match unmount(directory, UnmountFlags::DETACH) {
+        // Who is not root has mounted by this program.
+        Err(rustix::io::Errno::PERM) => {
+            let done = Command::new("fusermount3").args(["-u", "-z", "--"]).arg(directory).status().map_err(failed)?;
+            if done.success() { Ok(()) } else { Err(failed(io::Error::other(format!("fusermount3: {done}")))) }
+        }
+        ended => ended.map_err(|error| failed(error.into())),
     }
 }
 
