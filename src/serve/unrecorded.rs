@@ -4,8 +4,8 @@
 //!    `HOST/PATH`, with dots for slashes. A model in a cache of the Hub has the name that it has there.
 //! 2. The root of such a name is the directory itself, so links lead to nothing else. Of a cache of the Hub it is the
 //!    directory of the model, as for `fhrd publish`.
-//! 3. Each backup is walked once. A name that is published is left out. While a backup cannot be read, names that are
-//!    not found are unavailable, not absent.
+//! 3. Each backup is walked once. A name that is published is left out. While a backup, or a model in it, cannot be
+//!    read, names that are not found are unavailable, not absent.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::unix::ffi::OsStrExt;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::inspect::models::model_directories;
 use crate::keep::{PublishedRoot, published_root};
 use crate::repo::Repository;
@@ -41,16 +41,22 @@ const CACHED: &str = "models--";
 /// Time after which a backup that could not be read is tried again.
 const RETRY: Duration = Duration::from_secs(60);
 
-/// What was found in a backup. `None` if it could not be read, and when that was.
-type FoundNames = (Option<Arc<Vec<PublishedSnapshot>>>, Instant);
+/// What was found in a backup.
+#[derive(Clone)]
+struct BackupNames {
+    found: Arc<Vec<PublishedSnapshot>>,
+    /// Whether all of it could be read.
+    is_whole: bool,
+    tried: Instant,
+}
 
 /// What was found in the last backups.
 #[derive(Default)]
-pub struct UnrecordedNames(Mutex<HashMap<SnapshotId, FoundNames>>);
+pub struct UnrecordedNames(Mutex<HashMap<SnapshotId, BackupNames>>);
 
 impl UnrecordedNames {
     /// The names of the last one of `backups` of each host and its paths, without those in `recorded`, and how many of
-    /// these backups cannot be read. Blocks.
+    /// these backups cannot be read as a whole. Blocks.
     pub fn find(
         &self,
         repository: &Repository,
@@ -67,10 +73,9 @@ impl UnrecordedNames {
         self.0.lock().retain(|id, _| last.iter().any(|named| named.id == *id));
         let (mut all, mut unreadable) = (Vec::new(), 0);
         for named in last {
-            match self.of_backup(repository, named) {
-                Some(found) => all.extend(found.iter().cloned()),
-                None => unreadable += 1,
-            }
+            let own = self.of_backup(repository, named);
+            all.extend(own.found.iter().cloned());
+            unreadable += usize::from(!own.is_whole);
         }
         let recorded: BTreeSet<String> =
             recorded.iter().map(|found| found.publication.name.to_ascii_lowercase()).collect();
@@ -78,44 +83,55 @@ impl UnrecordedNames {
         (all, unreadable)
     }
 
-    /// The names of a backup. `None` if it cannot be read, which is logged.
-    fn of_backup(&self, repository: &Repository, named: &NamedSnapshot) -> Option<Arc<Vec<PublishedSnapshot>>> {
+    /// The names of a backup. What cannot be read is logged.
+    fn of_backup(&self, repository: &Repository, named: &NamedSnapshot) -> BackupNames {
         let known = self.0.lock().get(&named.id).cloned();
-        if let Some((found, _)) = known.filter(|(found, tried)| found.is_some() || tried.elapsed() < RETRY) {
-            return found;
+        if let Some(known) = known.filter(|known| known.is_whole || known.tried.elapsed() < RETRY) {
+            return known;
         }
-        let found = found_in(repository, named).map(Arc::new);
-        let found =
-            found.inspect_err(|error| tracing::error!("no models of snapshot {:.8} are shown: {error}", named.id));
-        let found = found.ok();
-        self.0.lock().insert(named.id, (found.clone(), Instant::now()));
-        found
+        let (found, is_whole) = found_in(repository, named).unwrap_or_else(|error| {
+            tracing::error!("no models of snapshot {:.8} are shown: {error}", named.id);
+            (Vec::new(), false)
+        });
+        let own = BackupNames { found: Arc::new(found), is_whole, tried: Instant::now() };
+        self.0.lock().insert(named.id, own.clone());
+        own
     }
 }
 
-/// The model directories of a backup under their names.
-fn found_in(repository: &Repository, named: &NamedSnapshot) -> Result<Vec<PublishedSnapshot>> {
+/// The model directories of a backup under their names, and whether all of them could be read.
+fn found_in(repository: &Repository, named: &NamedSnapshot) -> Result<(Vec<PublishedSnapshot>, bool)> {
     let reader = Reader::open(repository)?;
     // At the end of the server, reads of the repository fail.
     let directories = model_directories(repository, named, &AtomicBool::new(false))?;
-    let mut found = Vec::new();
+    let (mut found, mut is_whole) = (Vec::new(), true);
     for directory in directories {
-        let shown = match cached_model(&directory) {
-            Some((model, name)) => cached_revisions(&reader, named, model, &name)?,
-            None => {
-                let name = path_name(&named.snapshot.host, &directory.to_string_lossy());
-                vec![(name, DEFAULT_REVISION.into(), published_root(&reader, named, Some(&directory))?)]
+        match found_at(&reader, named, &directory) {
+            Ok(shown) => found.extend(shown),
+            Err(error) => {
+                tracing::error!("{} of snapshot {:.8} is not shown: {error}", directory.display(), named.id);
+                is_whole = false;
             }
-        };
-        for (name, revision, root) in shown {
-            found.extend(shown_as(&reader, named, name, revision, root)?);
         }
         if found.len() >= NAMES_MAX {
             tracing::warn!("of the models of snapshot {:.8}, only {NAMES_MAX} are shown", named.id);
             break;
         }
     }
-    Ok(found)
+    Ok((found, is_whole))
+}
+
+/// A model directory of a backup under its names.
+fn found_at(reader: &Reader, named: &NamedSnapshot, directory: &Path) -> Result<Vec<PublishedSnapshot>> {
+    let shown = match cached_model(directory) {
+        Some((model, name)) => cached_revisions(reader, named, model, &name)?,
+        None => {
+            let name = path_name(&named.snapshot.host, &directory.to_string_lossy());
+            vec![(name, DEFAULT_REVISION.into(), published_root(reader, named, Some(directory))?)]
+        }
+    };
+    let shown = shown.into_iter().map(|(name, revision, root)| shown_as(reader, named, name, revision, root));
+    shown.filter_map(Result::transpose).collect()
 }
 
 /// A directory under a name, if it has files that can be shown.
@@ -136,10 +152,12 @@ fn shown_as(
     let tally = match tally {
         Ok(tally) if tally.files > 0 => tally,
         Ok(_) => return Ok(None),
-        Err(error) => {
+        // It has more than a name can show.
+        Err(error @ Error::Usage(_)) => {
             tracing::warn!("{} is not shown: {error}", root.path.display());
             return Ok(None);
         }
+        Err(error) => return Err(error),
     };
     let commit = publication.commit(root.content)?;
     let snapshot = Snapshot {

@@ -85,3 +85,23 @@ fn it_is_refused_without_tokens_and_with_uploads() {
         assert_eq!(output.status.code(), Some(2), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 }
+
+#[test]
+fn a_model_that_cannot_be_read_makes_names_unavailable_and_hides_no_others() {
+    let (place, _) = scene();
+    let lost = crate::independent::containers(&place.repository());
+    let other = model(&weights(11, 1 << 18), &weights(12, 1 << 18));
+    write(place.path("more/own/model.safetensors"), &other);
+    write(place.path("more/own/config.json"), b"{\"own\":1}");
+    place.run(&["backup", "more", "--host", "desktop"]);
+    lost.iter().for_each(|container| std::fs::remove_file(container).unwrap());
+    let file = token_file(&place, &format!("{ALL} read\n"));
+    let server = Server::start(&place, &["--publish-all", "--token-file", &file]);
+    let ask = |target: &str| server.ask("GET", target, &format!("Authorization: Bearer {ALL}\r\n"));
+    assert_eq!(ask("/desktop/more.own/resolve/main/config.json").body, b"{\"own\":1}");
+    assert_eq!(ask("/api/models/laptop/work.tune").status, 200, "its listing is in the root of the backup");
+    for name in ["org/name", "a/none"] {
+        assert_eq!(ask(&format!("/api/models/{name}")).status, 503, "{name}: nobody knows whether it is there");
+    }
+    server.stop();
+}
