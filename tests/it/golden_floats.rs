@@ -1,12 +1,14 @@
 //! The payloads of float chunks, frozen like those in `golden`.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
-use fhrd::codec::delta::{self, Cast, Derivation};
+use fhrd::codec::delta::{self, BlockGrid, Cast, Derivation};
 use fhrd::codec::entropy::frequency_table;
 use fhrd::codec::{Codec, ElementType, Floats, Scratch, floats};
 use fhrd::kernel::counts::count;
 use fhrd::kernel::planes::deinterleave_rotated;
+use fhrd::kernel::quantise::BlockType;
 use fhrd::kernel::rans::{self, FrequencyTable};
 use fhrd::types::hex;
 
@@ -245,14 +247,53 @@ fn payloads_without_zeros() -> Vec<(&'static str, u8, Vec<u8>, Vec<u8>)> {
     ]
 }
 
-/// The fixture has what was written when these modes were new.
+/// Payloads of classes by name: the derivation of their encoder, the base and what they are of.
+fn payloads_of_classes() -> Vec<(&'static str, Derivation, Vec<u8>, Vec<u8>)> {
+    let base: Vec<u8> = (0..3400).map(|number| (scattered(number) >> 7) as u8).collect();
+    let step = |number: usize| (scattered(number + 77) >> 9 & 1) as u8;
+    let each = |change: fn(u8, u8) -> u8| {
+        base.iter().enumerate().map(|(number, byte)| change(*byte, step(number))).collect::<Vec<u8>>()
+    };
+    // Small numbers change, large ones do not.
+    let nibbles = each(|byte, step| {
+        let by = |nibble: u8| if nibble < 5 { step } else { 0 };
+        byte ^ by(byte & 15) ^ by(byte >> 4) << 4
+    });
+    let bytes = each(|byte, step| if byte < 100 { byte.wrapping_add(step) } else { byte });
+    // Quantised blocks after three bytes, whose scales stay.
+    let blocks = |block_type: BlockType, mut raw: Vec<u8>| {
+        for start in (3..raw.len() - block_type.bytes()).step_by(block_type.bytes()) {
+            block_type.scale_bytes().for_each(|at| raw[start + at] = base[start + at]);
+        }
+        (Derivation::Blocks(BlockGrid { block_type, head: 3 }), raw)
+    };
+    let (q8, q8_raw) = blocks(BlockType::Q8_0, bytes.clone());
+    let (q4, q4_raw) = blocks(BlockType::Q4K, nibbles.clone());
+    vec![
+        ("bytes", Derivation::Bytes, base.clone(), bytes),
+        ("nibbles", Derivation::Bytes, base.clone(), nibbles),
+        ("Q8_0", q8, base.clone(), q8_raw),
+        ("Q4_K", q4, base.clone(), q4_raw),
+    ]
+}
+
+/// The payloads of a fixture. It has what was written when a mode was new.
+fn frozen(name: &str, written: impl FnOnce() -> BTreeMap<&'static str, Vec<u8>>) -> BTreeMap<String, Vec<u8>> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/{name}.json"));
+    if is_rewrite_wanted(name) {
+        let texts: BTreeMap<&str, String> = written().iter().map(|(name, payload)| (*name, hex(payload))).collect();
+        std::fs::write(&path, serde_json::to_string_pretty(&texts).unwrap() + "\n").unwrap();
+    }
+    let texts: BTreeMap<String, String> = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    texts.into_iter().map(|(name, text)| (name, unhex(&text))).collect()
+}
+
 #[test]
 fn payloads_without_zeros_are_read() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/pruned-payloads.json");
     let scratch = &mut Scratch::of_writer(true);
-    if is_rewrite_wanted("pruned-payloads") {
+    let payloads = frozen("pruned-payloads", || {
         let written = payloads_without_zeros().into_iter().map(|(name, id, base, raw)| {
-            let mut payload = Vec::new();
+            let (mut payload, scratch) = (Vec::new(), &mut Scratch::of_writer(true));
             match id {
                 0 => floats::encode(ElementType::Bf16, 0, &raw, scratch, &mut payload).unwrap(),
                 _ => {
@@ -260,22 +301,39 @@ fn payloads_without_zeros_are_read() {
                     delta::encode(derivation, &raw, &base, scratch, &mut payload).unwrap();
                 }
             }
-            (name, hex(&payload))
+            (name, payload)
         });
-        let written: BTreeMap<&str, String> = written.collect();
-        std::fs::write(path, serde_json::to_string_pretty(&written).unwrap() + "\n").unwrap();
-    }
-    let payloads: BTreeMap<String, String> = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        written.collect()
+    });
     assert_eq!(payloads.len(), payloads_without_zeros().len());
     for (name, id, base, raw) in payloads_without_zeros() {
-        let (payload, mut back) = (unhex(&payloads[name]), Vec::new());
+        let (payload, mut back) = (&payloads[name], Vec::new());
         match id {
-            0 => Floats.decode(&payload, raw.len(), scratch, &mut back).unwrap(),
-            _ => delta::decode(id, &payload, &base, raw.len(), scratch, &mut back).unwrap(),
+            0 => Floats.decode(payload, raw.len(), scratch, &mut back).unwrap(),
+            _ => delta::decode(id, payload, &base, raw.len(), scratch, &mut back).unwrap(),
         }
         assert!(back == raw, "{name}");
         // The mode of pruned chunks, or the bit of floats without zeros.
         assert_eq!(payload[0], if id == 0 { 0x45 } else { 7 }, "{name}");
+    }
+}
+
+#[test]
+fn payloads_of_classes_are_read() {
+    let payloads = frozen("class-payloads", || {
+        let written = payloads_of_classes().into_iter().map(|(name, derivation, base, raw)| {
+            let mut payload = Vec::new();
+            delta::encode(derivation, &raw, &base, &mut Scratch::of_writer(true), &mut payload).unwrap();
+            (name, payload)
+        });
+        written.collect()
+    });
+    assert_eq!(payloads.len(), payloads_of_classes().len());
+    for (name, derivation, base, raw) in payloads_of_classes() {
+        let (payload, mut back) = (&payloads[name], Vec::new());
+        delta::decode(derivation.id(), payload, &base, raw.len(), &mut Scratch::default(), &mut back).unwrap();
+        assert!(back == raw, "{name}");
+        assert_eq!(payload[0], 8, "{name}");
     }
 }
 

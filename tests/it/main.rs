@@ -12,6 +12,7 @@ mod compatibility;
 mod copied;
 mod crash;
 mod crash_encrypted;
+mod dequantised;
 mod determinism;
 mod double;
 mod encrypted_fixture;
