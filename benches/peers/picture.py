@@ -15,7 +15,7 @@ import sys
 from html import escape
 from itertools import groupby
 
-WIDTH, MARGIN, LABEL, NUMBER, BAR, GAP = 720, 16, 90, 110, 18, 6
+WIDTH, MARGIN, LABEL, NUMBER, BAR, GAP = 720, 16, 60, 70, 14, 4
 LINE, COLUMN = 18, 7.85
 STYLE = """<style>
 text { font: 13px ui-sans-serif, system-ui, sans-serif; fill: #24292f }
@@ -26,7 +26,7 @@ text { font: 13px ui-sans-serif, system-ui, sans-serif; fill: #24292f }
 </style>"""
 # The column of peers.py's table with the stored bytes, counted from the name of the set, and the tools in order.
 STORED = 7
-TOOLS = ["fhrd", "fhrd-enc", "restic", "rustic", "borg", "zipnn", "zstd-19"]
+TOOLS = ["fhrd", "restic", "rustic", "borg", "zipnn", "zstd-19"]
 
 
 def picture(height, shapes, label):
@@ -44,7 +44,9 @@ def text(left, top, words, kind, end=False):
 def stored(table):
     """Pairs of a set and its stored MB by tool, in the order of the table."""
     rows = [line.split() for line in table.splitlines()]
-    rows = [(row[0], row[1], float(row[STORED])) for row in rows if len(row) > STORED and row[1] in TOOLS]
+    # Lines with the version of a tool begin with its name and a colon.
+    rows = [row for row in rows if len(row) > STORED and row[1] in TOOLS and not row[0].endswith(":")]
+    rows = [(row[0].removeprefix("corpus/"), row[1], float(row[STORED])) for row in rows]
     for name, group in groupby(rows, key=lambda row: row[0]):
         sizes = {tool: megabytes for _, tool, megabytes in group}
         yield name, {tool: sizes[tool] for tool in TOOLS if tool in sizes}
@@ -55,15 +57,15 @@ def bars(table):
     room = WIDTH - 2 * MARGIN - LABEL - NUMBER
     sets = list(stored(table)) or sys.exit("picture.py: the input has no row of peers.py's table")
     for name, sizes in sets:
-        shapes.append(text(MARGIN, top + BAR - 5, f"{name}, MB stored", "set"))
+        shapes.append(text(MARGIN, top + BAR - 3, f"{name}, MB stored", "set"))
         top += BAR + GAP
         for tool, megabytes in sizes.items():
             length = max(1, round(room * megabytes / max(sizes.values())))
             kind = "own" if tool.startswith("fhrd") else "other"
-            shapes.append(text(MARGIN, top + BAR - 5, tool, ""))
+            shapes.append(text(MARGIN, top + BAR - 3, tool, ""))
             left = MARGIN + LABEL
             shapes.append(f'<rect class="{kind}" x="{left}" y="{top}" width="{length}" height="{BAR}" rx="2"/>')
-            shapes.append(text(left + length + GAP, top + BAR - 5, f"{megabytes:.1f}", ""))
+            shapes.append(text(left + length + GAP, top + BAR - 3, f"{megabytes:.1f}", ""))
             top += BAR + GAP
         top += MARGIN
     return picture(top, shapes, "Megabytes that each tool stores of each set")
