@@ -102,7 +102,7 @@ impl Fault {
             Fault::NoRange(_) => "the file has no such range, or the request has several".into(),
             Fault::TooLong => "the request is too long".into(),
             Fault::TooSlow => "the request came too slowly".into(),
-            Fault::Busy => "others have asked for pages that take much memory; ask again in some seconds".into(),
+            Fault::Busy => "others are being served; ask again in some seconds".into(),
             Fault::Unavailable(reason) => reason.clone(),
         }
     }

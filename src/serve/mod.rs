@@ -99,8 +99,8 @@ pub fn state(
         overview: Arc::default(),
         models: Arc::default(),
         uploads: uploads.map(Arc::new),
-        tensors: Turns::new(TENSOR_TURNS),
-        directories: Turns::new(DIRECTORY_TURNS),
+        tensors: Turns::of_pages(TENSOR_TURNS),
+        directories: Turns::of_pages(DIRECTORY_TURNS),
     }))
 }
 

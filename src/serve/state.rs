@@ -93,6 +93,14 @@ impl Client {
         }
     }
 
+    /// The line of their token. 0 for anybody.
+    pub fn line(&self) -> usize {
+        match self {
+            Client::Anybody => 0,
+            Client::Holder(token) => token.line,
+        }
+    }
+
     /// Whether they may read what has this name.
     pub fn may_read(&self, name: &str) -> bool {
         match self {
@@ -103,6 +111,12 @@ impl Client {
 }
 
 impl ServeState {
+    /// The owner of the token of a line. Anybody, if there is none.
+    pub(super) fn client_of_line(&self, line: usize) -> Client {
+        let token = self.tokens.as_ref().and_then(|tokens| tokens.of_line(line));
+        token.map_or(Client::Anybody, Client::Holder)
+    }
+
     /// The commit that a client asks for.
     ///
     /// # Errors

@@ -1,6 +1,9 @@
 //! Bodies of uploads, as they come: into a file, or line by line.
+//!
+//! A body has a turn, of which there are a few. So it must come at some rate, and at a higher one while somebody waits
+//! for its turn. Only time counts in which this server waits for the client.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
@@ -8,31 +11,55 @@ use hyper::body::Incoming;
 use tokio::time::timeout;
 
 use crate::serve::fault::Fault;
+use crate::serve::turns::Turn;
 
-/// A body, and the time within which some bytes of it must come.
+/// Bytes a second that a body must have on average, and while somebody waits for its turn.
+const RATE_MIN: u64 = 1 << 10;
+const RATE_WANTED: u64 = 16 << 10;
+/// Time after which the higher rate counts.
+const WANTED_GRACE: Duration = Duration::from_secs(5);
+/// How often a body that does not come is looked at.
+const POLL: Duration = Duration::from_secs(1);
+
+/// A body, its turn, and the time within which some bytes of it must come.
 pub struct ReceivedBody {
     body: Incoming,
     limit: Duration,
+    turn: Turn,
     rest: BytesMut,
     has_ended: bool,
+    /// Bytes that came, and the time that they took.
+    received: u64,
+    waited: Duration,
 }
 
 impl ReceivedBody {
-    /// The body of a request.
-    pub fn new(body: Incoming, limit: Duration) -> Self {
-        ReceivedBody { body, limit, rest: BytesMut::new(), has_ended: false }
+    /// The body of a request. It has its turn until this value ends.
+    pub fn new(body: Incoming, limit: Duration, turn: Turn) -> Self {
+        let (rest, waited) = (BytesMut::new(), Duration::ZERO);
+        ReceivedBody { body, limit, turn, rest, has_ended: false, received: 0, waited }
     }
 
     /// Takes in more bytes. Returns whether there were any.
     async fn receive(&mut self) -> Result<bool, Fault> {
+        let mut idle = Duration::ZERO;
         while !self.has_ended {
-            match timeout(self.limit, self.body.frame()).await {
-                Err(_) => return Err(Fault::TooSlow),
+            let started = Instant::now();
+            let frame = timeout(POLL.min(self.limit), self.body.frame()).await;
+            let took = started.elapsed();
+            (self.waited, idle) = (self.waited + took, idle + took);
+            if self.waited > time_of(self.received, self.limit, self.turn.is_wanted()) {
+                return Err(Fault::TooSlow);
+            }
+            match frame {
+                Err(_) if idle >= self.limit => return Err(Fault::TooSlow),
+                Err(_) => {}
                 Ok(None) => self.has_ended = true,
                 Ok(Some(Err(_))) => return Err(Fault::Bad("the body of the request is cut short")),
                 Ok(Some(Ok(frame))) => {
                     if let Some(bytes) = frame.data_ref().filter(|bytes| !bytes.is_empty()) {
                         self.rest.extend_from_slice(bytes);
+                        self.received = self.received.saturating_add(bytes.len() as u64);
                         return Ok(true);
                     }
                 }
@@ -76,5 +103,27 @@ impl ReceivedBody {
                 return Ok(Some(line).filter(|line| !line.is_empty()));
             }
         }
+    }
+}
+
+/// The time that so many bytes may take.
+fn time_of(received: u64, limit: Duration, is_wanted: bool) -> Duration {
+    let (grace, rate) = if is_wanted { (limit.min(WANTED_GRACE), RATE_WANTED) } else { (limit, RATE_MIN) };
+    grace.saturating_add(Duration::from_millis(received.saturating_mul(1000) / rate))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_has_less_time_while_its_turn_is_wanted() {
+        let limit = Duration::from_secs(30);
+        assert_eq!(time_of(0, limit, false), limit);
+        assert_eq!(time_of(60 << 10, limit, false), Duration::from_secs(90));
+        assert_eq!(time_of(0, limit, true), WANTED_GRACE);
+        assert_eq!(time_of(32 << 10, limit, true), Duration::from_secs(7));
+        assert_eq!(time_of(0, Duration::from_secs(2), true), Duration::from_secs(2));
+        assert!(time_of(u64::MAX, limit, true) > limit);
     }
 }

@@ -39,10 +39,11 @@ pub async fn commit(
         return Err(Fault::Refused("there are no pull requests here".into()));
     }
     target(question, at).await?;
-    let _turn = uploads.bodies.take(&question.client).await?;
+    let turn = uploads.bodies.take(&question.client).await?;
     let own = uploads.clone();
     let spool = blocking(move || own.spool()).await?;
-    let operations = received(&mut ReceivedBody::new(body, question.state.limits.body), spool).await?;
+    let mut body = ReceivedBody::new(body, question.state.limits.body, turn);
+    let operations = received(&mut body, spool).await?;
     let storing = uploads.storing.clone().acquire_owned().await;
     let storing = storing.map_err(|error| Error::internal(error.to_string()))?;
     let (own, state) = (uploads.clone(), question.state.clone());

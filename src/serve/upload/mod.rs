@@ -14,6 +14,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
@@ -28,8 +29,11 @@ pub use announce::{create, preupload, valid_card};
 pub use commit::commit;
 pub use objects::{SignedObject, batch, object, verified};
 
-/// Bodies that are received at the same time.
+/// Bodies that are received at the same time, and those of one token.
 const BODIES: usize = 8;
+const BODIES_OF_TOKEN: usize = 4;
+/// Time that somebody waits for the turn of a body.
+const BODY_WAIT: Duration = Duration::from_secs(60);
 
 /// What a server needs to take uploads.
 pub struct UploadReceiver {
@@ -56,7 +60,8 @@ impl UploadReceiver {
         let mut key = [0; 32];
         getrandom::fill(&mut key).map_err(|error| Error::internal(format!("no random bytes: {error}")))?;
         store.expire()?;
-        Ok(UploadReceiver { store, spool, key, bodies: Turns::new(BODIES), storing: Arc::new(Semaphore::new(1)) })
+        let bodies = Turns::new(BODIES, BODIES_OF_TOKEN, BODY_WAIT);
+        Ok(UploadReceiver { store, spool, key, bodies, storing: Arc::new(Semaphore::new(1)) })
     }
 
     /// A file for a body. It has no name, so it ends with this process.

@@ -27,7 +27,6 @@ use crate::serve::fault::Fault;
 use crate::serve::pages::path_of;
 use crate::serve::parts::{PART_BYTES, blocking};
 use crate::serve::question::Question;
-use crate::serve::state::Client;
 use crate::types::hex;
 
 /// Objects that a client may ask for at once.
@@ -36,6 +35,17 @@ const OBJECTS_MAX: usize = 1000;
 const OBJECT_BYTES_MAX: u64 = 50_000_000_000;
 /// Time for which a URL counts, seconds.
 const URL_SECONDS: i64 = 3600;
+
+/// What a URL promises of its object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct UrlTerms {
+    /// Length of the object, bytes.
+    len: u64,
+    /// Until when it counts, seconds since 1970.
+    expires: i64,
+    /// The line of the token that asked for it, whose turn it takes. 0 without tokens.
+    line: usize,
+}
 
 /// An object that a URL names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,8 +73,9 @@ struct NewObject {
 }
 
 impl UploadReceiver {
-    fn signature(&self, object: &SignedObject, len: u64, expires: i64) -> String {
-        let what = format!("{} {} {len} {expires}", owner(object.kind, &object.name), hex(&object.sha256));
+    fn signature(&self, object: &SignedObject, terms: UrlTerms) -> String {
+        let UrlTerms { len, expires, line } = terms;
+        let what = format!("{} {} {len} {expires} {line}", owner(object.kind, &object.name), hex(&object.sha256));
         hex(blake3::keyed_hash(&self.key, what.as_bytes()).as_bytes())
     }
 
@@ -72,23 +83,25 @@ impl UploadReceiver {
         self.store.repository.clock.now_ns().div_euclid(1_000_000_000)
     }
 
-    /// The length of the object that a signed URL names.
-    fn signed_len(&self, question: &Question<'_>, object: &SignedObject) -> Result<u64, Fault> {
+    /// What the signed URL of an object promises.
+    fn signed(&self, question: &Question<'_>, object: &SignedObject) -> Result<UrlTerms, Fault> {
         let value = |key: &str| question.target.value(key);
         let (len, expires) = (value("size").and_then(|text| text.parse().ok()), value("expires"));
-        let (Some(len), Some(expires)) = (len, expires.and_then(|text| text.parse().ok())) else {
+        let line = value("token").and_then(|text| text.parse().ok());
+        let (Some(len), Some(expires), Some(line)) = (len, expires.and_then(|text| text.parse().ok()), line) else {
             return Err(Fault::Forbidden("the URL is not signed"));
         };
-        self.check_signature(object, (len, expires), value("signature").unwrap_or_default())?;
-        Ok(len)
+        let terms = UrlTerms { len, expires, line };
+        self.check_signature(object, terms, value("signature").unwrap_or_default())?;
+        Ok(terms)
     }
 
-    /// Checks the signature of a URL for an object of a length, which counts until a time, seconds since 1970.
-    fn check_signature(&self, object: &SignedObject, (len, expires): (u64, i64), given: &str) -> Result<(), Fault> {
-        if !bool::from(self.signature(object, len, expires).as_bytes().ct_eq(given.as_bytes())) {
+    /// Checks the signature of a URL for an object.
+    fn check_signature(&self, object: &SignedObject, terms: UrlTerms, given: &str) -> Result<(), Fault> {
+        if !bool::from(self.signature(object, terms).as_bytes().ct_eq(given.as_bytes())) {
             return Err(Fault::Forbidden("the signature of the URL is not valid; ask for another URL"));
         }
-        if self.now_seconds() > expires {
+        if self.now_seconds() > terms.expires {
             return Err(Fault::Forbidden("the URL has expired; ask for another one"));
         }
         Ok(())
@@ -143,9 +156,10 @@ pub async fn batch(
 
 fn actions(question: &Question<'_>, uploads: &UploadReceiver, object: &SignedObject, len: u64) -> Value {
     let expires = uploads.now_seconds().saturating_add(URL_SECONDS);
-    let signature = uploads.signature(object, len, expires);
+    let line = question.client.line();
+    let signature = uploads.signature(object, UrlTerms { len, expires, line });
     let base = format!("{}{}.git/lfs/{}", question.origin, path_of(object.kind, &object.name), hex(&object.sha256));
-    let query = format!("size={len}&expires={expires}&signature={signature}");
+    let query = format!("size={len}&expires={expires}&token={line}&signature={signature}");
     json!({
         "upload": { "href": format!("{base}?{query}"), "header": {}, "expires_in": URL_SECONDS },
         "verify": { "href": format!("{base}/verify?{query}"), "header": {}, "expires_in": URL_SECONDS },
@@ -163,13 +177,13 @@ pub async fn object(
     object: SignedObject,
     body: Incoming,
 ) -> Result<HttpAnswer, Fault> {
-    let len = uploads.signed_len(question, &object)?;
+    let UrlTerms { len, line, .. } = uploads.signed(question, &object)?;
     let announced = question.headers.get(CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|announced| announced != len) {
         return Err(Fault::Refused(format!("the object has {len} bytes, but the body has another length")));
     }
-    let _turn = uploads.bodies.take(&Client::Anybody).await?;
-    let mut body = ReceivedBody::new(body, question.state.limits.body);
+    let turn = uploads.bodies.take(&question.state.client_of_line(line)).await?;
+    let mut body = ReceivedBody::new(body, question.state.limits.body, turn);
     let own = uploads.clone();
     let (mut file, mut digest, mut received) = (blocking(move || own.spool()).await?, Context::new(&SHA256), 0u64);
     while let Some(part) = body.part(PART_BYTES as usize).await? {
@@ -209,7 +223,7 @@ pub async fn verified(
     object: SignedObject,
     body: &Bytes,
 ) -> Result<HttpAnswer, Fault> {
-    let len = uploads.signed_len(question, &object)?;
+    let len = uploads.signed(question, &object)?.len;
     let NewObject { oid, size } = parsed(body)?;
     let own = uploads.clone();
     let is_same = sha256_of(&oid) == Some(object.sha256) && size == len;
@@ -243,17 +257,24 @@ mod tests {
     fn a_signature_counts_for_what_it_signs_until_it_expires() {
         let (receiver, _directory) = receiver();
         let (own, now) = (signed("a/b"), receiver.now_seconds());
-        let signature = receiver.signature(&own, 5, now + 60);
-        let is_good = |object: &SignedObject, what, given: &str| receiver.check_signature(object, what, given).is_ok();
-        assert!(is_good(&own, (5, now + 60), &signature));
+        let terms = UrlTerms { len: 5, expires: now + 60, line: 3 };
+        let signature = receiver.signature(&own, terms);
+        let is_good =
+            |object: &SignedObject, terms, given: &str| receiver.check_signature(object, terms, given).is_ok();
+        assert!(is_good(&own, terms, &signature));
         let other = SignedObject { kind: PublishedKind::Dataset, ..own.clone() };
-        for (object, what) in
-            [(&signed("a/c"), (5, now + 60)), (&other, (5, now + 60)), (&own, (6, now + 60)), (&own, (5, now + 61))]
-        {
-            assert!(!is_good(object, what, &signature), "{object:?} {what:?}");
+        for (object, wrong) in [
+            (&signed("a/c"), terms),
+            (&other, terms),
+            (&own, UrlTerms { len: 6, ..terms }),
+            (&own, UrlTerms { expires: now + 61, ..terms }),
+            (&own, UrlTerms { line: 4, ..terms }),
+        ] {
+            assert!(!is_good(object, wrong, &signature), "{object:?} {wrong:?}");
         }
-        assert!(!is_good(&own, (5, now - 1), &receiver.signature(&own, 5, now - 1)), "it has expired");
+        let expired = UrlTerms { expires: now - 1, ..terms };
+        assert!(!is_good(&own, expired, &receiver.signature(&own, expired)), "it has expired");
         let (another, _directory) = self::receiver();
-        assert!(another.check_signature(&own, (5, now + 60), &signature).is_err(), "each process has its key");
+        assert!(another.check_signature(&own, terms, &signature).is_err(), "each process has its key");
     }
 }

@@ -2,13 +2,15 @@
 //! nothing.
 
 use std::io::{Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::fixture::Server;
 use super::uploader::{
-    HEADER, READER, WRITER, batch, commit, file_line, href, object_line, oid, request, send, start, stored, writable,
+    HEADER, OTHER, READER, WRITER, batch, commit, file_line, href, object_line, oid, request, send, start, stored,
+    writable,
 };
 use crate::trees::Random;
 
@@ -179,6 +181,60 @@ fn slow_uploads_are_cut_off_and_keep_nobody_out() {
         let text = String::from_utf8_lossy(&answer);
         assert!(text.starts_with("HTTP/1.1 408") || text.starts_with("HTTP/1.1 503") || text.is_empty(), "{text}");
     }
+    assert_eq!(stored(&place).len(), 1);
+    server.stop();
+}
+
+#[test]
+fn a_writer_that_stops_within_its_bodies_keeps_no_other_out() {
+    let (place, server) = writable();
+    let bytes = Random(3).bytes(1_100_000);
+    let upload = href(&batch(&server, "me/m", WRITER, &bytes), "upload");
+    let halves: Vec<_> = (0..12)
+        .map(|_| {
+            let mut stream = server.connect();
+            stream.write_all(&request("PUT", &upload, "", &bytes)[..600_000]).unwrap();
+            stream
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(500));
+    let started = Instant::now();
+    let upload = href(&batch(&server, "you/m", OTHER, &bytes), "upload");
+    assert_eq!(send(&server, "PUT", &upload, "", &bytes).status, 200);
+    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
+    drop(halves);
+    assert_eq!(stored(&place).len(), 2, "a backup, and the object of the other one");
+    server.stop();
+}
+
+#[test]
+fn bodies_that_drip_give_their_turns_to_who_waits() {
+    let place = crate::program::Place::with_repository();
+    let server = Server::start(&place, &["--writable", "--timeout", "2"]);
+    let bytes = Random(3).bytes(1_100_000);
+    let upload = href(&batch(&server, "me/m", "", &bytes), "upload");
+    let whole = request("PUT", &upload, "", &bytes);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            let mut stream = server.connect();
+            stream.write_all(&whole[..20_000]).unwrap();
+            scope.spawn(|| {
+                let mut stream = stream;
+                // 4 kB a second, so it is never idle.
+                let mut parts = whole[20_000..].chunks(800);
+                while !is_over.load(Ordering::Relaxed)
+                    && parts.next().is_some_and(|part| stream.write_all(part).is_ok())
+                {
+                    std::thread::sleep(Duration::from_millis(200));
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        let reply = send(&server, "PUT", &upload, "", &bytes);
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(reply.status, 200, "{reply:?}");
+    });
     assert_eq!(stored(&place).len(), 1);
     server.stop();
 }
