@@ -28,9 +28,12 @@ pub struct StoredUpload {
     /// For which name it was uploaded. A commit of another name cannot use it.
     #[n(1)]
     pub name: String,
-    /// SHA-256 of the only file. Empty for the files of a commit that is on its way to its publication.
+    /// SHA-256 of the only file. Empty for xorbs, and for the files of a commit that is on its way to its publication.
     #[n(2)]
     pub sha256: ByteVec,
+    /// Hashes of xorbs, one after another: chunks that a client sends before it says of which files they are.
+    #[n(3)]
+    pub xorbs: Option<ByteVec>,
 }
 
 impl StoredUpload {
@@ -60,11 +63,16 @@ mod tests {
 
     #[test]
     fn the_encoding_never_changes_and_nobody_takes_it_for_a_backup_or_a_name() {
-        let upload = StoredUpload { expires_ns: 5, name: "model a/b".into(), sha256: vec![7; 2].into() };
+        let upload = StoredUpload { expires_ns: 5, name: "model a/b".into(), sha256: vec![7; 2].into(), xorbs: None };
+        let xorb = StoredUpload { sha256: Vec::new().into(), xorbs: Some(vec![8; 2].into()), ..upload.clone() };
         let mut snapshot = Snapshot::default();
-        upload.attach(&mut snapshot.extra).unwrap();
-        assert_eq!(hex(&snapshot.extra[KEY]), "a3000501696d6f64656c20612f6202420707");
-        assert_eq!(StoredUpload::of(&snapshot), Some(upload));
+        for (own, expected) in
+            [(xorb, "a4000501696d6f64656c20612f62024003420808"), (upload, "a3000501696d6f64656c20612f6202420707")]
+        {
+            own.attach(&mut snapshot.extra).unwrap();
+            assert_eq!(hex(&snapshot.extra[KEY]), expected);
+            assert_eq!(StoredUpload::of(&snapshot), Some(own));
+        }
         assert!(snapshot.is_published() && Publication::of(&snapshot).is_none());
         assert_eq!(StoredUpload::of(&Snapshot::default()), None);
     }

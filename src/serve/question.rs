@@ -47,17 +47,12 @@ impl Question<'_> {
         self.is_tls || origins.any(|origin| origin.starts_with(b"https://"))
     }
 
-    /// Checks that the client may write what has this name. A name that it may not read looks absent.
+    /// Checks that the client may write what has this name.
     ///
     /// # Errors
-    /// [`Fault::NoName`], [`Fault::Forbidden`].
+    /// Errors of [`Client::may_write`].
     pub fn may_write(&self, name: &str) -> Result<(), Fault> {
-        match &self.client {
-            Client::Anybody => Ok(()),
-            Client::Holder(token) if !token.may_read(name) => Err(Fault::NoName),
-            Client::Holder(token) if token.can_write => Ok(()),
-            Client::Holder(_) => Err(Fault::Forbidden("a token that may write is needed")),
-        }
+        self.client.may_write(name)
     }
 
     /// What the frame of a page shows for the client.

@@ -3,6 +3,7 @@
 use super::fault::Fault;
 use super::upload::SignedObject;
 use crate::keep::upload::sha256_of;
+use crate::keep::upload::xet::XetHash;
 use crate::repo::published::{DEFAULT_REVISION, PublishedKind, TreePath};
 
 /// What stands for the routes of requests that have none, in metrics.
@@ -109,8 +110,14 @@ pub enum Route {
     Preupload(NamedPath),
     /// A commit.
     Commit(NamedPath),
-    /// A token for another way of uploading.
+    /// A token for xorbs and shards.
     XetToken(PublishedKind, String),
+    /// What clients try that this server does not offer, such as asking whether a chunk is there.
+    XetAbsent,
+    /// A xorb.
+    XetXorb(XetHash),
+    /// A shard. Whether the answer is streamed.
+    XetShard(bool),
     /// Where objects shall be put.
     ObjectBatch(PublishedKind, String),
     /// An object.
@@ -153,6 +160,7 @@ impl Route {
             [b"whoami-v2"] => Ok(Route::Who),
             [b"repos", b"create"] => Ok(Route::Create),
             [b"validate-yaml"] => Ok(Route::ValidCard),
+            [b"xet", _, rest @ ..] => Ok(Self::of_xet(rest)),
             [kind] => Ok(Route::Names(kind_of(kind)?)),
             [kind, org, name, rest @ ..] => {
                 let at = |revision: &[u8], path: &[&[u8]]| named((kind_of(kind)?, org, name), revision, path);
@@ -169,6 +177,19 @@ impl Route {
                 }
             }
             _ => Err(Fault::NoRoute),
+        }
+    }
+
+    /// The routes of Xet. Clients send `default` as the space that hashes are in.
+    fn of_xet(names: &[&[u8]]) -> Self {
+        match names {
+            [b"v1", b"xorbs", b"default", digits] => {
+                let hash = std::str::from_utf8(digits).ok().and_then(XetHash::parse);
+                hash.map_or(Route::XetAbsent, Route::XetXorb)
+            }
+            [b"v1", b"shards"] => Route::XetShard(false),
+            [b"v2", b"shards"] => Route::XetShard(true),
+            _ => Route::XetAbsent,
         }
     }
 
@@ -217,6 +238,10 @@ impl Route {
             Route::Preupload(_) => "/api/{kind}/{name}/preupload/{revision}",
             Route::Commit(_) => "/api/{kind}/{name}/commit/{revision}",
             Route::XetToken(..) => "/api/{kind}/{name}/xet-write-token/{revision}",
+            Route::XetAbsent => "/api/xet/{place}/{path}",
+            Route::XetXorb(_) => "/api/xet/{place}/v1/xorbs/{xorb}",
+            Route::XetShard(false) => "/api/xet/{place}/v1/shards",
+            Route::XetShard(true) => "/api/xet/{place}/v2/shards",
             Route::ObjectBatch(..) => "/{name}.git/info/lfs/objects/batch",
             Route::Object(_) => "/{name}.git/lfs/{object}",
             Route::ObjectCheck(_) => "/{name}.git/lfs/{object}/verify",
@@ -233,9 +258,10 @@ impl Route {
         }
     }
 
-    /// Whether it says nothing of what is stored, or its URL is signed, so that nobody needs a token.
+    /// Whether it says nothing of what is stored, or its URL or its own token is signed, so that nobody needs a token.
     pub fn is_open(&self) -> bool {
-        if matches!(self, Route::Object(_) | Route::ObjectCheck(_)) {
+        let is_signed = matches!(self, Route::Object(_) | Route::ObjectCheck(_));
+        if is_signed || matches!(self, Route::XetAbsent | Route::XetXorb(_) | Route::XetShard(_)) {
             return true;
         }
         matches!(self, Route::Health | Route::Ready | Route::Style | Route::Icon | Route::Login | Route::Logout)
@@ -253,7 +279,9 @@ impl Route {
         match self {
             Route::Paths(_) | Route::Logout | Route::ObjectCheck(_) | Route::ObjectBatch(..) => "POST",
             Route::Create | Route::ValidCard | Route::Preupload(_) | Route::Commit(_) => "POST",
+            Route::XetXorb(_) | Route::XetShard(_) => "POST",
             Route::Object(_) => "PUT",
+            Route::XetAbsent => "GET, HEAD, POST",
             Route::Login => "GET, HEAD, POST",
             _ => LOOKS,
         }

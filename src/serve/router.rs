@@ -184,10 +184,8 @@ async fn routed(question: &Question<'_>, route: Route, body: Incoming) -> Result
             listing::paths(state, found, wanted(question, body).await?).await
         }
         Route::File(at) | Route::Download(at) => file(state, question.find(&at).await?, at.path, method, headers).await,
-        Route::XetToken(_, name) => {
-            question.may_write(&name)?;
-            Err(Fault::Forbidden("this server takes no Xet uploads: set HF_HUB_DISABLE_XET=1"))
-        }
+        Route::XetAbsent => Err(Fault::NoRoute),
+        Route::XetToken(..) | Route::XetXorb(_) | Route::XetShard(_) => uploaded(question, route, body).await,
         Route::Create | Route::ValidCard | Route::Preupload(_) | Route::Commit(_) | Route::ObjectBatch(..) => {
             uploaded(question, route, body).await
         }
@@ -217,6 +215,9 @@ async fn uploaded(question: &Question<'_>, route: Route, body: Incoming) -> Resu
     match route {
         Route::Commit(at) => upload::commit(question, uploads, &at, body).await,
         Route::Object(object) => upload::object(question, uploads, object, body).await,
+        Route::XetToken(kind, name) => upload::xet_token(question, uploads, (kind, &name)),
+        Route::XetXorb(hash) => upload::xorb(question, uploads, hash, body).await,
+        Route::XetShard(is_streamed) => upload::shard(question, uploads, is_streamed, body).await,
         route => {
             let body = bytes_of(question.state, body).await?;
             match route {

@@ -101,6 +101,27 @@ impl Client {
         }
     }
 
+    /// What tells their token from others, without giving it away. Nothing for anybody.
+    pub fn identity(&self) -> &[u8] {
+        match self {
+            Client::Anybody => &[],
+            Client::Holder(token) => token.hash(),
+        }
+    }
+
+    /// Checks that they may write what has this name. A name that they may not read looks absent.
+    ///
+    /// # Errors
+    /// [`Fault::NoName`], [`Fault::Forbidden`].
+    pub fn may_write(&self, name: &str) -> Result<(), Fault> {
+        match self {
+            Client::Anybody => Ok(()),
+            Client::Holder(token) if !token.may_read(name) => Err(Fault::NoName),
+            Client::Holder(token) if token.can_write => Ok(()),
+            Client::Holder(_) => Err(Fault::Forbidden("a token that may write is needed")),
+        }
+    }
+
     /// Whether they may read what has this name.
     pub fn may_read(&self, name: &str) -> bool {
         match self {

@@ -90,6 +90,11 @@ impl Tokens {
 }
 
 impl TokenRule {
+    /// Its hash.
+    pub fn hash(&self) -> &[u8] {
+        &self.hash
+    }
+
     /// Whether it may read all names, and what is said of the whole repository.
     pub fn may_read_all(&self) -> bool {
         self.scope.is_none()

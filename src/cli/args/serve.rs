@@ -9,7 +9,7 @@ use clap::Args;
 const SERVE_NOTES: &str = "\
 Clients find it through HF_ENDPOINT=http://127.0.0.1:8080. What they see is what `fhrd publish` has published; names that
 are published later are there within seconds. Nothing is written into the repository, unless --writable lets clients
-upload: `hf upload` with HF_HUB_DISABLE_XET=1.
+upload, such as `hf upload`.
 
 A file of tokens has a line for each: TOKEN read, or TOKEN write ORG/* for the names of one ORG. Without tokens, only
 this machine may ask, unless --no-auth is given. Requests that name another host than this one are refused: give the URL

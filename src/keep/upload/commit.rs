@@ -74,7 +74,8 @@ impl UploadStore {
         if files.len() != count {
             return Err(Error::internal("a file of a commit has no content").into());
         }
-        let upload = StoredUpload { expires_ns: self.expiry_ns(), name, sha256: Vec::new().into() };
+        let (expires_ns, sha256) = (self.expiry_ns(), Vec::new().into());
+        let upload = StoredUpload { expires_ns, name, sha256, xorbs: None };
         let original = self.store(files, upload).map_err(|error| self.explained(error))?;
         let published = self.publish(target, original.clone());
         // What is published refers to the same content.

@@ -1,8 +1,8 @@
-//! Why a commit is not taken.
+//! Why a commit, or what comes before it, is not taken.
 
 use crate::error::Error;
 
-/// Why a commit is not taken. Nothing is stored then.
+/// Why a commit, or what comes before it, is not taken. Nothing is stored then.
 #[derive(Debug)]
 pub enum CommitFault {
     /// It is not valid.

@@ -1,6 +1,7 @@
 //! Upload: what clients send to a server becomes snapshots.
 //!
-//! 1. `objects` are large files, each a snapshot of its own, with the tag `upload`, until it expires.
+//! 1. `objects` are large files, each a snapshot of its own, with the tag `upload`, until it expires. `xet`
+//!    makes them of what newer clients send.
 //! 2. `lines` of a commit become `operations`: what it adds to the files of a name, and takes away.
 //! 3. `commit` stores all files of a name as one snapshot and publishes it. Then it deletes that snapshot, because the
 //!    publication refers to the same content. Files that the repository has are referred to, not read.
@@ -14,6 +15,7 @@ mod fault;
 mod lines;
 mod objects;
 mod operations;
+pub mod xet;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -36,6 +38,8 @@ use crate::repo::snapshot_listing;
 use crate::repo::upload::{StoredUpload, TAG};
 use crate::types::SnapshotId;
 
+/// Length of an object, bytes, at most. Clients get no longer ones by the ways that a server here has.
+pub const OBJECT_BYTES_MAX: u64 = 50_000_000_000;
 /// Time after which an upload that no commit has taken expires, nanoseconds.
 const UPLOAD_TIME_NS: i64 = 7 * 24 * 3600 * 1_000_000_000;
 

@@ -117,7 +117,7 @@ impl UploadStore {
         }
         let content = MemoryContent::Range { file: Arc::new(file), start: 0, len };
         let sha256 = sha256.to_vec().into();
-        let upload = StoredUpload { expires_ns: self.expiry_ns(), name: owner.into(), sha256 };
+        let upload = StoredUpload { expires_ns: self.expiry_ns(), name: owner.into(), sha256, xorbs: None };
         let named = self.store(vec![MemoryFile { path: OBJECT_NAME.into(), content }], upload)?;
         let stored = file_of(&mut Reader::open(&self.repository)?.chunks(), &named)?;
         let stored = stored.ok_or_else(|| Error::corrupt("snapshot of an upload", 0, "a file", "none"))?;
@@ -150,7 +150,8 @@ mod tests {
 
     fn stored(uploads: &UploadStore, expires_ns: i64) -> NamedSnapshot {
         let content = MemoryContent::Parts(vec![Bytes::from(expires_ns.to_string())]);
-        let upload = StoredUpload { expires_ns, name: "model a/b".into(), sha256: vec![7; 32].into() };
+        let (name, sha256) = ("model a/b".into(), vec![7; 32].into());
+        let upload = StoredUpload { expires_ns, name, sha256, xorbs: None };
         uploads.store(vec![MemoryFile { path: OBJECT_NAME.into(), content }], upload).unwrap()
     }
 
@@ -210,7 +211,8 @@ mod tests {
         let range = MemoryContent::Range { file: Arc::new(spool), start: 2, len: 3 };
         let files = [("a", MemoryContent::Stored(file.content.unwrap())), ("b/c", range)];
         let files = files.map(|(path, content)| MemoryFile { path: path.into(), content });
-        let upload = StoredUpload { expires_ns: i64::MAX, name: "model a/b".into(), sha256: Vec::new().into() };
+        let (name, sha256) = ("model a/b".into(), Vec::new().into());
+        let upload = StoredUpload { expires_ns: i64::MAX, name, sha256, xorbs: None };
         let commit = uploads.store(files.to_vec(), upload.clone()).unwrap();
         let mut cursor = TreeCursor::open(commit.snapshot.root);
         let reader = Reader::open(&uploads.repository).unwrap();

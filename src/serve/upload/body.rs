@@ -3,6 +3,8 @@
 //! A body has a turn, of which there are a few. So it must come at some rate, and at a higher one while somebody waits
 //! for its turn. Only time counts in which this server waits for the client.
 
+use std::fs::File;
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -10,7 +12,9 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::timeout;
 
+use crate::error::Error;
 use crate::serve::fault::Fault;
+use crate::serve::parts::{PART_BYTES, blocking};
 use crate::serve::turns::Turn;
 
 /// Bytes a second that a body must have on average, and while somebody waits for its turn.
@@ -76,6 +80,24 @@ impl ReceivedBody {
         while self.rest.len() < count && self.receive().await? {}
         let part = self.rest.split().freeze();
         Ok(Some(part).filter(|part| !part.is_empty()))
+    }
+
+    /// Puts all bytes, at most `len_max`, into an empty file.
+    ///
+    /// # Errors
+    /// [`Fault::TooLong`], those of [`Self::part`], and errors of writing.
+    pub async fn write_to(&mut self, mut file: File, len_max: u64) -> Result<File, Fault> {
+        while let Some(part) = self.part(PART_BYTES as usize).await? {
+            if self.received > len_max {
+                return Err(Fault::TooLong);
+            }
+            file = blocking(move || {
+                file.write_all(&part).map_err(|error| Error::io("write", "a file of an upload", error))?;
+                Ok(file)
+            })
+            .await?;
+        }
+        Ok(file)
     }
 
     /// The next line, of at most `len_max` bytes. `None` behind the end.

@@ -44,8 +44,7 @@ pub async fn commit(
     let spool = blocking(move || own.spool()).await?;
     let mut body = ReceivedBody::new(body, question.state.limits.body, turn);
     let operations = received(&mut body, spool).await?;
-    let storing = uploads.storing.clone().acquire_owned().await;
-    let storing = storing.map_err(|error| Error::internal(error.to_string()))?;
+    let storing = uploads.storing().await?;
     let (own, state) = (uploads.clone(), question.state.clone());
     let wanted = CommitTarget { kind: at.kind, name: at.name.clone(), revision: at.revision.clone() };
     let published = blocking(move || {

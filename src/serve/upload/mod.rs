@@ -1,7 +1,8 @@
 //! Uploads: what clients of the Hub send, stored by the ordinary pipeline.
 //!
 //! 1. `announce` says what a client shall send how. `objects` takes large files by git-lfs' basic transfer, each at a
-//!    signed URL. `commit` reads a commit line by line.
+//!    signed URL. `xet` takes what newer clients send, who ask for a token of `xet_access` first. `commit` reads a
+//!    commit line by line.
 //! 2. A body goes into a file without a name, so memory is bounded, and what is cut short or false stores nothing.
 //! 3. What is acknowledged is a snapshot ([`crate::keep::upload`]). One is stored at a time.
 
@@ -9,6 +10,8 @@ mod announce;
 mod body;
 mod commit;
 mod objects;
+mod xet;
+mod xet_access;
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -16,8 +19,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::fault::Fault;
 use super::turns::Turns;
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -28,6 +32,8 @@ use crate::repo::paths::{cache_directory, create_private};
 pub use announce::{create, preupload, valid_card};
 pub use commit::commit;
 pub use objects::{SignedObject, batch, object, verified};
+pub use xet::{shard, xorb};
+pub use xet_access::xet_token;
 
 /// Bodies that are received at the same time, and those of one token.
 const BODIES: usize = 8;
@@ -67,5 +73,11 @@ impl UploadReceiver {
     /// A file for a body. It has no name, so it ends with this process.
     fn spool(&self) -> Result<File> {
         tempfile::tempfile_in(&self.spool).map_err(|error| Error::io("create a file in", &self.spool, error))
+    }
+
+    /// Waits until nobody else stores.
+    async fn storing(&self) -> Result<OwnedSemaphorePermit, Fault> {
+        let storing = self.storing.clone().acquire_owned().await;
+        storing.map_err(|error| Error::internal(error.to_string()).into())
     }
 }

@@ -20,7 +20,7 @@ use super::UploadReceiver;
 use super::announce::parsed;
 use super::body::ReceivedBody;
 use crate::error::Error;
-use crate::keep::upload::{ObjectKey, owner, sha256_of};
+use crate::keep::upload::{OBJECT_BYTES_MAX, ObjectKey, owner, sha256_of};
 use crate::repo::published::PublishedKind;
 use crate::serve::answer::{self, HttpAnswer};
 use crate::serve::fault::Fault;
@@ -31,8 +31,6 @@ use crate::types::hex;
 
 /// Objects that a client may ask for at once.
 const OBJECTS_MAX: usize = 1000;
-/// Length of an object, bytes. Clients send longer ones by other ways only.
-const OBJECT_BYTES_MAX: u64 = 50_000_000_000;
 /// Time for which a URL counts, seconds.
 const URL_SECONDS: i64 = 3600;
 
@@ -79,7 +77,7 @@ impl UploadReceiver {
         hex(blake3::keyed_hash(&self.key, what.as_bytes()).as_bytes())
     }
 
-    fn now_seconds(&self) -> i64 {
+    pub(super) fn now_seconds(&self) -> i64 {
         self.store.repository.clock.now_ns().div_euclid(1_000_000_000)
     }
 
@@ -201,8 +199,7 @@ pub async fn object(
     if received != len || digest.finish().as_ref() != object.sha256.as_slice() {
         return Err(Fault::Refused("the bytes do not have the SHA-256 and the length that they were to have".into()));
     }
-    let storing = uploads.storing.clone().acquire_owned().await;
-    let storing = storing.map_err(|error| Error::internal(error.to_string()))?;
+    let storing = uploads.storing().await?;
     let (own, state) = (uploads.clone(), question.state.clone());
     blocking(move || {
         let _storing = storing;

@@ -26,7 +26,7 @@ use fhrd::types::SnapshotId;
 
 use super::broken::Broken;
 use super::scheduler::{ActorStore, Explored, Scheduler, Weather, explore, stable_name};
-use super::uploads::{commit, expire, upload};
+use super::uploads::{commit, expire, upload, upload_by_xet};
 use crate::double::named;
 use crate::input::edit;
 use crate::trees::Random;
@@ -278,6 +278,8 @@ pub enum Act {
     Announce,
     /// Uploads the noise of a version as an object.
     Upload(usize),
+    /// Uploads the noise of a version as a xorb, then a shard with it.
+    Xet(usize),
     /// Commits a version, whose noise must have been uploaded.
     Commit(usize),
     /// Deletes the uploads that will have expired, then prunes.
@@ -288,7 +290,7 @@ impl Act {
     /// The prefixes in which it puts or deletes something.
     fn changes(self) -> &'static [&'static str] {
         match self {
-            Act::Backup(_) | Act::Upload(_) | Act::Commit(_) => &["containers", "intents", "snapshots"],
+            Act::Backup(_) | Act::Upload(_) | Act::Xet(_) | Act::Commit(_) => &["containers", "intents", "snapshots"],
             Act::Prune => &["containers", "pending", "intents"],
             Act::PatientPrune | Act::LazyPrune(_) => &["containers", "pending"],
             Act::ForgetAndPrune | Act::ExpireAndPrune => &["containers", "pending", "intents", "snapshots"],
@@ -308,6 +310,7 @@ fn act(repository: &Repository, act: Act, scene: &Path, start: &[SnapshotId]) ->
             return id.map(Some);
         }
         Act::Upload(version) => return upload(repository, &scene.join(version.to_string())).map(Some),
+        Act::Xet(version) => return upload_by_xet(repository, &scene.join(version.to_string())).map(Some),
         Act::Commit(version) => return commit(repository, &scene.join(version.to_string())).map(Some),
         Act::ExpireAndPrune => {
             expire(repository)?;

@@ -9,6 +9,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use fhrd::keep::prune;
+use fhrd::keep::upload::xet::ReceivedXorb;
 use fhrd::keep::upload::{CommitFault, CommitLines, CommitTarget, UploadStore, owner};
 use fhrd::repo::Repository;
 use fhrd::repo::clock::Clock;
@@ -24,11 +25,12 @@ use super::broken::Broken;
 use super::scene::{Act, Scene, clear_cache, config, no_grace, open, read_whole, store_with};
 use super::scheduler::Weather;
 use super::{assert_loses, assert_safe_in};
+use crate::serve::xet_client::{SentFile, SentXorb, shard};
 
 /// What everything is uploaded for.
 const NAME: &str = "me/model";
 /// After this time every upload has expired, nanoseconds.
-const LATER_NS: i64 = 9 * 24 * 3600 * 1_000_000_000;
+const LATER_NS: i64 = 29 * 24 * 3600 * 1_000_000_000;
 
 fn uploads(repository: &Repository) -> Result<UploadStore> {
     let mut uploads = UploadStore::new(repository.clone(), config(), "test".into(), Arc::default())?;
@@ -58,6 +60,33 @@ pub fn upload(repository: &Repository, source: &Path) -> Result<SnapshotId> {
     Ok(added?.0.id)
 }
 
+/// Uploads the noise of a source as a xorb, then a shard that has it as a file.
+pub fn upload_by_xet(repository: &Repository, source: &Path) -> Result<SnapshotId> {
+    let bytes = fs::read(source.join("noise")).unwrap();
+    let (key, owner) = ((sha256(&bytes), bytes.len() as u64), owner(PublishedKind::Model, NAME));
+    let xorb = SentXorb::of(&bytes);
+    let sent = shard(&[SentFile(vec![(&xorb, 0..xorb.chunks.len())])], &[&xorb]).concat();
+    let add = || {
+        let uploads = uploads(repository)?;
+        let received = ReceivedXorb::read(xorb.hash, &spooled(&xorb.bytes()), spooled(b""))?;
+        uploads.add_xorb(&owner, received)?;
+        let mut checked = uploads.check_shard(&|_| true, &spooled(&sent))?;
+        let (_, file) = uploads.add_shard_file(&owner, &mut checked, 0, spooled(b""))?;
+        uploads.refer_xorbs(&owner, &checked, &[file])?;
+        Ok::<_, CommitFault>(uploads.object(&owner, key)?)
+    };
+    let added = add().map_err(error_of);
+    clear_cache(repository);
+    added?.map(|(named, _)| named.id).ok_or_else(|| Error::Usage("the object has expired".into()))
+}
+
+fn error_of(fault: CommitFault) -> Error {
+    match fault {
+        CommitFault::Failed(error) => error,
+        fault => Error::Usage(format!("{fault:?}")),
+    }
+}
+
 /// Commits a source: its text within the commit, its noise as an object. The snapshot that is published.
 pub fn commit(repository: &Repository, source: &Path) -> Result<SnapshotId> {
     let committed = committed(repository, source);
@@ -78,10 +107,7 @@ fn committed(repository: &Repository, source: &Path) -> Result<PublishedSnapshot
     }
     let operations = lines.finish(Arc::new(spooled(&inline))).unwrap();
     let target = CommitTarget { kind: PublishedKind::Model, name: NAME.into(), revision: "main".into() };
-    uploads(repository)?.commit(&|_| Ok(None), &target, operations).map_err(|fault| match fault {
-        CommitFault::Failed(error) => error,
-        fault => Error::Usage(format!("{fault:?}")),
-    })
+    uploads(repository)?.commit(&|_| Ok(None), &target, operations).map_err(error_of)
 }
 
 /// Deletes the uploads that will have expired.
@@ -97,7 +123,7 @@ fn uploads_beside_a_prune_lose_nothing() {
     let scene = Scene::with_object();
     for weather in [Weather::Fair, Weather::Pages] {
         for second in [Act::Prune, Act::PatientPrune] {
-            for first in [Act::Upload(1), Act::Commit(0)] {
+            for first in [Act::Upload(1), Act::Xet(1), Act::Commit(0)] {
                 assert_safe_in(weather, "an object", &scene, &scene.blobs, &[first, second]);
             }
         }
@@ -170,6 +196,15 @@ fn a_commit_that_is_killed_at_any_call_is_whole_or_absent() {
 
 #[test]
 fn an_object_that_was_acknowledged_is_there_after_a_kill_and_a_prune() {
+    is_there_after_a_kill(upload);
+}
+
+#[test]
+fn a_file_of_a_shard_that_was_acknowledged_is_there_after_a_kill_and_a_prune() {
+    is_there_after_a_kill(upload_by_xet);
+}
+
+fn is_there_after_a_kill(upload: fn(&Repository, &Path) -> Result<SnapshotId>) {
     let scene = Scene::with_object();
     let source = scene.source(1);
     for number in 0.. {

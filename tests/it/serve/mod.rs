@@ -16,3 +16,5 @@ mod upload_crash;
 mod upload_hostile;
 mod uploader;
 mod whole;
+mod xet;
+pub mod xet_client;

@@ -20,10 +20,21 @@ use crate::weights::{model, tuned, weights};
 
 #[test]
 fn the_client_of_the_hub_uploads_what_it_gets_back() {
+    uploaded_by_client(false);
+}
+
+#[test]
+fn the_client_of_the_hub_uploads_by_xet_what_it_gets_back() {
+    uploaded_by_client(true);
+}
+
+/// Uploads directories by the real client, by Xet or by git-lfs, and gets them back.
+fn uploaded_by_client(is_xet: bool) {
     let Some(python) = python() else { return };
+    let modules = if is_xet { "import huggingface_hub, hf_xet" } else { "import huggingface_hub" };
     let mut probe = Command::new(&python);
-    if !probe.args(["-c", "import huggingface_hub"]).stderr(Stdio::null()).status().unwrap().success() {
-        eprintln!("NOT RUN: the Python of FHRD_TEST_PYTHON has no huggingface_hub");
+    if !probe.args(["-c", modules]).stderr(Stdio::null()).status().unwrap().success() {
+        eprintln!("NOT RUN: the Python of FHRD_TEST_PYTHON cannot `{modules}`");
         return;
     }
     let place = Place::with_repository();
@@ -46,10 +57,14 @@ fn the_client_of_the_hub_uploads_what_it_gets_back() {
     let mut command = Command::new(&python);
     command.args(["-B", script, &format!("http://{}", server.address)]);
     command.args(["base", "tuned"].map(|name| place.path(name))).arg(place.repository());
-    let output = command.env("TMPDIR", place.path("")).output().unwrap();
+    command.env("TMPDIR", place.path("")).env("HF_HUB_DISABLE_XET", if is_xet { "0" } else { "1" });
+    let output = command.output().unwrap();
     let (out, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{out}\n{errors}\n{}", server.stop());
     assert!(out.ends_with("command_and_dataset\n"), "{out}");
+    eprintln!("{out}");
+    let took_xorbs = server.get("/metrics").text().contains("/v1/xorbs/");
+    assert_eq!(took_xorbs, is_xet, "which way the client took");
     server.stop();
     // Nobody takes an upload for a backup, and what is published survives rules and prune.
     let listed = place.run(&["ls", "latest"]).to_string();
@@ -165,7 +180,6 @@ fn what_is_hostile_stores_nothing() {
         let named = json!({ "organization": "me", "name": "new" }).to_string();
         refused("a name", send(&server, "POST", "/api/repos/create", token, named.as_bytes()));
     }
-    refused("Xet", send(&server, "GET", "/api/models/me/a/xet-write-token/main", WRITER, b""));
     objects(&place, &server, &before);
     server.stop();
     let tokens = place.path("tokens");
