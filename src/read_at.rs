@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -11,6 +12,14 @@ use crate::error::Error;
 pub trait ReadAt {
     /// Reads into `space` from byte `offset`. Returns the number of bytes read, 0 only at the end.
     fn read_at(&self, offset: u64, space: &mut [u8]) -> io::Result<usize>;
+
+    /// Says which ranges are read next, in any order. What reads over a network asks for all of them at once.
+    ///
+    /// # Errors
+    /// Errors of reading them.
+    fn will_read(&self, _ranges: &[Range<u64>]) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 impl ReadAt for File {
@@ -37,6 +46,10 @@ impl ReadAt for Vec<u8> {
 impl<T: ReadAt + ?Sized> ReadAt for &T {
     fn read_at(&self, offset: u64, space: &mut [u8]) -> io::Result<usize> {
         (**self).read_at(offset, space)
+    }
+
+    fn will_read(&self, ranges: &[Range<u64>]) -> io::Result<()> {
+        (**self).will_read(ranges)
     }
 }
 

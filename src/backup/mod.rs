@@ -59,6 +59,6 @@ pub use report::{BackupReport, FileChanges};
 pub use request::BackupRequest;
 pub use run::backup;
 pub use source::{
-    BackupSource, CopyPurpose, MemoryContent, MemoryFile, MemorySource, NamedStream, ParentChoice, SnapshotLabels,
-    SnapshotSource, StreamInput, StreamSource, TreeSource,
+    BackupSource, BucketSource, CopyPurpose, MemoryContent, MemoryFile, MemorySource, NamedStream, ParentChoice,
+    SnapshotLabels, SnapshotSource, StreamInput, StreamSource, TreeSource,
 };

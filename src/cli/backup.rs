@@ -76,7 +76,7 @@ fn store(session: &Session, arguments: &BackupArguments) -> Result<(Exit, String
     if arguments.level == BackupLevel::Archive {
         config.compress = config.compress.archive();
     }
-    let mut request = request(arguments, &session.profile.backup)?;
+    let mut request = request(arguments, &session.profile.backup, options)?;
     let cache: ChooseCache = if arguments.no_cache { |_| BlobCache::None } else { BlobCache::Lasting };
     let (mut repository, is_new) = location::open_for_backup(options, &config, !request.dry_run, cache)?;
     if is_new && !options.quiet && !options.json {

@@ -16,7 +16,7 @@ use super::location;
 use super::output::{failed, hex_unless_utf8, is_terminal, path_bytes, print, printable, size, time_local, time_utc};
 use crate::error::{Error, Result};
 use crate::inspect::list::{Depth, UnreadListings, list};
-use crate::repo::tree::{FileFlags, Node, NodeKind, Timestamp};
+use crate::repo::tree::{FileFlags, Node, NodeKind, ObjectFacts, Timestamp};
 
 /// An entry as JSON. Bytes that are not UTF-8 are replaced, and the original bytes follow in hex.
 #[derive(Debug, Serialize)]
@@ -53,6 +53,9 @@ struct EntryDocument<'a> {
     flags: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     project: Option<u32>,
+    /// What the bucket knew of the object that was stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    object: Option<ObjectFacts>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     sparse: bool,
     /// The file changed while it was read.
@@ -86,6 +89,7 @@ impl<'a> EntryDocument<'a> {
             xattrs: node.xattrs.iter().map(|xattr| String::from_utf8_lossy(&xattr.name)).collect(),
             flags: FileFlags::letters(flags.bits),
             project: Some(flags.project).filter(|project| *project != 0),
+            object: ObjectFacts::of(node),
             sparse: node.sparse,
             changed: node.changed,
         }

@@ -1,21 +1,25 @@
 //! What a backup is asked to do, from the command line and the profile.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-use super::args::{BackupArguments, CheckpointArguments, ChoiceArguments, ExcludeArguments, InputArguments};
+use super::args::{BackupArguments, CheckpointArguments, ChoiceArguments, ExcludeArguments, InputArguments, Options};
 use super::process::stop;
-use crate::backup::{BackupRequest, NamedStream, ParentChoice, SnapshotLabels, StreamInput, StreamSource, TreeSource};
+use crate::backup::{
+    BackupRequest, BucketSource, NamedStream, ParentChoice, SnapshotLabels, StreamInput, StreamSource, TreeSource,
+};
 use crate::config::BackupProfile;
 use crate::error::{Error, Result};
 use crate::filesystem::{EntryChoice, PATTERN_BYTES_MAX, Patterns, PatternsBuilder, TagFile};
 use crate::repo::checkpoint::Checkpoint;
 use crate::repo::tags::merged_tags;
+use crate::store::{self, SourceBucket};
 use crate::wire::{input_failed, open_without_waiting, read_input};
 
 /// Bytes of a list of paths, at most.
@@ -26,7 +30,7 @@ const PATHS_BYTES_MAX: u64 = 64 << 20;
 ///
 /// # Errors
 /// [`Error::Usage`] and [`Error::Config`], which name the option; [`Error::Io`] for files that they name.
-pub fn request(arguments: &BackupArguments, profile: &BackupProfile) -> Result<BackupRequest> {
+pub fn request(arguments: &BackupArguments, profile: &BackupProfile, options: &Options) -> Result<BackupRequest> {
     let chosen = merged(&arguments.choice, profile);
     let labels = SnapshotLabels {
         tags: merged_tags(profile.tag.iter().chain(&arguments.tags))
@@ -47,6 +51,14 @@ pub fn request(arguments: &BackupArguments, profile: &BackupProfile) -> Result<B
             }
             let parents = ParentChoice::new(arguments.force, arguments.parent.clone());
             let excludes = excludes(&chosen);
+            if paths.iter().any(|path| store::is_bucket(path.as_os_str())) {
+                let url = only_url(&paths, as_path.as_deref(), &chosen)?;
+                let options = options.source_options(arguments.input.source_endpoint.as_deref());
+                let bucket = Arc::new(SourceBucket::open(url, &options)?);
+                let (patterns, bytes_max) = (choice.patterns, choice.file_bytes_max);
+                let source = BucketSource { bucket, patterns, bytes_max, excludes, parents, labels };
+                return Ok(BackupRequest { dry_run: arguments.dry_run, ..BackupRequest::new(source) });
+            }
             BackupRequest::new(TreeSource {
                 paths,
                 as_path,
@@ -59,6 +71,28 @@ pub fn request(arguments: &BackupArguments, profile: &BackupProfile) -> Result<B
         }
     };
     Ok(BackupRequest { dry_run: arguments.dry_run, ..request })
+}
+
+/// The URL of the bucket, which is the only path. Options that are about files on a disk are refused.
+fn only_url<'a>(paths: &'a [PathBuf], as_path: Option<&Path>, chosen: &ChoiceArguments) -> Result<&'a OsStr> {
+    let [url] = paths else {
+        return Err(Error::Usage("a snapshot has either one bucket or paths of this machine".into()));
+    };
+    let refused = [
+        ("--as-path", as_path.is_some()),
+        ("--exclude-if-present", !chosen.exclude_if_present.is_empty()),
+        ("--exclude-caches", chosen.exclude_caches),
+        ("--ignore-file", !chosen.ignore_file.is_empty()),
+        ("--one-file-system", chosen.one_file_system),
+        ("--with-atime", chosen.with_atime),
+        ("--dereference", chosen.dereference),
+        ("--read-special", chosen.read_special),
+        ("--read-holes", chosen.read_holes),
+    ];
+    match refused.iter().find(|(_, is_given)| *is_given) {
+        Some((option, _)) => Err(Error::Usage(format!("{option} is about files on a disk, not about objects"))),
+        None => Ok(url.as_os_str()),
+    }
 }
 
 /// The checkpoint that the arguments describe, if any.

@@ -226,20 +226,18 @@ impl UserProfile {
         ];
         let notify = &mut profile.notify;
         let files = notify.ping_file.iter_mut().chain(&mut notify.webhook_file);
-        let single = backup.as_path.iter_mut().chain(&mut profile.config);
+        let single = backup.as_path.iter_mut().chain(&mut profile.config).chain(&mut profile.repo);
         let paths = lists.into_iter().flatten().chain(single).chain(files);
         paths.for_each(|path| *path = in_home(home, path));
-        if let Some(repo) = &mut profile.repo
-            && !repo.to_string_lossy().contains("://")
-        {
-            *repo = in_home(home, repo);
-        }
         Ok(profile)
     }
 }
 
-/// `path`, in the home directory unless it is absolute. A leading `~/` means the same.
+/// `path`, in the home directory unless it is absolute or a URL. A leading `~/` means the same.
 fn in_home(home: &Path, path: &Path) -> PathBuf {
+    if path.to_string_lossy().contains("://") {
+        return path.into();
+    }
     home.join(path.strip_prefix("~").unwrap_or(path))
 }
 
@@ -257,10 +255,11 @@ mod tests {
     #[test]
     fn paths_are_in_the_home_directory() {
         let profile = parsed(
-            "repo = 'store'\n[backup]\npaths = ['~/a', 'b', '/c', '~']\nexclude_larger_than = '1 MiB'\n[hooks]\nbefore = ['x']",
+            "repo = 'store'\n[backup]\npaths = ['~/a', 'b', '/c', '~', 's3://d/e']\nexclude_larger_than = '1 MiB'\n[hooks]\nbefore = ['x']",
         );
         let profile = profile.unwrap();
-        let expected: Vec<PathBuf> = ["/home/u/a", "/home/u/b", "/c", "/home/u"].map(PathBuf::from).to_vec();
+        let expected: Vec<PathBuf> =
+            ["/home/u/a", "/home/u/b", "/c", "/home/u", "s3://d/e"].map(PathBuf::from).to_vec();
         assert_eq!((profile.repo, profile.backup.paths), (Some("/home/u/store".into()), expected));
         assert_eq!(profile.backup.exclude_larger_than, Some(ByteSize::mib(1)));
         assert_eq!(parsed("repo = 'file:///x'").unwrap().repo, Some("file:///x".into()));

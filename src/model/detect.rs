@@ -10,7 +10,7 @@ use crate::config::ModelConfig;
 use crate::error::{Error, Result};
 use crate::filesystem::{FileRange, SourceFile};
 use crate::format::{self, Recognised, Recognition, Tensor, card};
-use crate::model::{ModelRecord, TensorRecord, sample};
+use crate::model::{ModelRecord, TensorRecord, sample, sampled};
 use crate::read_at::ReadAt;
 use crate::types::Fingerprint;
 use crate::wire::open_regular;
@@ -151,6 +151,8 @@ fn record(content: &ModelContent<'_>, found: &Recognised, block_bytes: u64) -> s
     if count == 0 || blocks > BLOCKS_MAX {
         return Ok(None);
     }
+    let samples: Vec<_> = found.tensors.iter().filter(large).flat_map(|tensor| sampled(tensor, count)).collect();
+    content.bytes.will_read(&samples)?;
     let mut tensors = Vec::with_capacity(count);
     for tensor in found.tensors.iter().filter(large) {
         tensors.push(TensorRecord {

@@ -46,5 +46,5 @@ pub use family::{Families, RecordLoader};
 pub use order::{CANDIDATES_MAX, HOISTED_BYTES_MAX, HoistCandidate, storing_order};
 pub use record::{BaseModel, ModelRecord, RECORD_BYTES_MAX, TensorRecord};
 pub use region::ModelRegion;
-pub use sketch::{SketchComparison, Sketched, compare, sample, standalone_bits};
+pub use sketch::{SketchComparison, Sketched, compare, sample, sampled, standalone_bits};
 pub use slice_plan::{SliceTrial, WeightType};

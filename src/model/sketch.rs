@@ -8,6 +8,7 @@
 //! and the lengths of the differences of values in numerical order, which a delta stores.
 
 use std::io;
+use std::ops::Range;
 
 use crate::format::{Dtype, Tensor};
 use crate::kernel::elements::{bf16, fp16};
@@ -42,6 +43,21 @@ fn group_index(index: u64, groups: u64) -> u64 {
     if power == 0 { 0 } else { hash >> (64 - power) }
 }
 
+/// The ranges of `tensor`, one of `tensors` in its file, that its sketch has.
+pub fn sampled(tensor: &Tensor, tensors: usize) -> Vec<Range<u64>> {
+    let (group, groups) = layout(tensor.dtype, tensor.len);
+    if groups == 0 {
+        return Vec::new();
+    }
+    let start = |index| tensor.offset + group_index(index, groups) * group;
+    (0..groups_of(tensors) as u64).map(start).map(|start| start..start + group).collect()
+}
+
+/// Groups in the sketch of one of `tensors`.
+fn groups_of(tensors: usize) -> usize {
+    (GROUPS_OF_MODEL / tensors.max(1)).clamp(GROUPS_MIN, GROUPS_MAX)
+}
+
 /// Reads the sketch of `tensor`, one of `tensors` in its file.
 ///
 /// # Errors
@@ -51,10 +67,9 @@ pub fn sample(source: &dyn ReadAt, tensor: &Tensor, tensors: usize) -> io::Resul
     if groups == 0 {
         return Ok(Vec::new());
     }
-    let count = (GROUPS_OF_MODEL / tensors.max(1)).clamp(GROUPS_MIN, GROUPS_MAX);
-    let mut sketch = vec![0; count * group as usize];
-    for (index, space) in sketch.chunks_exact_mut(group as usize).enumerate() {
-        let offset = tensor.offset + group_index(index as u64, groups) * group;
+    let mut sketch = vec![0; groups_of(tensors) * group as usize];
+    for (range, space) in sampled(tensor, tensors).into_iter().zip(sketch.chunks_exact_mut(group as usize)) {
+        let offset = range.start;
         let mut filled = 0;
         while let Some(rest) = space.get_mut(filled..).filter(|rest| !rest.is_empty()) {
             match source.read_at(offset + filled as u64, rest)? {

@@ -68,8 +68,10 @@ pub use options::{AccessKey, Patience, StoreOptions};
 pub use overlay::OverlayStore;
 pub use parallel::{map_parallel, try_map_parallel};
 pub use rate::RateLimits;
-pub use remote::RemoteStore;
-pub use scheme::{create, create_with, is_remote, local_path, open, open_with};
+pub use remote::{
+    BucketRequests, Fetched, ListedObject, ObjectPage, ObjectRange, ObjectState, RemoteStore, SourceBucket,
+};
+pub use scheme::{create, create_with, is_bucket, is_remote, local_path, open, open_with};
 pub use sealed::SealedStore;
 pub use sftp::SftpStore;
 pub use stopping::{StoppingReader, StoppingStore};

@@ -20,6 +20,9 @@ pub struct StoreOptions {
     pub endpoint: Option<String>,
     /// Access key of S3 in place of that of the environment, for programs that have one.
     pub access_key: Option<AccessKey>,
+    /// What stands before the names of variables with credentials and settings, if there are any with it. Empty for
+    /// those that the service's own tools know.
+    pub variable_prefix: &'static str,
     /// How long failing requests to remote stores are tried again.
     pub patience: Patience,
     /// Limits of what goes over the network. Stores that share them stay below them together.

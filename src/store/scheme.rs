@@ -91,6 +91,12 @@ pub fn is_remote(location: &OsStr) -> bool {
     split_url(location).is_some_and(|(name, _)| !name.eq_ignore_ascii_case("file"))
 }
 
+/// Whether `location` is the URL of a bucket, so that a backup can read its objects.
+pub fn is_bucket(location: &OsStr) -> bool {
+    let is_one = |name: &str| ["s3", "gs", "az"].iter().any(|scheme| scheme.eq_ignore_ascii_case(name));
+    split_url(location).is_some_and(|(name, _)| is_one(name))
+}
+
 /// The directory that `location` names. `None` if it is of another scheme than that of files, or is no valid URL.
 pub fn local_path(location: &OsStr) -> Option<PathBuf> {
     match split_url(location) {

@@ -3,6 +3,7 @@
 
 mod append_only;
 mod away;
+mod bucket_source;
 mod check;
 mod check_snapshots;
 mod chunk_database;

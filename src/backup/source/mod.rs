@@ -6,11 +6,13 @@
 //! | [`TreeSource`], paths of a file system | Walk (`walk.rs`) and Read (`read.rs`) | by its paths, or as asked |
 //! | [`StreamSource`], standard input or a command | Stream (`stream.rs`) | none |
 //! | [`MemorySource`], files in memory | Memory (`memory_stage.rs`) | by its paths |
+//! | [`BucketSource`], objects of a bucket | List and Fetch (`bucket/`) | by its URL |
 //! | [`SnapshotSource`], a stored snapshot | Stored (`stored.rs`) | the copy of an earlier snapshot |
 //!
 //! A run asks the source through [`SourceKind`] (`open.rs`) and does not know which kind it is. The stages behind the
 //! first ones receive [`ReadBatch`](super::message::ReadBatch)es from each of them.
 
+mod bucket;
 mod in_target;
 mod labels;
 mod memory;
@@ -29,6 +31,7 @@ mod stream;
 mod tree;
 mod walk;
 
+pub use bucket::BucketSource;
 pub use labels::SnapshotLabels;
 pub use memory::MemorySource;
 pub use memory_file::{MemoryContent, MemoryFile};
@@ -49,6 +52,8 @@ pub enum BackupSource {
     Memory(MemorySource),
     /// A stored snapshot, which is stored again.
     Snapshot(Box<SnapshotSource>),
+    /// Objects of a bucket.
+    Bucket(Box<BucketSource>),
 }
 
 impl BackupSource {
@@ -59,6 +64,7 @@ impl BackupSource {
             BackupSource::Stream(source) => source,
             BackupSource::Memory(source) => source,
             BackupSource::Snapshot(source) => source.as_ref(),
+            BackupSource::Bucket(source) => source.as_ref(),
         }
     }
 }
@@ -78,6 +84,12 @@ impl From<StreamSource> for BackupSource {
 impl From<MemorySource> for BackupSource {
     fn from(source: MemorySource) -> Self {
         BackupSource::Memory(source)
+    }
+}
+
+impl From<BucketSource> for BackupSource {
+    fn from(source: BucketSource) -> Self {
+        BackupSource::Bucket(Box::new(source))
     }
 }
 

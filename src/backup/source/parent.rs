@@ -11,7 +11,7 @@ use crate::repo::index::ChunkPresence;
 use crate::repo::read::{ChunkReader, is_whole};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::Snapshot;
-use crate::repo::tree::{HOLES_KEY, Node, NodeKind, Timestamp, TreeCursor};
+use crate::repo::tree::{HOLES_KEY, Node, NodeKind, OBJECT_KEY, ObjectFacts, Timestamp, TreeCursor};
 use crate::types::Fingerprint;
 
 /// A directory of the parent snapshot.
@@ -60,6 +60,11 @@ fn nanoseconds(time: Timestamp) -> i128 {
 
 /// Whether the metadata say that two entries of a name are the same.
 fn is_same(known: &Node, node: &Node) -> bool {
+    if node.extra.contains_key(OBJECT_KEY) {
+        // Times of objects prove nothing: they have whole seconds, and a copy keeps the ETag.
+        let facts = ObjectFacts::of(known).zip(ObjectFacts::of(node));
+        return !known.changed && known.size == node.size && facts.is_some_and(|(known, node)| node.is_same(&known));
+    }
     !known.changed
         && known.size == node.size
         && known.mtime == node.mtime
@@ -162,7 +167,7 @@ impl ParentCursor {
         self.change = match &known {
             None => EntryChange::New,
             Some(known) if !is_same(known, node) => EntryChange::Changed,
-            Some(_) if !self.is_older(node) => EntryChange::Recent,
+            Some(_) if !node.extra.contains_key(OBJECT_KEY) && !self.is_older(node) => EntryChange::Recent,
             Some(_) => EntryChange::Unchanged,
         };
         known
@@ -203,8 +208,11 @@ impl ParentCursor {
         if self.change != EntryChange::Unchanged {
             return None;
         }
-        if let Some(holes) = known.extra.get(HOLES_KEY) {
-            node.extra.insert(HOLES_KEY.into(), holes.clone());
+        // An object's facts came with its bytes; a listing has fewer.
+        for key in [HOLES_KEY, OBJECT_KEY] {
+            if let Some(known) = known.extra.get(key) {
+                node.extra.insert(key.into(), known.clone());
+            }
         }
         if !self.records_flags {
             known.forget_absent_flags();

@@ -8,6 +8,8 @@
 //! 3. The latest parent is the one that the new snapshot records. It answers first.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::parent::ParentCursor;
@@ -20,7 +22,7 @@ use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::{self, NamedSnapshot, Snapshot};
 use crate::repo::snapshot_listing::{self, SnapshotListing};
 use crate::repo::tree::{Node, NodeKind};
-use crate::store::BlobKind;
+use crate::store::{BlobKind, is_bucket};
 
 /// Parents of a backup, at most. Each is walked beside the source.
 const PARENTS_MAX: usize = 4;
@@ -159,7 +161,9 @@ fn find_by_paths(repository: &Repository, host: &str, paths: &[Vec<u8>]) -> Resu
     if let Some(text) = describe_future(&snapshots, repository.clock.now_ns()) {
         tracing::warn!("{text}");
     }
-    let may_be_parent = |named: &NamedSnapshot| named.snapshot.host == host && !named.snapshot.is_published();
+    // A bucket is the same one from every host.
+    let is_of_host = |named: &NamedSnapshot| named.snapshot.host == host || paths.iter().all(|path| is_url(path));
+    let may_be_parent = |named: &NamedSnapshot| is_of_host(named) && !named.snapshot.is_published();
     let mut snapshots: Vec<NamedSnapshot> = snapshots.into_iter().filter(may_be_parent).collect();
     snapshots.reverse();
     let now_ns = repository.clock.now_ns();
@@ -208,11 +212,17 @@ fn choose(latest: &BTreeMap<&[u8], usize>, paths: &[Vec<u8>]) -> Vec<usize> {
 
 /// The latest snapshot of `path` or of a directory above it.
 fn whole(latest: &BTreeMap<&[u8], usize>, path: &[u8]) -> Option<usize> {
+    if is_url(path) {
+        return latest.get(path).copied();
+    }
     ancestors(path).filter_map(|above| latest.get(above.as_os_str().as_encoded_bytes()).copied()).min()
 }
 
 /// Calls `each` with the latest snapshot of each path below `path`.
 fn parts(latest: &BTreeMap<&[u8], usize>, path: &[u8], each: impl FnMut(usize)) {
+    if is_url(path) {
+        return;
+    }
     let mut start = path.to_vec();
     if !start.ends_with(b"/") {
         start.push(b'/');
@@ -224,9 +234,14 @@ fn parts(latest: &BTreeMap<&[u8], usize>, path: &[u8], each: impl FnMut(usize)) 
         .for_each(each);
 }
 
+/// Whether a recorded path is the URL of a bucket. Its objects are stored without the prefix, so only the same URL has
+/// them in the same place.
+fn is_url(path: &[u8]) -> bool {
+    is_bucket(OsStr::from_bytes(path))
+}
+
 fn ancestors(path: &[u8]) -> impl Iterator<Item = &Path> {
-    use std::os::unix::ffi::OsStrExt;
-    Path::new(std::ffi::OsStr::from_bytes(path)).ancestors()
+    Path::new(OsStr::from_bytes(path)).ancestors()
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ so nothing below it can be kept. docs/CHOOSING.md has the details.";
 #[derive(Debug, Args)]
 #[command(after_help = PATTERNS)]
 pub struct BackupArguments {
-    /// Files and directories to store; with --stdin-from-command, the command and its arguments
+    /// Files and directories to store, or the URL of a bucket, as s3://bucket/prefix; with --stdin-from-command, the command and its arguments
     #[arg(
         required_unless_present_any = ["files_from", "files_from0", "stdin", "stdin_from_command", "profile"],
         conflicts_with = "stdin",
@@ -131,6 +131,10 @@ pub struct InputArguments {
     /// and patterns match as if it were there
     #[arg(long, value_name = "PATH", conflicts_with_all = ["stdin", "stdin_from_command"])]
     pub as_path: Option<PathBuf>,
+    /// Server of the bucket that is stored, if it is not the service's own. Variables such as
+    /// FHRD_SOURCE_AWS_ACCESS_KEY_ID give its credentials; see docs/REMOTE.md
+    #[arg(long, value_name = "URL", env = "FHRD_SOURCE_ENDPOINT")]
+    pub source_endpoint: Option<String>,
     /// Store standard input as one file
     #[arg(long, conflicts_with = "stdin_from_command")]
     pub stdin: bool,

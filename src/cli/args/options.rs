@@ -86,6 +86,11 @@ impl Options {
         Options { endpoint, ..self.clone() }
     }
 
+    /// These options for the bucket that a backup stores, whose server and credentials are its own.
+    pub fn source_options(&self, endpoint: Option<&str>) -> StoreOptions {
+        StoreOptions { endpoint: endpoint.map(str::to_string), variable_prefix: "FHRD_SOURCE_", ..self.store_options() }
+    }
+
     /// What these options say about the way to a store.
     pub fn store_options(&self) -> StoreOptions {
         StoreOptions {

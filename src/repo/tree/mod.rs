@@ -7,6 +7,7 @@ mod holes;
 mod listing;
 mod newer;
 mod node;
+mod object;
 mod open_directory;
 mod tally;
 
@@ -18,5 +19,6 @@ pub use listing::{NODE_BYTES_MAX, NodeReader};
 pub use newer::NewerParts;
 pub(super) use newer::look_at_node;
 pub use node::{DeviceNumber, FileIdentity, FileState, Node, NodeKind, Timestamp, Xattr, name_defect};
+pub use object::{OBJECT_KEY, ObjectFacts};
 pub use open_directory::OpenDirectory;
 pub use tally::EntryTally;

@@ -4,12 +4,15 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::sync::Arc;
 
-use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::azure::{AzureConfigKey, MicrosoftAzure, MicrosoftAzureBuilder};
 
 use super::location::RemoteLocation;
-use super::open::{Opening, no_retries, variable};
+use super::open::{Opening, Variables, no_retries};
 use crate::error::{Error, Result};
 use crate::store::{Store, StoreOptions};
+
+/// A client, and the name of its account.
+type Connected<'a> = (Opening<'a>, Arc<MicrosoftAzure>, Option<String>);
 
 /// Names that Microsoft's tools give to settings, and ours.
 const VARIABLES: [(&str, AzureConfigKey); 3] = [
@@ -24,19 +27,34 @@ const CONNECTION: [(&str, AzureConfigKey); 3] = [
     ("SharedAccessSignature", AzureConfigKey::SasKey),
 ];
 
-/// Opens `az://` and `rest`. Single variables go before the connection string.
+/// Opens `az://` and `rest`.
 pub(in crate::store) fn open_azure(rest: &OsStr, options: &StoreOptions) -> Result<Arc<dyn Store>> {
+    let (opening, objects, account) = connect(rest, options)?;
+    Ok(opening.finish(objects, account, None))
+}
+
+/// The client of the bucket, and the name of the account. Single variables go before the connection string.
+pub(super) fn connect<'a>(rest: &OsStr, options: &'a StoreOptions) -> Result<Connected<'a>> {
     let location = RemoteLocation::parse("az", rest)?;
-    let mut opening = Opening::new("az", location, options, &[]);
-    let mut builder = MicrosoftAzureBuilder::from_env();
+    let variables = Variables::of(options, "AZURE_");
+    let mut opening = Opening::new("az", location, options, variables, &[]);
+    let mut builder = match variables.are_own() {
+        false => MicrosoftAzureBuilder::from_env(),
+        true => variables.all().into_iter().fold(MicrosoftAzureBuilder::new(), |builder, (name, value)| {
+            match name.to_ascii_lowercase().parse::<AzureConfigKey>() {
+                Ok(key) => builder.with_config(key, value),
+                Err(_) => builder,
+            }
+        }),
+    };
     for (name, key) in VARIABLES {
         if builder.get_config_value(&key).is_none()
-            && let Some(value) = variable(name)
+            && let Some(value) = variables.get(name)
         {
             builder = builder.with_config(key, value);
         }
     }
-    if let Some(text) = variable("AZURE_STORAGE_CONNECTION_STRING") {
+    if let Some(text) = variables.get("AZURE_STORAGE_CONNECTION_STRING") {
         let settings = connection_settings(&text)?;
         for (name, key) in CONNECTION {
             if builder.get_config_value(&key).is_none()
@@ -63,7 +81,7 @@ pub(in crate::store) fn open_azure(rest: &OsStr, options: &StoreOptions) -> Resu
         .with_http_connector(opening.transport())
         .build()
         .map_err(|error| opening.unusable(&error))?;
-    Ok(opening.finish(Arc::new(objects), account, None))
+    Ok((opening, Arc::new(objects), account))
 }
 
 /// The settings of a connection string, as `AccountName=a;AccountKey=b`.

@@ -3,10 +3,10 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
-use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::gcp::{GoogleCloudStorage, GoogleCloudStorageBuilder, GoogleConfigKey};
 
 use super::location::RemoteLocation;
-use super::open::{Opening, no_retries, variable};
+use super::open::{Opening, Variables, no_retries};
 use crate::error::Result;
 use crate::store::{Store, StoreOptions};
 
@@ -15,11 +15,27 @@ const EMULATOR: &str = "STORAGE_EMULATOR_HOST";
 
 /// Opens `gs://` and `rest`.
 pub(in crate::store) fn open_gcs(rest: &OsStr, options: &StoreOptions) -> Result<Arc<dyn Store>> {
+    let (opening, objects) = connect(rest, options)?;
+    Ok(opening.finish(objects, None, None))
+}
+
+/// The client of the bucket.
+pub(super) fn connect<'a>(rest: &OsStr, options: &'a StoreOptions) -> Result<(Opening<'a>, Arc<GoogleCloudStorage>)> {
     let location = RemoteLocation::parse("gs", rest)?;
-    let mut opening = Opening::new("gs", location, options, &[]);
-    let mut builder = GoogleCloudStorageBuilder::from_env();
+    let variables = Variables::of(options, "GOOGLE_");
+    let mut opening = Opening::new("gs", location, options, variables, &[]);
+    let mut builder = match variables.are_own() {
+        false => GoogleCloudStorageBuilder::from_env(),
+        true => variables.all().into_iter().fold(GoogleCloudStorageBuilder::new(), |builder, (name, value)| match name
+            .to_ascii_lowercase()
+            .parse::<GoogleConfigKey>()
+        {
+            Ok(key) => builder.with_config(key, value),
+            Err(_) => builder,
+        }),
+    };
     if opening.endpoint.is_none()
-        && let Some(host) = variable(EMULATOR)
+        && let Some(host) = variables.get(EMULATOR)
     {
         opening.endpoint = Some(if host.contains("://") { host } else { format!("http://{host}") });
         builder = builder.with_skip_signature(true);
@@ -35,5 +51,5 @@ pub(in crate::store) fn open_gcs(rest: &OsStr, options: &StoreOptions) -> Result
         .with_http_connector(opening.transport())
         .build()
         .map_err(|error| opening.unusable(&error))?;
-    Ok(opening.finish(Arc::new(objects), None, None))
+    Ok((opening, Arc::new(objects)))
 }

@@ -6,7 +6,8 @@
 //! 2. `adapter` is the [`Store`](super::Store). A blob is one object below the prefix of the URL.
 //! 3. `requests` tries failing requests again, and ends them when the user asks to stop. `failure` says what an error
 //!    means, and what the user can do.
-//! 4. `locks` sends the requests of S3 Object Lock, which the client lacks.
+//! 4. `bucket` reads objects that are no blobs, for backups of them.
+//! 5. `locks` sends the requests of S3 Object Lock, which the client lacks.
 //!
 //! A put asks the service to store only if the name is free. If it says that the name is taken, the store looks: S3
 //! answers 409 also when nothing was stored, and a name may be taken by this store's own put whose answer was lost.
@@ -14,6 +15,7 @@
 mod adapter;
 mod aws_profile;
 mod azure;
+mod bucket;
 mod failure;
 mod gcs;
 mod location;
@@ -29,5 +31,6 @@ mod tests;
 
 pub use adapter::RemoteStore;
 pub(super) use azure::open_azure;
+pub use bucket::{BucketRequests, Fetched, ListedObject, ObjectPage, ObjectRange, ObjectState, SourceBucket};
 pub(super) use gcs::open_gcs;
 pub(super) use s3::open_s3;

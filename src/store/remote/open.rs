@@ -23,14 +23,15 @@ pub(super) struct Opening<'a> {
 }
 
 impl<'a> Opening<'a> {
-    /// Begins with the server that the user names, or one of `variables`.
+    /// Begins with the server that the user names, or one of the variables that `names` lists.
     pub(super) fn new(
         scheme: &'static str,
         location: RemoteLocation,
         options: &'a StoreOptions,
-        variables: &[&str],
+        variables: Variables,
+        names: &[&str],
     ) -> Self {
-        let endpoint = options.endpoint.clone().or_else(|| variables.iter().find_map(|name| variable(name)));
+        let endpoint = options.endpoint.clone().or_else(|| names.iter().find_map(|name| variables.get(name)));
         Opening { scheme, location, options, endpoint }
     }
 
@@ -67,18 +68,59 @@ impl<'a> Opening<'a> {
         account: Option<String>,
         locks: Option<ObjectLocks>,
     ) -> Arc<dyn Store> {
-        let mut shown = self.location.url(self.scheme);
-        if let Some(at) = self.endpoint.or(account) {
-            shown = format!("{shown} at {}", at.trim_end_matches('/'));
-        }
+        let shown = self.shown(account);
         let store = RemoteStore::new(objects, self.location.prefix, shown, self.options);
         Arc::new(store.with_locks(locks))
     }
+
+    /// The URL, in its only spelling.
+    pub(super) fn url(&self) -> String {
+        self.location.url(self.scheme)
+    }
+
+    /// The URL, with the server or the account.
+    pub(super) fn shown(&self, account: Option<String>) -> String {
+        match self.endpoint.clone().or(account) {
+            Some(at) => format!("{} at {}", self.url(), at.trim_end_matches('/')),
+            None => self.url(),
+        }
+    }
 }
 
-/// A variable of the environment that is not empty.
-pub(super) fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
+/// The variables of the environment that the settings of one service come from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Variables {
+    /// What their names begin with, before the names that the service's own tools know.
+    prefix: &'static str,
+    service: &'static str,
+}
+
+impl Variables {
+    /// Those with the prefix of `options`, if there is any for the `service`; else those without a prefix. So the
+    /// credentials of two stores are never mixed.
+    pub(super) fn of(options: &StoreOptions, service: &'static str) -> Self {
+        let own = Variables { prefix: options.variable_prefix, service };
+        if own.all().is_empty() { Variables { prefix: "", service } } else { own }
+    }
+
+    /// Whether they have a prefix.
+    pub(super) fn are_own(self) -> bool {
+        !self.prefix.is_empty()
+    }
+
+    /// A variable that is not empty.
+    pub(super) fn get(self, name: &str) -> Option<String> {
+        std::env::var(format!("{}{name}", self.prefix)).ok().filter(|value| !value.is_empty())
+    }
+
+    /// All variables of the service that are not empty, without the prefix.
+    pub(super) fn all(self) -> Vec<(String, String)> {
+        let variable = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+            let name = name.to_str()?.strip_prefix(self.prefix)?.to_string();
+            name.starts_with(self.service).then_some((name, value.into_string().ok()?))
+        };
+        std::env::vars_os().filter_map(variable).filter(|(_, value)| !value.is_empty()).collect()
+    }
 }
 
 /// The home directory of the user, if there is one.

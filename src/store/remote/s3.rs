@@ -9,10 +9,11 @@ use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, Checksum, resolve_bu
 use object_store::client::HttpConnector;
 
 use super::aws_profile::AwsProfile;
+use super::bucket::S3Requests;
 use super::failure::{Cause, RequestFailure};
 use super::location::RemoteLocation;
 use super::locks::ObjectLocks;
-use super::open::{Opening, home, no_retries, variable};
+use super::open::{Opening, Variables, home, no_retries};
 use super::requests::{RequestKind, Requests};
 use crate::error::{Error, Result};
 use crate::store::{Store, StoreOptions};
@@ -22,17 +23,29 @@ const REGION_TIMEOUT: Duration = Duration::from_secs(10);
 /// The region of servers that have none.
 const REGION_OF_OTHERS: &str = "us-east-1";
 
-/// Opens `s3://` and `rest`. The environment goes before the profile, the profile before the role of the machine.
+/// Opens `s3://` and `rest`.
 pub(in crate::store) fn open_s3(rest: &OsStr, options: &StoreOptions) -> Result<Arc<dyn Store>> {
+    let (opening, S3Requests { objects, client, .. }) = connect(rest, options)?;
+    let locks = ObjectLocks::new(objects.clone(), client);
+    Ok(opening.finish(objects, None, Some(locks)))
+}
+
+/// The client of the bucket. The environment goes before the profile, the profile before the role of the machine.
+pub(super) fn connect<'a>(rest: &OsStr, options: &'a StoreOptions) -> Result<(Opening<'a>, S3Requests)> {
     let location = RemoteLocation::parse("s3", rest)?;
-    let mut opening = Opening::new("s3", location, options, &["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"]);
+    let variables = Variables::of(options, "AWS_");
+    let mut opening = Opening::new("s3", location, options, variables, &["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"]);
     let profile = match options.access_key {
         Some(_) => AwsProfile::default(),
-        None => AwsProfile::load(home().as_deref(), variable, &options.stop)?,
+        None => AwsProfile::load(home().as_deref(), |name| variables.get(name), &options.stop)?,
     };
     opening.endpoint = opening.endpoint.or_else(|| profile.setting("endpoint_url").map(Into::into));
     opening.check_endpoint()?;
-    let mut builder = AmazonS3Builder::from_env();
+    let settings = variables
+        .all()
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.to_ascii_lowercase().parse::<AmazonS3ConfigKey>().ok()?, value)));
+    let mut builder = settings.fold(AmazonS3Builder::new(), |builder, (key, value)| builder.with_config(key, value));
     if let Some(key) = &options.access_key {
         builder = builder.with_access_key_id(&key.id).with_secret_access_key(&key.secret);
     } else if builder.get_config_value(&AmazonS3ConfigKey::AccessKeyId).is_none()
@@ -61,6 +74,12 @@ pub(in crate::store) fn open_s3(rest: &OsStr, options: &StoreOptions) -> Result<
         // Signatures need this hash anyway. A bucket that locks new objects refuses puts without a checksum.
         builder = builder.with_checksum_algorithm(Checksum::SHA256);
     }
+    let is_said = |key| builder.get_config_value(&key).is_some_and(|value| value == "true");
+    let is_signed = !is_said(AmazonS3ConfigKey::SkipSignature);
+    let payer = builder.get_config_value(&AmazonS3ConfigKey::RequestPayer);
+    let requester_pays = payer.is_some_and(|value| ["true", "requester"].contains(&value.to_lowercase().as_str()));
+    let region = builder.get_config_value(&AmazonS3ConfigKey::Region).unwrap_or_default();
+    let base = base_url(&builder, &opening.location.bucket, &region);
     let objects = Arc::new(
         builder
             .with_bucket_name(&opening.location.bucket)
@@ -72,8 +91,20 @@ pub(in crate::store) fn open_s3(rest: &OsStr, options: &StoreOptions) -> Result<
             .map_err(|error| opening.unusable(&error))?,
     );
     let client = opening.transport().connect(&opening.client_options()).map_err(|error| opening.unusable(&error))?;
-    let locks = ObjectLocks::new(objects.clone(), client);
-    Ok(opening.finish(objects, None, Some(locks)))
+    Ok((opening, S3Requests { objects, client, base, region, is_signed, requester_pays }))
+}
+
+/// The URL of the bucket, as the client has it.
+fn base_url(builder: &AmazonS3Builder, bucket: &str, region: &str) -> String {
+    let value = |key| builder.get_config_value(&key);
+    let is_virtual = value(AmazonS3ConfigKey::VirtualHostedStyleRequest).is_some_and(|value| value == "true");
+    let endpoint = value(AmazonS3ConfigKey::S3Endpoint).or_else(|| value(AmazonS3ConfigKey::Endpoint));
+    match endpoint.as_deref().map(|endpoint| endpoint.trim_end_matches('/')) {
+        Some(endpoint) if is_virtual => endpoint.into(),
+        Some(endpoint) => format!("{endpoint}/{bucket}"),
+        None if is_virtual => format!("https://{bucket}.s3.{region}.amazonaws.com"),
+        None => format!("https://s3.{region}.amazonaws.com/{bucket}"),
+    }
 }
 
 /// The endpoint of a bucket on a server whose buckets are host names.

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use fhrd::store::{self, Store, StoreOptions};
 
-use super::buckets::{BucketServer, start};
+use super::buckets::{BucketServer, http, start};
 use super::contract;
 use super::process::{did_run, not_run};
 use crate::input::write;
@@ -120,4 +120,34 @@ fn azurite_holds_a_repository() {
 fn no_emulator_of_google_cloud_storage_is_there() {
     // Those on PyPI and npm speak Google's JSON interface alone; clients that sign requests speak its XML interface.
     not_run("Google Cloud Storage", "no emulator on PyPI or npm has the XML interface");
+}
+
+#[test]
+fn moto_is_a_source() {
+    let Some(server) = start("moto as a source", "moto") else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let port: u16 = server.endpoint.rsplit(':').next().unwrap().parse().unwrap();
+    let source = directory.path().join("s");
+    let keys = [("a/one", 900), ("a/two", 5_000_000), ("b", 0), ("c/d e+f%", 70_000)];
+    for (number, (key, len)) in (0..).zip(keys) {
+        let bytes = Random(number).bytes(len);
+        write(source.join(key), &bytes);
+        let path = format!("/bucket/src/{}", key.replace('%', "%25").replace(' ', "%20").replace('+', "%2B"));
+        assert_eq!(http(port, "PUT", &path, "", &bytes).0, 200, "{key}");
+    }
+    assert_eq!(http(port, "PUT", "/bucket/src/odd//key", "", b"odd").0, 200);
+    let run = |words: &[&str]| {
+        let mut command = fhrd(&server, directory.path(), words);
+        finished(command.env("FHRD_SOURCE_ENDPOINT", &server.endpoint).output().unwrap(), &words.join(" "))
+    };
+    run(&["init"]);
+    assert_eq!(run(&["backup", "s3://bucket/src"])["files"], 5);
+    assert_eq!(run(&["backup", "s3://bucket/src"])["files_unchanged"], 5);
+    let target = directory.path().join("restored");
+    run(&["restore", "latest", "--target", target.to_str().unwrap()]);
+    for (key, _) in keys {
+        assert_eq!(fs::read(target.join(key)).unwrap(), fs::read(source.join(key)).unwrap(), "{key}");
+    }
+    assert_eq!(fs::read(target.join("odd/%2F/key")).unwrap(), b"odd");
+    did_run("moto as a source", "backup, unchanged, restore");
 }

@@ -13,6 +13,8 @@ const STAGES: &[(&str, &[&str])] = &[
             "source/stream",
             "source/memory_stage",
             "source/stored",
+            "source/bucket/list",
+            "source/bucket/fetch",
             "chunk",
             "hash",
             "dedup",

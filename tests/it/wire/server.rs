@@ -344,8 +344,8 @@ fn list(objects: &StoredObjects, query: &BTreeMap<String, String>, page: usize, 
     let entries: String = all[from..end]
         .iter()
         .map(|(key, (bytes, time))| {
-            let len = bytes.len();
-            format!("<Contents><Key>{key}</Key><LastModified>{time:.3}</LastModified><ETag>\"e\"</ETag><Size>{len}</Size></Contents>")
+            let (len, etag) = (bytes.len(), time.as_nanosecond());
+            format!("<Contents><Key>{key}</Key><LastModified>{time:.3}</LastModified><ETag>\"{etag}-{len}\"</ETag><Size>{len}</Size></Contents>")
         })
         .collect();
     let next = match end < all.len() {

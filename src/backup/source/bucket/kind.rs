@@ -1,0 +1,136 @@
+//! The kind of source.
+
+use std::sync::Arc;
+
+use super::examine::ModelSearch;
+use super::fetch::ObjectFetcher;
+use super::list::{BucketListStage, ObjectChoice};
+use super::listing::{TakenListing, take_listing};
+use crate::backup::source::labels::{SnapshotLabels, encoded};
+use crate::backup::source::open::{OpenSource, SourceKind, SourcePlan, SourceRun};
+use crate::backup::source::parents::{FoundParents, ParentChoice};
+use crate::error::{Error, Result};
+use crate::filesystem::Patterns;
+use crate::pipeline::Pipeline;
+use crate::repo::Repository;
+use crate::repo::snapshot::{EXCLUDES_KEY, Snapshot};
+use crate::store::{BlobKind, BlobName, ObjectPage, SourceBucket, StoreExt};
+
+/// Workers of Fetch. With more requests in flight, one connection of 1 Gbit/s gets no faster.
+const WORKERS: usize = 8;
+/// Batches that one request asks for, at most.
+const BATCHES_OF_REQUEST: u64 = 4;
+/// Bytes of the file that says which repository it is, at most.
+const CONFIG_BYTES_MAX: u64 = 1 << 20;
+
+/// The objects of a bucket below a prefix, and what to store of them.
+#[derive(Debug, Clone)]
+pub struct BucketSource {
+    /// Where the objects are.
+    pub bucket: Arc<SourceBucket>,
+    /// Entries to leave out, by pattern. The prefix is their root.
+    pub patterns: Patterns,
+    /// Objects longer than this are left out, bytes.
+    pub bytes_max: Option<u64>,
+    /// The choice as the snapshot records it, an option and its value each.
+    pub excludes: Vec<String>,
+    /// The snapshots whose unchanged objects are not read.
+    pub parents: ParentChoice,
+    /// What the snapshot says about itself.
+    pub labels: SnapshotLabels,
+}
+
+impl BucketSource {
+    fn open<'a>(&self, first: ObjectPage, run: SourceRun<'a>) -> Result<OpenSource<'a>> {
+        let SourceRun { config, progress, counts, .. } = run;
+        let own = own_keys(run.repository, &self.bucket)?;
+        if let Some(own) = &own {
+            tracing::info!("skipping {}: it is the repository", self.bucket.url_of(own));
+        }
+        let TakenListing { objects, candidates, cards } = take_listing(&self.bucket, first, run.cache, progress)?;
+        let search = Arc::new(ModelSearch { bucket: self.bucket.clone(), cards, config: config.model.clone() });
+        let data_bytes = config.pipeline.batch_bytes.0;
+        let request_bytes = BATCHES_OF_REQUEST.saturating_mul(data_bytes);
+        let choice = ObjectChoice { patterns: self.patterns.clone(), bytes_max: self.bytes_max };
+        let list = BucketListStage::new(
+            search.clone(),
+            (objects, candidates),
+            (choice, own),
+            run.parent_cursors(),
+            request_bytes,
+            (progress, counts.clone()),
+        );
+        let first = move |pipeline: &mut Pipeline<'a>| {
+            let link = pipeline.source(list);
+            pipeline.parallel(link, WORKERS, || ObjectFetcher {
+                search: search.clone(),
+                request_bytes,
+                data_bytes,
+                progress,
+                counts: counts.clone(),
+            })
+        };
+        Ok(OpenSource { first: Box::new(first), root_node: None, counts_changes: true })
+    }
+}
+
+/// What the keys of the repository begin with, if it is below the prefix of the source.
+///
+/// # Errors
+/// [`Error::Usage`] if the source is in the repository. Errors of reading which repository is there.
+fn own_keys(repository: &Repository, bucket: &SourceBucket) -> Result<Option<String>> {
+    let location = repository.store.location();
+    let url = location.rsplit_once(" at ").map_or(location.as_str(), |(url, _)| url);
+    let below = |inner: &str, outer: &str| inner == outer || inner.starts_with(&format!("{outer}/"));
+    if !below(url, bucket.url()) && !below(bucket.url(), url) {
+        return Ok(None);
+    }
+    let root = bucket.url_of("");
+    let prefix = url.strip_prefix(root.as_str()).map_or(String::new(), |prefix| format!("{prefix}/"));
+    // A bucket of this name may be another one, on another server.
+    let config = BlobName::only(BlobKind::Config);
+    let there = bucket.read_start(&format!("{prefix}{config}"), CONFIG_BYTES_MAX)?;
+    if there.is_none_or(|there| repository.store.get(&config, CONFIG_BYTES_MAX).is_ok_and(|own| own != there)) {
+        return Ok(None);
+    }
+    match below(bucket.url(), url) {
+        true => Err(Error::Usage(format!("there is nothing to back up: {} is in the repository", bucket.url()))),
+        false => Ok(Some(prefix)),
+    }
+}
+
+impl SourceKind for BucketSource {
+    fn is_repeatable(&self) -> bool {
+        true
+    }
+
+    fn labels(&self) -> Option<&SnapshotLabels> {
+        Some(&self.labels)
+    }
+
+    fn plan(&self) -> Result<SourcePlan<'_>> {
+        let first = self.bucket.page(None)?;
+        if first.objects.is_empty() && first.next.is_none() {
+            let location = self.bucket.location();
+            return Err(Error::Usage(format!("nothing to back up: there are no objects below {location}")));
+        }
+        let paths = vec![self.bucket.url().as_bytes().to_vec()];
+        Ok(SourcePlan::new(paths, move |run| self.open(first, run)))
+    }
+
+    fn parents(&self, repository: &Repository, paths: &[Vec<u8>]) -> Result<FoundParents> {
+        self.parents.find(repository, &self.labels.host, paths)
+    }
+
+    fn description(&self, started_ns: i64) -> Result<Snapshot> {
+        let mut snapshot = self.labels.description(started_ns)?;
+        if !self.excludes.is_empty() {
+            snapshot.extra.insert(EXCLUDES_KEY.into(), encoded(&self.excludes)?.into());
+        }
+        Ok(snapshot)
+    }
+
+    fn decide(&self, problems: u64) -> Result<u64> {
+        Ok(problems)
+    }
+}

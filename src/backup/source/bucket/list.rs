@@ -1,0 +1,177 @@
+//! List: compares the objects of a listing with the parents, and says what is to be read.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::entry::complete;
+use super::examine::ModelSearch;
+use super::listing::{PlacedObject, PlacedObjects};
+use super::message::{BucketBatch, ObjectItem, OpenObject};
+use crate::backup::counts::ReadCounts;
+use crate::backup::message::{ITEMS_MAX, ReadItem, TreeItem};
+use crate::backup::sent::SentFile;
+use crate::backup::source::parents::ParentCursors;
+use crate::error::{Error, Result};
+use crate::filesystem::Patterns;
+use crate::metrics::Progress;
+use crate::pipeline::{Emit, Source};
+use crate::repo::tree::{Node, NodeKind};
+use crate::store::{ListedObject, ObjectState};
+
+/// Objects of a batch, at most: more would leave other workers idle.
+const OBJECTS_MAX: usize = 4;
+/// Permissions of files.
+const FILE_MODE: u32 = 0o644;
+/// Time between two looks at an object that others read.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// What of a bucket is stored.
+#[derive(Debug, Clone, Default)]
+pub struct ObjectChoice {
+    /// Entries to leave out, by pattern. The prefix of the source is their root.
+    pub patterns: Patterns,
+    /// Objects longer than this are left out, bytes.
+    pub bytes_max: Option<u64>,
+}
+
+/// The stage.
+pub struct BucketListStage<'a> {
+    pub(super) search: Arc<ModelSearch>,
+    pub(super) objects: PlacedObjects,
+    /// New models may be among these.
+    pub(super) candidates: Vec<PlacedObject>,
+    choice: ObjectChoice,
+    /// What the keys of the repository begin with, if it is in the bucket.
+    own: Option<String>,
+    pub(super) parents: ParentCursors,
+    /// Names of the directories that are open.
+    pub(super) open: Vec<String>,
+    /// What all nodes share.
+    pub(super) template: Node,
+    /// Models that were sent before the walk, by path.
+    pub(super) hoisted: HashMap<String, (ListedObject, Node, Arc<OpenObject>)>,
+    /// Bytes that a request asks for, at most.
+    pub(super) request_bytes: u64,
+    batch: BucketBatch,
+    pub(super) progress: &'a Progress,
+    pub(super) counts: Arc<ReadCounts>,
+}
+
+impl<'a> BucketListStage<'a> {
+    /// Walks the `objects` of a listing, among which `candidates` may be new models. `own` is what the keys of the
+    /// repository begin with, if it is in the bucket.
+    pub fn new(
+        search: Arc<ModelSearch>,
+        (objects, candidates): (PlacedObjects, Vec<PlacedObject>),
+        (choice, own): (ObjectChoice, Option<String>),
+        mut parents: ParentCursors,
+        request_bytes: u64,
+        (progress, counts): (&'a Progress, Arc<ReadCounts>),
+    ) -> Self {
+        parents.0.iter_mut().for_each(|parent| parent.count_into(counts.clone()));
+        parents.watch(Path::new(""));
+        let template = Node {
+            kind: NodeKind::File,
+            mode: FILE_MODE,
+            uid: rustix::process::getuid().as_raw(),
+            gid: rustix::process::getgid().as_raw(),
+            ..Node::default()
+        };
+        BucketListStage {
+            search,
+            objects,
+            candidates,
+            choice,
+            own,
+            parents,
+            open: Vec::new(),
+            template,
+            hoisted: HashMap::new(),
+            request_bytes,
+            batch: BucketBatch::default(),
+            progress,
+            counts,
+        }
+    }
+
+    pub(super) fn push(&mut self, item: ObjectItem, emit: &mut Emit<BucketBatch>) -> Result<()> {
+        self.batch.push(item);
+        let BucketBatch { items, bytes, objects } = &self.batch;
+        let is_full = *bytes >= self.request_bytes || items.len() >= ITEMS_MAX || *objects >= OBJECTS_MAX;
+        if is_full { self.flush(emit) } else { Ok(()) }
+    }
+
+    pub(super) fn push_tree(&mut self, item: TreeItem, emit: &mut Emit<BucketBatch>) -> Result<()> {
+        self.push(ObjectItem::Ready(ReadItem::Tree(item)), emit)
+    }
+
+    fn flush(&mut self, emit: &mut Emit<BucketBatch>) -> Result<()> {
+        if self.batch.items.is_empty() { Ok(()) } else { emit.emit(std::mem::take(&mut self.batch)) }
+    }
+
+    /// Waits until an object has been read. Returns whether it was read whole.
+    pub(super) fn wait(&mut self, sent: &SentFile, emit: &mut Emit<BucketBatch>) -> Result<bool> {
+        if let Some(is_whole) = sent.is_shareable(Duration::ZERO) {
+            return Ok(is_whole);
+        }
+        // Its end may be in the batch that is not sent yet.
+        self.flush(emit)?;
+        loop {
+            if let Some(is_whole) = sent.is_shareable(PATIENCE) {
+                return Ok(is_whole);
+            }
+            emit.check()?;
+        }
+    }
+
+    pub(super) fn problem(&self, error: &Error) {
+        self.counts.problem(error, self.progress);
+    }
+
+    /// Whether an object is of the repository.
+    pub(super) fn is_own(&self, placed: &PlacedObject) -> bool {
+        self.own.as_deref().is_some_and(|own| placed.object.key.starts_with(own))
+    }
+
+    /// Whether an object is to be stored.
+    pub(super) fn is_chosen(&self, placed: &PlacedObject) -> bool {
+        let is_too_large = self.choice.bytes_max.is_some_and(|max| placed.object.size > max);
+        let names = |path: &Path, is_directory| self.choice.patterns.names(path, is_directory) == Some(true);
+        let path = Path::new("/").join(&placed.path);
+        let mut above = path.ancestors().skip(1).filter(|above| above.parent().is_some());
+        !(self.is_own(placed)
+            || is_too_large
+            || names(&path, placed.is_directory)
+            || above.any(|above| names(above, true)))
+    }
+
+    /// Notes in an entry what is known of its object.
+    pub(super) fn complete(&self, node: &mut Node, placed: &PlacedObject, state: Option<&ObjectState>) {
+        complete(node, placed, self.search.bucket.prefix(), state);
+    }
+}
+
+impl Source for BucketListStage<'_> {
+    type Out = BucketBatch;
+
+    fn name(&self) -> &'static str {
+        "list"
+    }
+
+    fn run(&mut self, emit: &mut Emit<BucketBatch>) -> Result<()> {
+        self.send_models(emit)?;
+        let mut steps = self.take_steps(emit)?;
+        while !steps.is_empty() {
+            // So their content is on its way while that of the steps before is awaited.
+            let next = self.take_steps(emit)?;
+            self.send_steps(std::mem::replace(&mut steps, next), emit)?;
+        }
+        let last = self.leave_all();
+        self.send_steps(last, emit)?;
+        // What the parents have in the root behind the last entry.
+        self.parents.leave();
+        self.flush(emit)
+    }
+}

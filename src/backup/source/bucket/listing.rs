@@ -1,0 +1,212 @@
+//! The listing of the bucket, by stored paths.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use minicbor::{Decode, Encode};
+
+use super::cards::ObjectCards;
+use super::path::{BESIDE, ObjectPath, in_tree_order, path_of_key};
+use super::sort::{RecordSorter, SortedRecords};
+use crate::error::{Error, Result};
+use crate::filesystem::suggests_model;
+use crate::metrics::Progress;
+use crate::model::{CANDIDATES_MAX, MODEL_BYTES_MIN};
+use crate::store::{ListedObject, ObjectPage, SourceBucket};
+
+/// Bytes of the listing that are sorted in memory.
+const SORT_BYTES: usize = 16 << 20;
+/// Objects that wait for their other name, at most.
+const WAITING_MAX: usize = 10_000;
+
+/// An object of the listing, as it is sorted.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+struct ListedRecord {
+    #[n(0)]
+    key: String,
+    #[n(1)]
+    size: u64,
+    #[n(2)]
+    etag: Option<String>,
+    /// Nanoseconds since 1970.
+    #[n(3)]
+    modified_ns: Option<i64>,
+    #[n(4)]
+    is_directory: bool,
+}
+
+/// An object with its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlacedObject {
+    /// Its path in the snapshot.
+    pub path: String,
+    /// The object.
+    pub object: ListedObject,
+    /// Whether it marks a directory.
+    pub is_directory: bool,
+    /// Why it cannot be stored, if it cannot.
+    pub defect: Option<&'static str>,
+}
+
+/// The whole listing, and what matters of it before it is walked.
+pub struct TakenListing {
+    /// All objects.
+    pub objects: PlacedObjects,
+    /// New models may be among these, which are in the order of their paths.
+    pub candidates: Vec<PlacedObject>,
+    /// The cards beside them.
+    pub cards: ObjectCards,
+}
+
+/// Objects in the order of a tree, each at a path of its own.
+pub struct PlacedObjects {
+    bucket: Arc<SourceBucket>,
+    sorted: SortedRecords,
+    /// The next of `sorted`.
+    next: Option<(Vec<u8>, ListedRecord)>,
+    /// Objects that have got another name, by it.
+    waiting: BTreeMap<Vec<u8>, ListedRecord>,
+    refused: VecDeque<PlacedObject>,
+}
+
+/// Takes the listing that begins with `first`. Temporary files are put into `directory`.
+///
+/// # Errors
+/// Errors of [`SourceBucket::page`]; [`Error::Io`] of a temporary file.
+pub fn take_listing(
+    bucket: &Arc<SourceBucket>,
+    first: ObjectPage,
+    directory: &Path,
+    progress: &Progress,
+) -> Result<TakenListing> {
+    let mut sorter = RecordSorter::new(directory, SORT_BYTES);
+    let mut candidates = BTreeMap::new();
+    let mut cards = ObjectCards::new(bucket.clone());
+    let mut page = first;
+    loop {
+        for object in page.objects {
+            progress.files_total.add(1);
+            progress.bytes_total.add(object.size);
+            let rest = object.key.strip_prefix(bucket.prefix()).unwrap_or_default();
+            let (path, is_directory) = match path_of_key(rest, object.size) {
+                ObjectPath::File(path) => (path, false),
+                ObjectPath::Directory(path) => (path, true),
+                ObjectPath::Root => continue,
+            };
+            cards.note(&path, &object);
+            let sort_key = in_tree_order(&path);
+            if object.size >= MODEL_BYTES_MIN && suggests_model(Path::new(&path)) {
+                let placed = PlacedObject { path, object: object.clone(), is_directory, defect: None };
+                candidates.insert(sort_key.clone(), placed);
+                if candidates.len() > CANDIDATES_MAX {
+                    candidates.pop_last();
+                }
+            }
+            let record = ListedRecord {
+                modified_ns: object.modified.and_then(|time| i64::try_from(time.as_nanosecond()).ok()),
+                key: object.key,
+                size: object.size,
+                etag: object.etag,
+                is_directory,
+            };
+            let encoded = minicbor::to_vec(&record).map_err(|error| Error::internal(error.to_string()))?;
+            sorter.push((sort_key, encoded))?;
+        }
+        let Some(token) = page.next else { break };
+        page = bucket.page(Some(&token))?;
+    }
+    let mut objects = PlacedObjects {
+        bucket: bucket.clone(),
+        sorted: sorter.finish()?,
+        next: None,
+        waiting: BTreeMap::new(),
+        refused: VecDeque::new(),
+    };
+    objects.advance()?;
+    let candidates = candidates.into_values().filter(|placed| bucket.has_address(&placed.object.key)).collect();
+    Ok(TakenListing { objects, candidates, cards })
+}
+
+impl PlacedObjects {
+    fn advance(&mut self) -> Result<()> {
+        self.next = match self.sorted.next()? {
+            None => None,
+            Some((path, encoded)) => {
+                let record = minicbor::decode(&encoded).map_err(|error| Error::internal(error.to_string()))?;
+                Some((path, record))
+            }
+        };
+        Ok(())
+    }
+
+    /// Takes the first object.
+    fn take(&mut self) -> Result<Option<(Vec<u8>, ListedRecord)>> {
+        let is_waiting = match (self.waiting.first_key_value(), &self.next) {
+            (Some((waiting, _)), Some((next, _))) => waiting < next,
+            (waiting, _) => waiting.is_some(),
+        };
+        if is_waiting {
+            return Ok(self.waiting.pop_first());
+        }
+        let taken = self.next.take();
+        self.advance()?;
+        Ok(taken)
+    }
+
+    /// The path of the first object.
+    fn peek(&self) -> Option<&Vec<u8>> {
+        let paths = [self.waiting.first_key_value().map(|(path, _)| path), self.next.as_ref().map(|(path, _)| path)];
+        paths.into_iter().flatten().min()
+    }
+
+    /// The next object.
+    ///
+    /// # Errors
+    /// [`Error::Io`] of a temporary file.
+    pub fn next(&mut self) -> Result<Option<PlacedObject>> {
+        loop {
+            if let Some(refused) = self.refused.pop_front() {
+                return Ok(Some(refused));
+            }
+            let Some((path, record)) = self.take()? else { return Ok(None) };
+            while self.peek() == Some(&path) {
+                let Some((_, other)) = self.take()? else { break };
+                // A listing may name an object twice, and a marked directory is the one that others are in.
+                if other.key != record.key && !(record.is_directory && other.is_directory) {
+                    let defect = "another object is stored under its path";
+                    let refused = self.placed(&path, other, Some(defect));
+                    self.refused.push_back(refused);
+                }
+            }
+            if record.is_directory {
+                return Ok(Some(self.placed(&path, record, None)));
+            }
+            let below = [path.as_slice(), &[0]].concat();
+            if !self.peek().is_some_and(|next| next.starts_with(&below)) {
+                return Ok(Some(self.placed(&path, record, None)));
+            }
+            let renamed = [path.as_slice(), BESIDE.as_bytes()].concat();
+            if self.waiting.len() >= WAITING_MAX || self.waiting.contains_key(&renamed) {
+                return Ok(Some(self.placed(&path, record, Some("other objects are below its key"))));
+            }
+            self.waiting.insert(renamed, record);
+        }
+    }
+
+    fn placed(&self, path: &[u8], record: ListedRecord, defect: Option<&'static str>) -> PlacedObject {
+        let path: Vec<u8> = path.iter().map(|byte| if *byte == 0 { b'/' } else { *byte }).collect();
+        let ListedRecord { key, size, etag, modified_ns, is_directory } = record;
+        let unreadable = (!self.bucket.has_address(&key) && !is_directory)
+            .then_some("no URL can have its key, which has the name `.` or `..`");
+        let modified = modified_ns.and_then(|time| Timestamp::from_nanosecond(i128::from(time)).ok());
+        PlacedObject {
+            path: String::from_utf8_lossy(&path).into_owned(),
+            object: ListedObject { key, size, etag, modified },
+            is_directory,
+            defect: defect.or(unreadable),
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What a bucket knows of an object that was stored as a file.
+//!
+//! It is stored in the node's `extra` field under [`OBJECT_KEY`], a CBOR map with small integer keys. Keys are never
+//! reused. Programs that do not know it keep it.
+
+use std::collections::BTreeMap;
+
+use minicbor::{Decode, Encode};
+use serde::Serialize;
+
+use super::node::Node;
+
+/// Key in [`Node::extra`].
+pub const OBJECT_KEY: &str = "object";
+
+/// What a bucket knows of an object.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Encode, Decode, Serialize)]
+#[cbor(map)]
+pub struct ObjectFacts {
+    /// Its ETag without quotes.
+    #[n(0)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub etag: Option<String>,
+    /// Its version, if the bucket keeps them.
+    #[n(1)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Type of its content.
+    #[n(2)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
+    /// What its user has noted.
+    #[cbor(n(3), skip_if = "BTreeMap::is_empty")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub metadata: BTreeMap<String, String>,
+    /// Its key behind the prefix of the source, if that is not the path of the entry.
+    #[n(4)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+}
+
+impl ObjectFacts {
+    /// The facts of a node; `None` if it is of no object, or if they cannot be read.
+    pub fn of(node: &Node) -> Option<Self> {
+        minicbor::decode(node.extra.get(OBJECT_KEY)?).ok()
+    }
+
+    /// Notes the facts in the node.
+    pub fn attach(&self, node: &mut Node) {
+        // Writing to memory does not fail.
+        if let Ok(bytes) = minicbor::to_vec(self) {
+            node.extra.insert(OBJECT_KEY.into(), bytes);
+        }
+    }
+
+    /// Whether two objects of one key and size are the same. Without an ETag nobody knows.
+    pub fn is_same(&self, other: &ObjectFacts) -> bool {
+        let versions = self.version.as_ref().zip(other.version.as_ref());
+        self.etag.is_some() && self.etag == other.etag && versions.is_none_or(|(one, other)| one == other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts() -> ObjectFacts {
+        ObjectFacts {
+            etag: Some("e".into()),
+            version: Some("v".into()),
+            content_type: Some("t".into()),
+            metadata: [("m".to_string(), "n".to_string())].into(),
+            key: Some("a//b".into()),
+        }
+    }
+
+    #[test]
+    fn the_bytes_are_frozen() {
+        let mut node = Node::default();
+        facts().attach(&mut node);
+        let hex: String = node.extra[OBJECT_KEY].iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, "a500616501617602617403a1616d616e0464612f2f62");
+        assert_eq!(ObjectFacts::of(&node), Some(facts()));
+        let least = ObjectFacts { etag: Some("e".into()), ..ObjectFacts::default() };
+        least.attach(&mut node);
+        assert_eq!(node.extra[OBJECT_KEY], [0xa1, 0x00, 0x61, 0x65]);
+        assert_eq!(ObjectFacts::of(&node), Some(least));
+    }
+
+    #[test]
+    fn without_an_etag_nothing_is_the_same() {
+        let of = |etag: Option<&str>, version: Option<&str>| ObjectFacts {
+            etag: etag.map(Into::into),
+            version: version.map(Into::into),
+            ..ObjectFacts::default()
+        };
+        assert!(of(Some("e"), None).is_same(&of(Some("e"), Some("1"))), "listings name no versions");
+        assert!(!of(Some("e"), Some("2")).is_same(&of(Some("e"), Some("1"))));
+        assert!(!of(Some("e"), None).is_same(&of(Some("f"), None)));
+        assert!(!of(None, None).is_same(&of(None, None)));
+    }
+}

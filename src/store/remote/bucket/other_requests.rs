@@ -1,0 +1,106 @@
+//! Requests to services whose listings the client library can read.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::path::Path;
+use object_store::{Attribute, Attributes, GetOptions, GetRange, ObjectMeta, ObjectStore};
+
+use super::object::{Fetched, ListedObject, ObjectPage, ObjectRange, ObjectState, unquoted};
+use crate::store::remote::failure::{Cause, RequestFailure};
+
+/// The client of a service.
+pub(in crate::store::remote) trait ListedObjects: ObjectStore + PaginatedListStore {}
+
+impl<T: ObjectStore + PaginatedListStore> ListedObjects for T {}
+
+/// Sends requests to one bucket.
+pub struct OtherRequests(pub(in crate::store::remote) Arc<dyn ListedObjects>);
+
+impl fmt::Debug for OtherRequests {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+impl OtherRequests {
+    /// The page of `token`, or the first one, of the keys that begin with `prefix`.
+    pub(super) async fn page(&self, prefix: &str, token: Option<&str>) -> Result<ObjectPage, RequestFailure> {
+        let options = PaginatedListOptions { page_token: token.map(Into::into), ..PaginatedListOptions::default() };
+        let found = self.0.list_paginated(Some(prefix).filter(|prefix| !prefix.is_empty()), options).await?;
+        let objects = found.result.objects.into_iter().map(|meta| ListedObject {
+            key: meta.location.to_string(),
+            size: meta.size,
+            etag: meta.e_tag.as_deref().map(unquoted),
+            modified: moment(&meta),
+        });
+        Ok(ObjectPage { objects: objects.collect(), next: found.page_token })
+    }
+
+    /// A range of the object `key`, which must be the `expected` one, if that is given.
+    pub(super) async fn fetch(
+        &self,
+        key: &str,
+        range: &Range<u64>,
+        expected: Option<&ObjectState>,
+    ) -> Result<Fetched, RequestFailure> {
+        let path = Path::parse(key).map_err(|error| RequestFailure::new(Cause::Other, error.to_string()))?;
+        let etag = expected.and_then(|expected| expected.etag.as_ref());
+        let options = GetOptions {
+            if_match: etag.map(|etag| format!("\"{etag}\"")),
+            range: (range.end > range.start).then(|| GetRange::Bounded(range.clone())),
+            ..GetOptions::default()
+        };
+        let answer = match self.0.get_opts(&path, options).await {
+            Err(object_store::Error::Precondition { .. }) => return Ok(Fetched::Replaced),
+            answer => answer.map_err(RequestFailure::from),
+        };
+        let answer = match answer {
+            Err(failure) if failure.cause() == Cause::Range && expected.is_some() => return Ok(Fetched::Replaced),
+            answer => answer?,
+        };
+        let state = state(&answer.meta, &answer.attributes);
+        if expected.is_some_and(|expected| !expected.is_met_by(&state)) {
+            return Ok(Fetched::Replaced);
+        }
+        let wanted = range.end.min(state.size).saturating_sub(range.start);
+        let mut bytes = Vec::new();
+        let mut parts = answer.into_stream();
+        while let Some(part) = parts.next().await {
+            bytes.extend_from_slice(&part?);
+            if bytes.len() as u64 > wanted {
+                let text = format!("more than the {wanted} bytes asked for came");
+                return Err(RequestFailure::new(Cause::Transient, text));
+            }
+        }
+        if (bytes.len() as u64) < wanted {
+            let text = format!("only {} of {wanted} bytes came", bytes.len());
+            return Err(RequestFailure::new(Cause::Transient, text));
+        }
+        Ok(Fetched::Range(ObjectRange { bytes, state }))
+    }
+}
+
+fn moment(meta: &ObjectMeta) -> Option<jiff::Timestamp> {
+    jiff::Timestamp::try_from(std::time::SystemTime::from(meta.last_modified)).ok()
+}
+
+fn state(meta: &ObjectMeta, attributes: &Attributes) -> ObjectState {
+    let noted = attributes.iter().filter_map(|(attribute, value)| match attribute {
+        Attribute::Metadata(name) => Some((name.to_string(), value.to_string())),
+        _ => None,
+    });
+    let mut metadata: Vec<(String, String)> = noted.collect();
+    metadata.sort();
+    ObjectState {
+        size: meta.size,
+        etag: meta.e_tag.as_deref().map(unquoted),
+        version: meta.version.clone(),
+        modified: moment(meta),
+        content_type: attributes.get(&Attribute::ContentType).map(|value| value.to_string()),
+        metadata,
+    }
+}

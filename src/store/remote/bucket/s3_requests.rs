@@ -1,0 +1,184 @@
+//! Requests to S3 that the client library cannot make, signed with its credentials.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use jiff::fmt::rfc2822::DateTimeParser;
+use object_store::aws::{AmazonS3, AwsAuthorizer};
+use object_store::client::{HttpClient, HttpRequest, HttpRequestBody, HttpResponse};
+use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, IF_MATCH};
+use reqwest::header::{LAST_MODIFIED, RANGE};
+
+use super::key::percent_encoded;
+use super::object::{Fetched, ObjectPage, ObjectRange, ObjectState, unquoted};
+use super::page::parse_page;
+use crate::store::remote::failure::{Cause, RequestFailure, tagged};
+
+/// Bytes of a page of a listing, at most: 1000 keys of 1024 bytes, encoded, fit.
+const PAGE_BYTES_MAX: usize = 16 << 20;
+/// Headers with what a user has noted begin so.
+const METADATA_PREFIX: &str = "x-amz-meta-";
+
+/// Sends requests to one bucket.
+#[derive(Debug)]
+pub struct S3Requests {
+    /// Has the credentials.
+    pub(in crate::store::remote) objects: Arc<AmazonS3>,
+    /// Sends what is signed here.
+    pub(in crate::store::remote) client: HttpClient,
+    /// URL of the bucket, without a slash at the end.
+    pub(in crate::store::remote) base: String,
+    /// Region that signatures name.
+    pub(in crate::store::remote) region: String,
+    /// Whether requests are signed. Some buckets are open to all.
+    pub(in crate::store::remote) is_signed: bool,
+    /// Whether who asks pays for the answer.
+    pub(in crate::store::remote) requester_pays: bool,
+}
+
+impl S3Requests {
+    /// Sends a GET of `key`, which is empty for the bucket. The answer may be a refusal.
+    async fn get(&self, key: &str, query: &[(&str, &str)], headers: HeaderMap) -> Result<HttpResponse, RequestFailure> {
+        let pair = |(name, value): &(&str, &str)| format!("{name}={}", percent_encoded(value, false));
+        let query: Vec<String> = query.iter().map(pair).collect();
+        let mark = if query.is_empty() { "" } else { "?" };
+        let url = format!("{}/{}{mark}{}", self.base, percent_encoded(key, true), query.join("&"));
+        let mut request = HttpRequest::new(HttpRequestBody::empty());
+        *request.uri_mut() = url.parse().map_err(other)?;
+        *request.headers_mut() = headers;
+        if self.is_signed {
+            let credential = self.objects.credentials().get_credential().await?;
+            let authorizer = AwsAuthorizer::new(&credential, "s3", &self.region);
+            authorizer.with_request_payer(self.requester_pays).try_authorize(&mut request, None)?;
+        }
+        self.client.execute(request).await.map_err(failed)
+    }
+
+    /// The page of `token`, or the first one, of the keys that begin with `prefix`.
+    pub(super) async fn page(&self, prefix: &str, token: Option<&str>) -> Result<ObjectPage, RequestFailure> {
+        let mut query = vec![("list-type", "2"), ("encoding-type", "url"), ("prefix", prefix)];
+        query.extend(token.map(|token| ("continuation-token", token)));
+        let answer = self.get("", &query, HeaderMap::new()).await?;
+        let status = answer.status();
+        let text = String::from_utf8(body(answer, PAGE_BYTES_MAX).await?).map_err(other)?;
+        if status.is_success() { parse_page(&text) } else { Err(RequestFailure::answered(status.as_u16(), &text)) }
+    }
+
+    /// A range of the object `key`, which must be the `expected` one, if that is given.
+    pub(super) async fn fetch(
+        &self,
+        key: &str,
+        range: &Range<u64>,
+        expected: Option<&ObjectState>,
+    ) -> Result<Fetched, RequestFailure> {
+        let fetched = self.fetch_version(key, range, expected, None).await?;
+        let version = expected.and_then(|expected| expected.version.as_deref()).filter(|version| *version != "null");
+        match (fetched, version) {
+            // Reading old versions is a right of its own.
+            (Fetched::Replaced, Some(version)) => match self.fetch_version(key, range, expected, Some(version)).await {
+                Err(failure) if !failure.is_transient() && failure.cause() != Cause::Stopped => Ok(Fetched::Replaced),
+                fetched => fetched,
+            },
+            (fetched, _) => Ok(fetched),
+        }
+    }
+
+    async fn fetch_version(
+        &self,
+        key: &str,
+        range: &Range<u64>,
+        expected: Option<&ObjectState>,
+        version: Option<&str>,
+    ) -> Result<Fetched, RequestFailure> {
+        let mut headers = HeaderMap::new();
+        if let Some(etag) = expected.and_then(|expected| expected.etag.as_ref()) {
+            headers.insert(IF_MATCH, HeaderValue::try_from(format!("\"{etag}\"")).map_err(other)?);
+        }
+        // No range of an empty object exists.
+        if range.end > range.start {
+            let text = format!("bytes={}-{}", range.start, range.end - 1);
+            headers.insert(RANGE, HeaderValue::try_from(text).map_err(other)?);
+        }
+        let query: Vec<(&str, &str)> = version.map(|version| ("versionId", version)).into_iter().collect();
+        let answer = self.get(key, &query, headers).await?;
+        let status = answer.status().as_u16();
+        match status {
+            200 | 206 => {}
+            412 => return Ok(Fetched::Replaced),
+            416 if expected.is_some() => return Ok(Fetched::Replaced),
+            _ => return Err(refused(status, &String::from_utf8_lossy(&body(answer, PAGE_BYTES_MAX).await?))),
+        }
+        let state = state(answer.headers(), status)?;
+        if expected.is_some_and(|expected| !expected.is_met_by(&state)) {
+            return Ok(Fetched::Replaced);
+        }
+        let wanted = range.end.min(state.size).saturating_sub(range.start);
+        if status == 200 && (range.start > 0 || state.size > range.end) {
+            return Err(RequestFailure::new(Cause::Unsupported, "the server answers a range with the whole object"));
+        }
+        let bytes = body(answer, usize::try_from(wanted).map_err(other)?).await?;
+        if (bytes.len() as u64) < wanted {
+            let text = format!("only {} of {wanted} bytes came", bytes.len());
+            return Err(RequestFailure::new(Cause::Transient, text));
+        }
+        Ok(Fetched::Range(ObjectRange { bytes, state }))
+    }
+}
+
+/// What the headers of an answer say.
+fn state(headers: &HeaderMap, status: u16) -> Result<ObjectState, RequestFailure> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_string);
+    let size = match status {
+        206 => text(CONTENT_RANGE.as_str()).and_then(|range| range.rsplit_once('/')?.1.parse().ok()),
+        _ => text(CONTENT_LENGTH.as_str()).and_then(|len| len.parse().ok()),
+    };
+    let size = size.ok_or_else(|| RequestFailure::new(Cause::Transient, "the answer does not say how long it is"))?;
+    let noted = |(name, value): (&reqwest::header::HeaderName, &HeaderValue)| {
+        let name = name.as_str().strip_prefix(METADATA_PREFIX)?;
+        Some((name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+    };
+    let mut metadata: Vec<(String, String)> = headers.iter().filter_map(noted).collect();
+    metadata.sort();
+    Ok(ObjectState {
+        size,
+        etag: text(ETAG.as_str()).map(|etag| unquoted(&etag)),
+        version: text("x-amz-version-id"),
+        modified: text(LAST_MODIFIED.as_str()).and_then(|time| DateTimeParser::new().parse_timestamp(&time).ok()),
+        content_type: text(CONTENT_TYPE.as_str()),
+        metadata,
+    })
+}
+
+/// A refusal. What lies in an archive is refused like what nobody may read.
+fn refused(status: u16, text: &str) -> RequestFailure {
+    if status == 403 && tagged(text, "Code") == Some("InvalidObjectState") {
+        let class = tagged(text, "StorageClass").unwrap_or("an archive class");
+        let text = format!("it is cold: it lies in {class}. Restore it with the tools of the service first");
+        return RequestFailure::new(Cause::Other, text);
+    }
+    RequestFailure::answered(status, text)
+}
+
+/// The body of an answer. More than `bytes_max` bytes are a failure.
+async fn body(answer: HttpResponse, bytes_max: usize) -> Result<Vec<u8>, RequestFailure> {
+    let mut bytes = Vec::new();
+    let mut parts = answer.into_body().bytes_stream();
+    while let Some(part) = parts.next().await {
+        let part = part.map_err(failed)?;
+        if bytes.len() + part.len() > bytes_max {
+            let text = format!("more than the {bytes_max} bytes asked for came");
+            return Err(RequestFailure::new(Cause::Transient, text));
+        }
+        bytes.extend_from_slice(&part);
+    }
+    Ok(bytes)
+}
+
+fn failed(error: object_store::client::HttpError) -> RequestFailure {
+    object_store::Error::Generic { store: "S3", source: Box::new(error) }.into()
+}
+
+fn other(error: impl std::fmt::Display) -> RequestFailure {
+    RequestFailure::new(Cause::Other, error.to_string())
+}

@@ -1,0 +1,234 @@
+//! An S3 server on loopback whose objects are a source: with ETags that bind, odd keys, and objects that go wrong.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use bytes::Bytes;
+use futures_util::stream;
+use http_body_util::BodyExt;
+use http_body_util::StreamBody;
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::{Frame, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+
+/// The access key that the server knows.
+pub const ACCESS_KEY: &str = "AKIDSOURCE";
+/// Objects on a page.
+const PAGE: usize = 1000;
+
+/// How an object goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ObjectFault {
+    None,
+    Denied,
+    Cold,
+    /// Each answer has half of its bytes, and then ends.
+    EndsEarly,
+    /// It is listed, and not there any more.
+    Vanished,
+    /// The GET with this number, from 1 on, finds another object.
+    ReplacedAt(usize),
+    /// Each GET finds another object.
+    ReplacedAlways,
+}
+
+#[derive(Debug, Clone)]
+pub struct SourceObject {
+    pub bytes: Bytes,
+    pub etag: String,
+    pub fault: ObjectFault,
+    pub gets: usize,
+}
+
+#[derive(Default)]
+struct State {
+    objects: Mutex<BTreeMap<String, SourceObject>>,
+    seen: Mutex<Vec<String>>,
+}
+
+pub struct SourceServer {
+    state: Arc<State>,
+    address: SocketAddr,
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl SourceServer {
+    pub fn start() -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let state = Arc::<State>::default();
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = state.clone();
+        runtime.spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let state = shared.clone();
+                tokio::spawn(async move {
+                    let service = service_fn(move |request| {
+                        let answer = answer(&state, &request);
+                        async { Ok::<_, Infallible>(answer) }
+                    });
+                    let io = TokioIo::new(stream);
+                    let _ = hyper::server::conn::http1::Builder::new().serve_connection(io, service).await;
+                });
+            }
+        });
+        SourceServer { state, address, _runtime: runtime }
+    }
+
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub fn objects(&self) -> MutexGuard<'_, BTreeMap<String, SourceObject>> {
+        self.state.objects.lock().unwrap()
+    }
+
+    pub fn put(&self, key: &str, bytes: impl Into<Bytes>) {
+        self.put_with(key, bytes, ObjectFault::None);
+    }
+
+    pub fn put_with(&self, key: &str, bytes: impl Into<Bytes>, fault: ObjectFault) {
+        let bytes = bytes.into();
+        let object = SourceObject { etag: etag_of(&bytes), bytes, fault, gets: 0 };
+        self.objects().insert(key.into(), object);
+    }
+
+    /// Takes the requests so far: `LIST`, or `GET` and the key.
+    pub fn take_seen(&self) -> Vec<String> {
+        std::mem::take(&mut self.state.seen.lock().unwrap())
+    }
+}
+
+fn etag_of(bytes: &[u8]) -> String {
+    blake3::hash(bytes).to_hex()[..32].to_string()
+}
+
+type Answer = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
+
+fn plain(status: u16, text: impl Into<Bytes>) -> Answer {
+    let frame = Ok::<_, std::io::Error>(Frame::data(text.into()));
+    let body = StreamBody::new(stream::iter([frame])).boxed_unsync();
+    Response::builder().status(status).body(body).unwrap()
+}
+
+fn refusal(status: u16, code: &str) -> Answer {
+    plain(status, format!("<Error><Code>{code}</Code><Message>m</Message><StorageClass>GLACIER</StorageClass></Error>"))
+}
+
+fn answer(state: &State, request: &Request<Incoming>) -> Answer {
+    let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if !header("authorization").contains(&format!("Credential={ACCESS_KEY}/")) {
+        return refusal(403, "InvalidAccessKeyId");
+    }
+    let path = request.uri().path();
+    let Some(rest) = path.strip_prefix("/bucket") else { return refusal(404, "NoSuchBucket") };
+    let key = decoded(rest.strip_prefix('/').unwrap_or(rest));
+    let pair = |text: &str| {
+        let (name, value) = text.split_once('=').unwrap_or((text, ""));
+        (decoded(name), decoded(value))
+    };
+    let query: BTreeMap<String, String> = request.uri().query().unwrap_or_default().split('&').map(pair).collect();
+    if query.contains_key("list-type") {
+        state.seen.lock().unwrap().push("LIST".into());
+        assert_eq!(query["encoding-type"], "url");
+        return list(&state.objects.lock().unwrap(), &query);
+    }
+    state.seen.lock().unwrap().push(format!("GET {key}"));
+    let mut objects = state.objects.lock().unwrap();
+    let Some(object) = objects.get_mut(&key) else { return refusal(404, "NoSuchKey") };
+    get(object, header("if-match"), header("range"))
+}
+
+fn list(objects: &BTreeMap<String, SourceObject>, query: &BTreeMap<String, String>) -> Answer {
+    let text = |name: &str| query.get(name).map_or("", String::as_str);
+    let (prefix, after) = (text("prefix"), text("continuation-token"));
+    let all: Vec<_> = objects
+        .range(prefix.to_string()..)
+        .skip_while(|(key, _)| !after.is_empty() && key.as_str() <= after)
+        .take_while(|(key, _)| key.starts_with(prefix))
+        .take(PAGE + 1)
+        .collect();
+    let mut body = "<ListBucketResult><EncodingType>url</EncodingType>".to_string();
+    for (key, object) in all.iter().take(PAGE) {
+        let (key, size, etag) = (encoded(key), object.bytes.len(), &object.etag);
+        write!(body, "<Contents><Key>{key}</Key><LastModified>2026-03-04T05:06:07.000Z</LastModified>").unwrap();
+        write!(body, "<ETag>&quot;{etag}&quot;</ETag><Size>{size}</Size></Contents>").unwrap();
+    }
+    if let (true, Some((last, _))) = (all.len() > PAGE, all.get(PAGE - 1)) {
+        let token = last.replace('&', "&amp;");
+        write!(body, "<IsTruncated>true</IsTruncated><NextContinuationToken>{token}</NextContinuationToken>").unwrap();
+    }
+    plain(200, body + "</ListBucketResult>")
+}
+
+fn get(object: &mut SourceObject, if_match: &str, range: &str) -> Answer {
+    object.gets += 1;
+    match object.fault {
+        ObjectFault::Denied => return refusal(403, "AccessDenied"),
+        ObjectFault::Cold => return refusal(403, "InvalidObjectState"),
+        ObjectFault::Vanished => return refusal(404, "NoSuchKey"),
+        ObjectFault::ReplacedAt(number) if number != object.gets => {}
+        ObjectFault::ReplacedAt(_) | ObjectFault::ReplacedAlways => {
+            object.bytes = object.bytes.iter().map(|byte| byte.wrapping_add(1)).collect::<Vec<u8>>().into();
+            object.etag = format!("{}-{}", etag_of(&object.bytes), object.gets);
+        }
+        ObjectFault::None | ObjectFault::EndsEarly => {}
+    }
+    if !if_match.is_empty() && if_match.trim_matches('"') != object.etag {
+        return refusal(412, "PreconditionFailed");
+    }
+    let len = object.bytes.len();
+    let asked = range.strip_prefix("bytes=").and_then(|range| range.split_once('-'));
+    let (status, from, to) = match asked {
+        None => (200, 0, len),
+        Some((from, to)) => {
+            (206, from.parse::<usize>().unwrap(), to.parse::<usize>().unwrap().saturating_add(1).min(len))
+        }
+    };
+    if from >= len && asked.is_some() {
+        return refusal(416, "InvalidRange");
+    }
+    let bytes = object.bytes.slice(from..to);
+    let sent = if object.fault == ObjectFault::EndsEarly { bytes.slice(..bytes.len() / 2) } else { bytes.clone() };
+    let mut answer = Response::builder()
+        .status(status)
+        .header("etag", format!("\"{}\"", object.etag))
+        .header("last-modified", "Wed, 04 Mar 2026 05:06:07 GMT")
+        .header("content-type", "application/x-test")
+        .header("x-amz-meta-owner", "somebody")
+        .header("x-amz-version-id", "null")
+        .header("content-length", bytes.len());
+    if status == 206 {
+        answer = answer.header("content-range", format!("bytes {from}-{}/{len}", to - 1));
+    }
+    let frame = Ok::<_, std::io::Error>(Frame::data(sent));
+    answer.body(StreamBody::new(stream::iter([frame])).boxed_unsync()).unwrap()
+}
+
+fn encoded(key: &str) -> String {
+    let byte = |byte: u8| match byte {
+        b' ' => "+".to_string(),
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-' | b'_' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    key.bytes().map(byte).collect()
+}
+
+fn decoded(text: &str) -> String {
+    let (mut bytes, mut rest) = (Vec::new(), text.bytes());
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let digits = [rest.next().unwrap(), rest.next().unwrap()];
+                u8::from_str_radix(std::str::from_utf8(&digits).unwrap(), 16).unwrap()
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).unwrap()
+}
