@@ -20,6 +20,10 @@ use crate::store::{ListedObject, ObjectPage, SourceBucket};
 const SORT_BYTES: usize = 16 << 20;
 /// Objects that wait for their other name, at most.
 const WAITING_MAX: usize = 10_000;
+/// Bytes of a key, at most: 1024 characters.
+const KEY_BYTES_MAX: usize = 4096;
+/// Names of a path, at most. Each is a directory that a restore opens.
+const DEPTH_MAX: usize = 257;
 
 /// An object of the listing, as it is sorted.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -199,14 +203,59 @@ impl PlacedObjects {
     fn placed(&self, path: &[u8], record: ListedRecord, defect: Option<&'static str>) -> PlacedObject {
         let path: Vec<u8> = path.iter().map(|byte| if *byte == 0 { b'/' } else { *byte }).collect();
         let ListedRecord { key, size, etag, modified_ns, is_directory } = record;
-        let unreadable = (!self.bucket.has_address(&key) && !is_directory)
-            .then_some("no URL can have its key, which has the name `.` or `..`");
+        let own = match key.len() > KEY_BYTES_MAX || key.split('/').count() > DEPTH_MAX {
+            true => Some("its key is longer than any service allows, or has more than 256 slashes"),
+            false if self.bucket.has_address(&key) || is_directory => None,
+            false => Some("no URL can have its key, which has the name `.` or `..`"),
+        };
         let modified = modified_ns.and_then(|time| Timestamp::from_nanosecond(i128::from(time)).ok());
         PlacedObject {
             path: String::from_utf8_lossy(&path).into_owned(),
             object: ListedObject { key, size, etag, modified },
             is_directory,
-            defect: defect.or(unreadable),
+            defect: defect.or(own),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::*;
+    use crate::store::{AccessKey, StoreOptions};
+
+    /// The paths and defects of objects, in order. No request is sent.
+    fn placed(keys: &[&str]) -> Vec<(String, bool)> {
+        let options = StoreOptions {
+            endpoint: Some("http://127.0.0.1:9".into()),
+            access_key: Some(AccessKey { id: "i".into(), secret: "s".into() }),
+            ..StoreOptions::default()
+        };
+        let bucket = Arc::new(SourceBucket::open(OsStr::new("s3://bucket/data"), &options).unwrap());
+        let object = |key: &&str| ListedObject { key: format!("data/{key}"), size: 1, etag: None, modified: None };
+        let page = ObjectPage { objects: keys.iter().map(object).collect(), next: None };
+        let directory = tempfile::tempdir().unwrap();
+        let mut listing = take_listing(&bucket, page, directory.path(), &Progress::default()).unwrap();
+        let all = std::iter::from_fn(|| listing.objects.next().unwrap());
+        all.map(|placed| (placed.path, placed.defect.is_some())).collect()
+    }
+
+    #[test]
+    fn objects_come_in_the_order_of_a_tree_each_at_a_path_of_its_own() {
+        let stored = |paths: &[&str]| paths.iter().map(|path| (path.to_string(), false)).collect::<Vec<_>>();
+        assert_eq!(placed(&["a-b", "a/b", "a", "a0", "a-b"]), stored(&["a/b", "a%2F", "a-b", "a0"]));
+        assert_eq!(placed(&["p", "p/q", "p/q/r", "p!"]), stored(&["p/q/r", "p/q%2F", "p!", "p%2F"]));
+    }
+
+    #[test]
+    fn what_cannot_be_stored_costs_no_other_object() {
+        let found = placed(&["a//b", "a/%2F/b", "c"]);
+        assert_eq!(found.iter().filter(|(path, is_bad)| path == "a/%2F/b" && *is_bad).count(), 1);
+        assert_eq!(found.iter().filter(|(_, is_bad)| !is_bad).count(), 2, "{found:?}");
+        let (long, deep, fine) = ("l".repeat(5000), "d/".repeat(300) + "x", "f/".repeat(200) + "x");
+        let found = placed(&[&long, &deep, &fine]);
+        assert_eq!(found.iter().filter(|(_, is_bad)| *is_bad).count(), 2);
+        assert!(found.contains(&(fine, false)));
     }
 }

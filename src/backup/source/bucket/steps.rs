@@ -62,14 +62,6 @@ impl BucketListStage<'_> {
     }
 
     fn step(&mut self, placed: PlacedObject, steps: &mut Vec<ListStep>) {
-        if let Some(defect) = placed.defect {
-            let what = self.search.bucket.url_of(&placed.object.key);
-            let error = Error::Remote { action: "store", what, reason: defect.into(), kind: ErrorKind::Failed };
-            self.problem(&error);
-            self.leave_to(&placed.path, steps);
-            self.parents.ignore();
-            return steps.push(ListStep::Tree(TreeItem::Omitted));
-        }
         if self.is_own(&placed) {
             tracing::debug!("skipping {}: it is of the repository", self.search.bucket.url_of(&placed.object.key));
             self.leave_to(&placed.path, steps);
@@ -78,6 +70,14 @@ impl BucketListStage<'_> {
         if !self.is_chosen(&placed) {
             self.counts.excluded.fetch_add(1, Ordering::Relaxed);
             self.leave_to(&placed.path, steps);
+            return steps.push(ListStep::Tree(TreeItem::Omitted));
+        }
+        if let Some(defect) = placed.defect {
+            let what = self.search.bucket.url_of(&placed.object.key);
+            let error = Error::Remote { action: "store", what, reason: defect.into(), kind: ErrorKind::Failed };
+            self.problem(&error);
+            self.leave_to(&placed.path, steps);
+            self.parents.ignore();
             return steps.push(ListStep::Tree(TreeItem::Omitted));
         }
         self.change_directory(&placed, steps);
