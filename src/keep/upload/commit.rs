@@ -86,11 +86,14 @@ impl UploadStore {
 
     /// The error of storing a commit. Beside a prune, what it refers to may count as missing for a while.
     fn explained(&self, error: Error) -> CommitFault {
-        match (&error, self.is_pruned()) {
-            (Error::BlobMissing { .. }, Ok(true)) => pruned(),
+        if !matches!(error, Error::BlobMissing { .. }) {
+            return error.into();
+        }
+        match self.is_pruned() {
+            Ok(true) => pruned(),
+            Ok(false) => error.into(),
             // Nobody knows whether it is missing.
-            (Error::BlobMissing { .. }, Err(unknown)) => unknown.into(),
-            _ => error.into(),
+            Err(unknown) => unknown.into(),
         }
     }
 

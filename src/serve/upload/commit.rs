@@ -44,17 +44,15 @@ pub async fn commit(
     let spool = blocking(move || own.spool()).await?;
     let mut body = ReceivedBody::new(body, question.state.limits.body, turn);
     let operations = received(&mut body, spool).await?;
-    let storing = uploads.storing().await?;
-    let (own, state) = (uploads.clone(), question.state.clone());
+    let state = question.state.clone();
     let wanted = CommitTarget { kind: at.kind, name: at.name.clone(), revision: at.revision.clone() };
-    let published = blocking(move || {
-        let _storing = storing;
+    let published = uploads.storing(move |own| {
         let published = own.store.commit(&|file| state.hashes.known_large(file), &wanted, operations);
         state.catalogue.look_again().unwrap_or_else(|error| tracing::warn!("names may look old: {error}"));
         own.store.expire().unwrap_or_else(|error| tracing::warn!("old uploads stay: {error}"));
         Ok(published)
-    })
-    .await??;
+    });
+    let published = published.await??;
     let commit = published.commit;
     let url = format!("{}{}/commit/{commit}", question.origin, path_of(at.kind, &at.name));
     Ok(answer::document(&json!({ "success": true, "commitUrl": url, "commitOid": commit, "hookOutput": "" })))

@@ -19,9 +19,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
 use super::fault::Fault;
+use super::parts::blocking;
 use super::turns::Turns;
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -75,9 +76,18 @@ impl UploadReceiver {
         tempfile::tempfile_in(&self.spool).map_err(|error| Error::io("create a file in", &self.spool, error))
     }
 
-    /// Waits until nobody else stores.
-    async fn storing(&self) -> Result<OwnedSemaphorePermit, Fault> {
-        let storing = self.storing.clone().acquire_owned().await;
-        storing.map_err(|error| Error::internal(error.to_string()).into())
+    /// Does `work` once nobody else stores. Nobody else does meanwhile, also if the client leaves.
+    async fn storing<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> Result<T> + Send + 'static,
+    ) -> Result<T, Fault> {
+        let turn = self.storing.clone().acquire_owned().await;
+        let turn = turn.map_err(|error| Error::internal(error.to_string()))?;
+        let own = self.clone();
+        let stored = blocking(move || {
+            let _turn = turn;
+            work(&own)
+        });
+        Ok(stored.await?)
     }
 }

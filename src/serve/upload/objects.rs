@@ -199,14 +199,12 @@ pub async fn object(
     if received != len || digest.finish().as_ref() != object.sha256.as_slice() {
         return Err(Fault::Refused("the bytes do not have the SHA-256 and the length that they were to have".into()));
     }
-    let storing = uploads.storing().await?;
-    let (own, state) = (uploads.clone(), question.state.clone());
-    blocking(move || {
-        let _storing = storing;
+    let state = question.state.clone();
+    let stored = uploads.storing(move |own| {
         let (_, stored) = own.store.add_object(&owner(object.kind, &object.name), (object.sha256, len), file)?;
         state.hashes.add_large(&stored, object.sha256)
-    })
-    .await?;
+    });
+    stored.await?;
     Ok(answer::text(StatusCode::OK, ""))
 }
 

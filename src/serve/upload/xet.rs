@@ -59,13 +59,7 @@ pub async fn xorb(
     let (_body, file) = received(question, uploads, &access, body, SENT_BYTES_MAX).await?;
     let own = uploads.clone();
     let xorb = blocking(move || Ok(ReceivedXorb::read(hash, &file, own.spool()?))).await??;
-    let storing = uploads.storing().await?;
-    let own = uploads.clone();
-    let is_new = blocking(move || {
-        let _storing = storing;
-        own.store.add_xorb(&access.owner, xorb)
-    })
-    .await?;
+    let is_new = uploads.storing(move |own| own.store.add_xorb(&access.owner, xorb)).await?;
     Ok(answer::document(&json!({ "was_inserted": is_new })))
 }
 
@@ -152,19 +146,13 @@ async fn store_shard(
     file: std::fs::File,
 ) -> Result<(), Fault> {
     let access = Arc::new(access);
-    let storing = uploads.storing().await?;
-    let (own, who) = (uploads.clone(), access.clone());
-    let mut shard = blocking(move || {
-        let _storing = storing;
-        Ok(own.store.check_shard(&|owner| who.may_use(owner), &file))
-    })
-    .await??;
+    let who = access.clone();
+    let checked = uploads.storing(move |own| Ok(own.store.check_shard(&|owner| who.may_use(owner), &file)));
+    let mut shard = checked.await??;
     let mut files = Vec::with_capacity(shard.files());
     for at in 0..shard.files() {
-        let storing = uploads.storing().await?;
-        let (own, who, state) = (uploads.clone(), access.clone(), state.clone());
-        let added = blocking(move || {
-            let _storing = storing;
+        let (who, state) = (access.clone(), state.clone());
+        let added = uploads.storing(move |own| {
             let added = own.store.add_shard_file(&who.owner, &mut shard, at, own.spool()?);
             let remember = |(sha256, stored)| state.hashes.add_large(&stored, sha256).map(|()| stored);
             Ok(added.and_then(|added| remember(added).map_err(CommitFault::from)).map(|stored| (shard, stored)))
@@ -173,13 +161,10 @@ async fn store_shard(
         shard = same;
         files.push(stored);
     }
-    let (own, storing) = (uploads.clone(), uploads.storing().await?);
-    blocking(move || {
-        let _storing = storing;
+    let referred = uploads.storing(move |own| {
         let referred = own.store.refer_xorbs(&access.owner, &shard, &files);
         referred.unwrap_or_else(|error| tracing::warn!("xorbs take space of their own until they expire: {error}"));
         Ok(())
-    })
-    .await?;
-    Ok(())
+    });
+    referred.await
 }
