@@ -1,6 +1,13 @@
-//! What is known of an object.
+//! What is known of an object, and its bytes.
 
+use std::ops::Range;
+use std::pin::pin;
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt};
 use jiff::Timestamp;
+
+use crate::store::remote::failure::{Cause, RequestFailure};
 
 /// An object as a listing names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,4 +91,38 @@ impl ObjectState {
 pub(super) fn unquoted(etag: &str) -> String {
     let etag = etag.trim();
     etag.strip_prefix("W/").unwrap_or(etag).trim_matches('"').to_string()
+}
+
+/// The bytes of an answer. More than `len_max` are a failure.
+pub(super) async fn collected(
+    parts: impl Stream<Item = Result<Bytes, RequestFailure>>,
+    len_max: u64,
+) -> Result<Vec<u8>, RequestFailure> {
+    let (mut bytes, mut parts) = (Vec::new(), pin!(parts));
+    while let Some(part) = parts.next().await {
+        let part = part?;
+        if (bytes.len() + part.len()) as u64 > len_max {
+            let text = format!("more than the {len_max} bytes asked for came");
+            return Err(RequestFailure::new(Cause::Transient, text));
+        }
+        bytes.extend_from_slice(&part);
+    }
+    Ok(bytes)
+}
+
+impl ObjectRange {
+    /// The bytes of an answer to a request for `range` of an object, which must be all that the object has there.
+    pub(super) async fn collected(
+        parts: impl Stream<Item = Result<Bytes, RequestFailure>>,
+        range: &Range<u64>,
+        state: ObjectState,
+    ) -> Result<Self, RequestFailure> {
+        let wanted = range.end.min(state.size).saturating_sub(range.start);
+        let bytes = collected(parts, wanted).await?;
+        if (bytes.len() as u64) < wanted {
+            let text = format!("only {} of {wanted} bytes came", bytes.len());
+            return Err(RequestFailure::new(Cause::Transient, text));
+        }
+        Ok(ObjectRange { bytes, state })
+    }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use futures_util::StreamExt;
+use futures_util::TryStreamExt;
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
 use object_store::{Attribute, Attributes, GetOptions, GetRange, ObjectMeta, ObjectStore};
@@ -66,21 +66,8 @@ impl OtherRequests {
         if expected.is_some_and(|expected| !expected.is_met_by(&state)) {
             return Ok(Fetched::Replaced);
         }
-        let wanted = range.end.min(state.size).saturating_sub(range.start);
-        let mut bytes = Vec::new();
-        let mut parts = answer.into_stream();
-        while let Some(part) = parts.next().await {
-            bytes.extend_from_slice(&part?);
-            if bytes.len() as u64 > wanted {
-                let text = format!("more than the {wanted} bytes asked for came");
-                return Err(RequestFailure::new(Cause::Transient, text));
-            }
-        }
-        if (bytes.len() as u64) < wanted {
-            let text = format!("only {} of {wanted} bytes came", bytes.len());
-            return Err(RequestFailure::new(Cause::Transient, text));
-        }
-        Ok(Fetched::Range(ObjectRange { bytes, state }))
+        let parts = answer.into_stream().map_err(RequestFailure::from);
+        Ok(Fetched::Range(ObjectRange::collected(parts, range, state).await?))
     }
 }
 

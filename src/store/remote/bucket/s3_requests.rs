@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use futures_util::StreamExt;
+use bytes::Bytes;
+use futures_util::{Stream, TryStreamExt};
 use jiff::fmt::rfc2822::DateTimeParser;
 use object_store::aws::{AmazonS3, AwsAuthorizer};
 use object_store::client::{HttpClient, HttpRequest, HttpRequestBody, HttpResponse};
@@ -11,12 +12,12 @@ use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderM
 use reqwest::header::{LAST_MODIFIED, RANGE};
 
 use super::key::percent_encoded;
-use super::object::{Fetched, ObjectPage, ObjectRange, ObjectState, unquoted};
+use super::object::{Fetched, ObjectPage, ObjectRange, ObjectState, collected, unquoted};
 use super::page::parse_page;
 use crate::store::remote::failure::{Cause, RequestFailure, tagged};
 
 /// Bytes of a page of a listing, at most: 1000 keys of 1024 bytes, encoded, fit.
-const PAGE_BYTES_MAX: usize = 16 << 20;
+const PAGE_BYTES_MAX: u64 = 16 << 20;
 /// Headers with what a user has noted begin so.
 const METADATA_PREFIX: &str = "x-amz-meta-";
 
@@ -61,7 +62,7 @@ impl S3Requests {
         query.extend(token.map(|token| ("continuation-token", token)));
         let answer = self.get("", &query, HeaderMap::new()).await?;
         let status = answer.status();
-        let text = String::from_utf8(body(answer, PAGE_BYTES_MAX).await?).map_err(other)?;
+        let text = String::from_utf8(collected(parts(answer), PAGE_BYTES_MAX).await?).map_err(other)?;
         if status.is_success() { parse_page(&text) } else { Err(RequestFailure::answered(status.as_u16(), &text)) }
     }
 
@@ -107,22 +108,19 @@ impl S3Requests {
             200 | 206 => {}
             412 => return Ok(Fetched::Replaced),
             416 if expected.is_some() => return Ok(Fetched::Replaced),
-            _ => return Err(refused(status, &String::from_utf8_lossy(&body(answer, PAGE_BYTES_MAX).await?))),
+            _ => {
+                let text = collected(parts(answer), PAGE_BYTES_MAX).await?;
+                return Err(refused(status, &String::from_utf8_lossy(&text)));
+            }
         }
         let state = state(answer.headers(), status)?;
         if expected.is_some_and(|expected| !expected.is_met_by(&state)) {
             return Ok(Fetched::Replaced);
         }
-        let wanted = range.end.min(state.size).saturating_sub(range.start);
         if status == 200 && (range.start > 0 || state.size > range.end) {
             return Err(RequestFailure::new(Cause::Unsupported, "the server answers a range with the whole object"));
         }
-        let bytes = body(answer, usize::try_from(wanted).map_err(other)?).await?;
-        if (bytes.len() as u64) < wanted {
-            let text = format!("only {} of {wanted} bytes came", bytes.len());
-            return Err(RequestFailure::new(Cause::Transient, text));
-        }
-        Ok(Fetched::Range(ObjectRange { bytes, state }))
+        Ok(Fetched::Range(ObjectRange::collected(parts(answer), range, state).await?))
     }
 }
 
@@ -160,19 +158,9 @@ fn refused(status: u16, text: &str) -> RequestFailure {
     RequestFailure::answered(status, text)
 }
 
-/// The body of an answer. More than `bytes_max` bytes are a failure.
-async fn body(answer: HttpResponse, bytes_max: usize) -> Result<Vec<u8>, RequestFailure> {
-    let mut bytes = Vec::new();
-    let mut parts = answer.into_body().bytes_stream();
-    while let Some(part) = parts.next().await {
-        let part = part.map_err(failed)?;
-        if bytes.len() + part.len() > bytes_max {
-            let text = format!("more than the {bytes_max} bytes asked for came");
-            return Err(RequestFailure::new(Cause::Transient, text));
-        }
-        bytes.extend_from_slice(&part);
-    }
-    Ok(bytes)
+/// The body of an answer, as it comes.
+fn parts(answer: HttpResponse) -> impl Stream<Item = Result<Bytes, RequestFailure>> {
+    answer.into_body().bytes_stream().map_err(failed)
 }
 
 fn failed(error: object_store::client::HttpError) -> RequestFailure {
