@@ -1,7 +1,6 @@
 //! An S3 server on loopback whose objects are a source: with ETags that bind, odd keys, and objects that go wrong.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,9 +11,10 @@ use http_body_util::BodyExt;
 use http_body_util::StreamBody;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Frame, Incoming};
-use hyper::service::service_fn;
 use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
+use tokio::runtime::Runtime;
+
+use crate::wire::server::listen;
 
 /// The access key that the server knows.
 pub const ACCESS_KEY: &str = "AKIDSOURCE";
@@ -54,28 +54,16 @@ struct State {
 pub struct SourceServer {
     state: Arc<State>,
     address: SocketAddr,
-    _runtime: tokio::runtime::Runtime,
+    _runtime: Runtime,
 }
 
 impl SourceServer {
     pub fn start() -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let state = Arc::<State>::default();
-        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
-        let address = listener.local_addr().unwrap();
         let shared = state.clone();
-        runtime.spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let state = shared.clone();
-                tokio::spawn(async move {
-                    let service = service_fn(move |request| {
-                        let answer = answer(&state, &request);
-                        async { Ok::<_, Infallible>(answer) }
-                    });
-                    let io = TokioIo::new(stream);
-                    let _ = hyper::server::conn::http1::Builder::new().serve_connection(io, service).await;
-                });
-            }
+        let (address, runtime) = listen(move |request| {
+            let answer = answer(&shared, &request);
+            async { Ok(answer) }
         });
         SourceServer { state, address, _runtime: runtime }
     }

@@ -19,6 +19,7 @@ use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use tokio::runtime::Runtime;
 
 /// The bucket that exists.
 pub const BUCKET: &str = "bucket";
@@ -151,28 +152,34 @@ struct State {
 pub struct S3Server {
     state: Arc<State>,
     address: SocketAddr,
-    _runtime: tokio::runtime::Runtime,
+    _runtime: Runtime,
+}
+
+/// Answers every request that comes to a free port of loopback, until the runtime ends.
+pub fn listen<A>(answer: impl Fn(Request<Incoming>) -> A + Clone + Send + 'static) -> (SocketAddr, Runtime)
+where
+    A: Future<Output = std::io::Result<Response<AnswerBody>>> + Send,
+{
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+    let address = listener.local_addr().unwrap();
+    runtime.spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (service, io) = (service_fn(answer.clone()), TokioIo::new(stream));
+            // A connection that ends early is what some tests are about.
+            tokio::spawn(async move {
+                _ = hyper::server::conn::http1::Builder::new().serve_connection(io, service).await;
+            });
+        }
+    });
+    (address, runtime)
 }
 
 impl S3Server {
     pub fn start() -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let state = Arc::<State>::default();
-        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
-        let address = listener.local_addr().unwrap();
         let shared = state.clone();
-        runtime.spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let state = shared.clone();
-                tokio::spawn(async move {
-                    let service = service_fn(move |request| serve(state.clone(), request));
-                    // A connection that ends early is what some tests are about.
-                    let _ = hyper::server::conn::http1::Builder::new()
-                        .serve_connection(TokioIo::new(stream), service)
-                        .await;
-                });
-            }
-        });
+        let (address, runtime) = listen(move |request| serve(shared.clone(), request));
         S3Server { state, address, _runtime: runtime }
     }
 
