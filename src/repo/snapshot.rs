@@ -22,6 +22,8 @@ pub const LATEST: &str = "latest";
 pub const STARTED_KEY: &str = "started";
 /// Key of [`Snapshot::extra`]: what the user left out, a CBOR array of texts.
 pub const EXCLUDES_KEY: &str = "excludes";
+/// Key of [`Snapshot::extra`]: what tells the server of the bucket that was stored from others, 16 bytes.
+pub const SERVER_KEY: &str = "server";
 /// Key of [`Snapshot::extra`]: id of the snapshot of another repository from which this one was copied, 32 bytes.
 pub const COPIED_FROM_KEY: &str = "copied-from";
 /// Key of [`Snapshot::extra`]: id of the snapshot that this one replaces without some entries, 32 bytes.

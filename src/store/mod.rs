@@ -69,7 +69,8 @@ pub use overlay::OverlayStore;
 pub use parallel::{map_parallel, try_map_parallel};
 pub use rate::RateLimits;
 pub use remote::{
-    BucketRequests, Fetched, ListedObject, ObjectPage, ObjectRange, ObjectState, RemoteStore, SourceBucket,
+    BucketRequests, ExpectedObject, Fetched, ListedObject, ObjectPage, ObjectRange, ObjectState, RemoteStore,
+    SourceBucket,
 };
 pub use scheme::{create, create_with, is_bucket, is_remote, local_path, open, open_with};
 pub use sealed::SealedStore;

@@ -208,11 +208,12 @@ impl ParentCursor {
         if self.change != EntryChange::Unchanged {
             return None;
         }
-        // An object's facts came with its bytes; a listing has fewer.
-        for key in [HOLES_KEY, OBJECT_KEY] {
-            if let Some(known) = known.extra.get(key) {
-                node.extra.insert(key.into(), known.clone());
-            }
+        if let Some(holes) = known.extra.get(HOLES_KEY) {
+            node.extra.insert(HOLES_KEY.into(), holes.clone());
+        }
+        // An object's facts came with its bytes; a listing has fewer. But it knows the key.
+        if let Some((known, listed)) = ObjectFacts::of(&known).zip(ObjectFacts::of(node)) {
+            ObjectFacts { key: listed.key, ..known }.attach(node);
         }
         if !self.records_flags {
             known.forget_absent_flags();

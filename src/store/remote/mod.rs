@@ -18,6 +18,7 @@ mod azure;
 mod bucket;
 mod failure;
 mod gcs;
+mod listing_page;
 mod location;
 mod locks;
 mod open;
@@ -31,6 +32,8 @@ mod tests;
 
 pub use adapter::RemoteStore;
 pub(super) use azure::open_azure;
-pub use bucket::{BucketRequests, Fetched, ListedObject, ObjectPage, ObjectRange, ObjectState, SourceBucket};
+pub use bucket::{
+    BucketRequests, ExpectedObject, Fetched, ListedObject, ObjectPage, ObjectRange, ObjectState, SourceBucket,
+};
 pub(super) use gcs::open_gcs;
 pub(super) use s3::open_s3;

@@ -15,9 +15,11 @@ use object_store::client::{
 };
 use object_store::{ClientConfigKey, ClientOptions};
 use parking_lot::Mutex;
+use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, RANGE};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
+use super::listing_page::PageRoot;
 use crate::store::rate::{RateLimit, RateLimits};
 
 /// The time to connect to a server.
@@ -97,6 +99,7 @@ impl HttpService for PacedClient {
 impl PacedClient {
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let (parts, body) = request.into_parts();
+        let page = PageRoot::of(&parts.method, parts.uri.query());
         let url = parts.uri.to_string().parse().map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?;
         let range_bytes = range_len(&parts.headers);
         let mut request = reqwest::Request::new(parts.method, url);
@@ -117,7 +120,17 @@ impl PacedClient {
         let bytes_max =
             if status.is_success() { range_bytes.saturating_add(DOCUMENT_BYTES_MAX) } else { REFUSAL_BYTES_MAX };
         let body = PacedBody::new(body, self.limits.download.clone(), last_move, Some(self.idle), bytes_max);
-        let mut answer = HttpResponse::new(HttpResponseBody::new(body));
+        let body = match page.filter(|_| status == StatusCode::OK) {
+            None => HttpResponseBody::new(body),
+            Some(root) => {
+                let page = body.collect().await?.to_bytes();
+                match root.defect(&page) {
+                    None => page.into(),
+                    Some(defect) => return Err(HttpError::new(HttpErrorKind::Decode, std::io::Error::other(defect))),
+                }
+            }
+        };
+        let mut answer = HttpResponse::new(body);
         (*answer.status_mut(), *answer.headers_mut()) = (status, headers);
         Ok(answer)
     }

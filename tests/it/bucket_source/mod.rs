@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::process::Command;
 use std::time::Duration;
 
-use fhrd::store::{AccessKey, Patience, SourceBucket, StoreOptions};
+use fhrd::store::{AccessKey, BlobKind, ExpectedObject, Patience, SourceBucket, StoreOptions, open_with};
 use serde_json::Value;
 
 use crate::cli::fixture::{Home, code, json, stderr};
@@ -167,21 +167,98 @@ fn objects_that_go_wrong_are_named_and_cost_nothing_else() {
     assert!(restored(&home) == expected, "no file has bytes of two objects");
 }
 
-#[test]
-fn an_object_that_ends_early_is_never_taken_for_a_shorter_one() {
-    let server = SourceServer::start();
-    server.put_with("data/short", vec![7; 5000], ObjectFault::EndsEarly);
-    let options = StoreOptions {
+/// Tries three times, at once.
+fn options(server: &SourceServer) -> StoreOptions {
+    StoreOptions {
         endpoint: Some(server.endpoint()),
         access_key: Some(AccessKey { id: ACCESS_KEY.into(), secret: "secret".into() }),
-        patience: Patience { tries: 3, wait: Duration::from_millis(1), ..Patience::default() },
+        patience: Patience { first_tries: 3, tries: 3, wait: Duration::from_millis(1), ..Patience::default() },
         ..StoreOptions::default()
-    };
-    let bucket = SourceBucket::open(OsStr::new(URL), &options).unwrap();
-    let listed = bucket.page(None).unwrap().objects.remove(0);
-    for expected in [Some(listed.expected()), None] {
-        let error = bucket.fetch(&listed.key, 0..5000, expected.as_ref()).unwrap_err().to_string();
-        assert!(error.contains("s3://bucket/data/short") && error.contains("tried 3 times"), "{error}");
+    }
+}
+
+fn bucket(server: &SourceServer) -> SourceBucket {
+    SourceBucket::open(OsStr::new(URL), &options(server)).unwrap()
+}
+
+#[test]
+fn an_answer_that_is_not_what_was_asked_for_is_never_taken_for_the_object() {
+    let server = SourceServer::start();
+    let faults = [
+        (ObjectFault::EndsEarly, ""),
+        (ObjectFault::OtherRange, "not the range"),
+        (ObjectFault::Untagged, "no ETag"),
+        (ObjectFault::Form, "no ETag"),
+        (ObjectFault::Shorter, "10 bytes of what has 5000"),
+    ];
+    for (fault, reason) in faults {
+        server.put_with("data/object", vec![7; 5000], fault);
+        let bucket = bucket(&server);
+        let state = bucket.page(None).unwrap().objects.remove(0).expected();
+        for expected in [ExpectedObject::Same(&state), ExpectedObject::SameOrNewer(&state)] {
+            let error = bucket.fetch("data/object", 5..5000, expected).unwrap_err().to_string();
+            assert!(error.contains("s3://bucket/data/object") && error.contains(reason), "{fault:?}: {error}");
+            assert!(error.contains("tried 3 times"), "{fault:?}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_bucket_that_fails_again_and_again_is_lost_and_one_object_is_not() {
+    let server = SourceServer::start();
+    server.put_with("data/bad", vec![7; 50], ObjectFault::EndsEarly);
+    server.put("data/good", vec![7; 50]);
+    server.put_with("data/denied", vec![7; 50], ObjectFault::Denied);
+    let bucket = bucket(&server);
+    let fetch = |key: &str| bucket.fetch(key, 0..50, ExpectedObject::Any).is_ok();
+    for _ in 0..20 {
+        assert!(!fetch("data/bad") && !fetch("data/denied") && fetch("data/good") && !bucket.is_lost());
+    }
+    let failures = (0..20).take_while(|_| !bucket.is_lost() && !fetch("data/bad")).count();
+    assert_eq!(failures, 8);
+}
+
+#[test]
+fn a_page_that_is_none_is_not_the_end_of_the_listing() {
+    let server = SourceServer::start();
+    for number in 0..1500 {
+        server.put(&format!("data/{number:04}"), vec![7; 3]);
+    }
+    let pages = [
+        "<Error><Code>InternalError</Code></Error>",
+        "<html>Log in</html>",
+        "<ListBucketResult><KeyCount>500</KeyCount></ListBucketResult>",
+        "",
+    ];
+    for page in pages {
+        server.answer_pages_with(page, false);
+        let bucket = bucket(&server);
+        let token = bucket.page(None).unwrap().next.unwrap();
+        let error = bucket.page(Some(&token)).unwrap_err().to_string();
+        assert!(error.contains("s3://bucket/data") && error.contains("tried 3 times"), "{page}: {error}");
+    }
+}
+
+#[test]
+fn a_repository_is_not_empty_because_its_listing_is_none() {
+    let server = SourceServer::start();
+    let store = open_with(OsStr::new("s3://bucket/repository"), &options(&server)).unwrap();
+    assert_eq!(store.list(BlobKind::Snapshot.into()).unwrap(), []);
+    for page in ["<html>Log in</html>", "<Error><Code>SlowDown</Code></Error>", "<x/>"] {
+        server.answer_pages_with(page, true);
+        let error = store.list(BlobKind::Snapshot.into()).unwrap_err().to_string();
+        assert!(error.contains("tried 3 times") && error.contains("where a listing"), "{page}: {error}");
+    }
+}
+
+#[test]
+fn the_same_bucket_on_another_server_is_another_one() {
+    let (home, one, other) = (Home::new(), SourceServer::start(), SourceServer::start());
+    for (server, byte) in [(&one, 1), (&other, 2)] {
+        server.put("data/a", vec![byte; 100]);
+        server.objects().get_mut("data/a").unwrap().etag = "1".into();
+        assert_eq!(backup(&home, server, 0).0["files_unchanged"], 0);
+        assert_eq!(restored(&home)["a"], [byte; 100]);
     }
 }
 

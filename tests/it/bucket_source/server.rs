@@ -29,6 +29,14 @@ pub enum ObjectFault {
     Cold,
     /// Each answer has half of its bytes, and then ends.
     EndsEarly,
+    /// Each answer says that it is the range from 0 on, and has its bytes.
+    OtherRange,
+    /// Answers have no ETag.
+    Untagged,
+    /// Each answer is the form of a proxy.
+    Form,
+    /// Each answer says that the object, with the same ETag, has ten bytes.
+    Shorter,
     /// It is listed, and not there any more.
     Vanished,
     /// The GET with this number, from 1 on, finds another object.
@@ -48,6 +56,8 @@ pub struct SourceObject {
 #[derive(Default)]
 struct State {
     objects: Mutex<BTreeMap<String, SourceObject>>,
+    /// What comes in place of pages, and whether also of first ones.
+    pages: Mutex<Option<(&'static str, bool)>>,
     seen: Mutex<Vec<String>>,
 }
 
@@ -86,6 +96,11 @@ impl SourceServer {
         self.objects().insert(key.into(), object);
     }
 
+    /// Answers requests for pages, or for all but first ones, with this.
+    pub fn answer_pages_with(&self, page: &'static str, is_all: bool) {
+        *self.state.pages.lock().unwrap() = Some((page, is_all));
+    }
+
     /// Takes the requests so far: `LIST`, or `GET` and the key.
     pub fn take_seen(&self) -> Vec<String> {
         std::mem::take(&mut self.state.seen.lock().unwrap())
@@ -99,9 +114,9 @@ fn etag_of(bytes: &[u8]) -> String {
 type Answer = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
 
 fn plain(status: u16, text: impl Into<Bytes>) -> Answer {
-    let frame = Ok::<_, std::io::Error>(Frame::data(text.into()));
-    let body = StreamBody::new(stream::iter([frame])).boxed_unsync();
-    Response::builder().status(status).body(body).unwrap()
+    let text = text.into();
+    let answer = Response::builder().status(status).header("content-length", text.len());
+    answer.body(StreamBody::new(stream::iter([Ok(Frame::data(text))])).boxed_unsync()).unwrap()
 }
 
 fn refusal(status: u16, code: &str) -> Answer {
@@ -123,8 +138,12 @@ fn answer(state: &State, request: &Request<Incoming>) -> Answer {
     let query: BTreeMap<String, String> = request.uri().query().unwrap_or_default().split('&').map(pair).collect();
     if query.contains_key("list-type") {
         state.seen.lock().unwrap().push("LIST".into());
-        assert_eq!(query["encoding-type"], "url");
-        return list(&state.objects.lock().unwrap(), &query);
+        assert_ne!(query["prefix"].starts_with("repository"), query.contains_key("encoding-type"));
+        let pages = *state.pages.lock().unwrap();
+        return match pages.filter(|(_, is_all)| *is_all || query.contains_key("continuation-token")) {
+            Some((page, _)) => plain(200, page),
+            None => list(&state.objects.lock().unwrap(), &query),
+        };
     }
     state.seen.lock().unwrap().push(format!("GET {key}"));
     let mut objects = state.objects.lock().unwrap();
@@ -165,12 +184,14 @@ fn get(object: &mut SourceObject, if_match: &str, range: &str) -> Answer {
             object.bytes = object.bytes.iter().map(|byte| byte.wrapping_add(1)).collect::<Vec<u8>>().into();
             object.etag = format!("{}-{}", etag_of(&object.bytes), object.gets);
         }
+        ObjectFault::Form => return plain(200, "<html>Log in</html>"),
         ObjectFault::None | ObjectFault::EndsEarly => {}
+        ObjectFault::OtherRange | ObjectFault::Untagged | ObjectFault::Shorter => {}
     }
     if !if_match.is_empty() && if_match.trim_matches('"') != object.etag {
         return refusal(412, "PreconditionFailed");
     }
-    let len = object.bytes.len();
+    let len = if object.fault == ObjectFault::Shorter { 10 } else { object.bytes.len() };
     let asked = range.strip_prefix("bytes=").and_then(|range| range.split_once('-'));
     let (status, from, to) = match asked {
         None => (200, 0, len),
@@ -178,6 +199,7 @@ fn get(object: &mut SourceObject, if_match: &str, range: &str) -> Answer {
             (206, from.parse::<usize>().unwrap(), to.parse::<usize>().unwrap().saturating_add(1).min(len))
         }
     };
+    let (from, to) = if object.fault == ObjectFault::OtherRange { (0, to - from) } else { (from, to) };
     if from >= len && asked.is_some() {
         return refusal(416, "InvalidRange");
     }
@@ -185,12 +207,14 @@ fn get(object: &mut SourceObject, if_match: &str, range: &str) -> Answer {
     let sent = if object.fault == ObjectFault::EndsEarly { bytes.slice(..bytes.len() / 2) } else { bytes.clone() };
     let mut answer = Response::builder()
         .status(status)
-        .header("etag", format!("\"{}\"", object.etag))
         .header("last-modified", "Wed, 04 Mar 2026 05:06:07 GMT")
         .header("content-type", "application/x-test")
         .header("x-amz-meta-owner", "somebody")
         .header("x-amz-version-id", "null")
         .header("content-length", bytes.len());
+    if object.fault != ObjectFault::Untagged {
+        answer = answer.header("etag", format!("\"{}\"", object.etag));
+    }
     if status == 206 {
         answer = answer.header("content-range", format!("bytes {from}-{}/{len}", to - 1));
     }

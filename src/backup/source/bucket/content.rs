@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::message::ObjectFailure;
 use crate::read_at::ReadAt;
 use crate::repo::read::at_least_one;
-use crate::store::{Fetched, ObjectState, SourceBucket, map_parallel};
+use crate::store::{ExpectedObject, Fetched, ObjectState, SourceBucket, map_parallel};
 
 /// Bytes that one request brings, from a multiple of that on.
 pub const BLOCK_BYTES: u64 = 128 << 10;
@@ -54,7 +54,7 @@ impl<'a> ObjectContent<'a> {
     }
 
     fn fetch(&self, range: Range<u64>) -> io::Result<Arc<Vec<u8>>> {
-        let failure = match self.bucket.fetch(self.key, range, Some(&self.state)) {
+        let failure = match self.bucket.fetch(self.key, range, ExpectedObject::Same(&self.state)) {
             Ok(Fetched::Range(found)) => return Ok(Arc::new(found.bytes)),
             Ok(Fetched::Replaced) => ObjectFailure::Replaced,
             Err(error) => ObjectFailure::Error(error),

@@ -11,7 +11,7 @@ use crate::config::ModelConfig;
 use crate::error::{Error, ErrorKind};
 use crate::model::{DefectReporting, ModelContent, ModelFile, model_content, names};
 use crate::read_at::ReadAt;
-use crate::store::{Fetched, ObjectState, SourceBucket};
+use crate::store::{ExpectedObject, Fetched, ObjectState, SourceBucket};
 use crate::types::Fingerprint;
 
 /// What models are recognised with.
@@ -43,12 +43,20 @@ impl ModelSearch {
         reporting: DefectReporting,
     ) -> Result<ExaminedObject, ObjectFailure> {
         let (bucket, key) = (&*self.bucket, placed.object.key.as_str());
-        let expected = is_listed.then(|| placed.object.expected());
-        let end = if is_listed { BLOCK_BYTES.min(placed.object.size) } else { BLOCK_BYTES };
-        let start = match bucket.fetch(key, 0..end, expected.as_ref()).map_err(ObjectFailure::Error)? {
+        let listed = placed.object.expected();
+        let (wanted, end) = match is_listed {
+            true => (ExpectedObject::Same(&listed), BLOCK_BYTES.min(placed.object.size)),
+            false => (ExpectedObject::SameOrNewer(&listed), BLOCK_BYTES),
+        };
+        let start = match bucket.fetch(key, 0..end, wanted).map_err(ObjectFailure::Error)? {
             Fetched::Range(start) => start,
             Fetched::Replaced => return Err(ObjectFailure::Replaced),
         };
+        if start.state.etag.is_none() && start.state.size > start.bytes.len() as u64 {
+            let reason = "the server gives no ETag, so nothing says whether its ranges are of one object".into();
+            let (action, what, kind) = ("read", bucket.url_of(key), ErrorKind::Failed);
+            return Err(ObjectFailure::Error(Error::Remote { action, what, reason, kind }));
+        }
         let content = ObjectContent::new(bucket, key, start.state.clone(), start.bytes);
         let model = self.model(placed, &content, start.state.size, previous_version, reporting);
         match model {
@@ -75,14 +83,18 @@ impl ModelSearch {
         model_content(&content, &self.config, previous_version, reporting)
     }
 
-    /// The error of an object that was not read whole. `None` asks the run to stop.
-    pub fn problem(&self, placed: &PlacedObject, failure: ObjectFailure) -> Option<Error> {
+    /// The error of an object that was not read whole.
+    ///
+    /// # Errors
+    /// The same where the run is to stop, since no other object can be read.
+    pub fn problem(&self, placed: &PlacedObject, failure: ObjectFailure) -> Result<Error, Error> {
         match failure {
-            ObjectFailure::Error(error) if error.kind() == ErrorKind::Interrupted => None,
-            ObjectFailure::Error(error) => Some(error),
+            ObjectFailure::Error(error) if error.kind() == ErrorKind::Interrupted => Err(Error::Interrupted),
+            ObjectFailure::Error(error) if self.bucket.is_lost() => Err(error),
+            ObjectFailure::Error(error) => Ok(error),
             ObjectFailure::Replaced => {
                 let changed = std::io::Error::other("it was replaced while it was read, again and again");
-                Some(Error::io("read consistently", self.bucket.url_of(&placed.object.key), changed))
+                Ok(Error::io("read consistently", self.bucket.url_of(&placed.object.key), changed))
             }
         }
     }

@@ -13,13 +13,13 @@ use super::message::{
 use crate::backup::counts::ReadCounts;
 use crate::backup::message::{Outcome, ReadBatch, ReadItem, TreeItem};
 use crate::backup::source::reading::{announced, bytes_at_once};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::metrics::Progress;
 use crate::model::{DefectReporting, ModelRecord};
 use crate::pipeline::Map;
 use crate::repo::recipe::ContentReference;
 use crate::repo::tree::HoleMap;
-use crate::store::{Fetched, ObjectRange};
+use crate::store::{ExpectedObject, Fetched, ObjectRange};
 
 /// A worker of the stage.
 pub struct ObjectFetcher<'a> {
@@ -62,8 +62,11 @@ impl ObjectFetcher<'_> {
         let object = &whole.placed.object;
         for attempt in 0..ATTEMPTS_MAX {
             let listed = object.expected();
-            let (expected, len) = if attempt == 0 { (Some(&listed), object.size) } else { (None, self.request_bytes) };
-            match self.search.bucket.fetch(&object.key, 0..len, expected).map_err(ObjectFailure::Error)? {
+            let (wanted, len) = match attempt {
+                0 => (ExpectedObject::Same(&listed), object.size),
+                _ => (ExpectedObject::SameOrNewer(&listed), self.request_bytes),
+            };
+            match self.search.bucket.fetch(&object.key, 0..len, wanted).map_err(ObjectFailure::Error)? {
                 // One that has grown beyond a request is left to the next backup.
                 Fetched::Range(found) if found.bytes.len() as u64 == found.state.size => return Ok(found),
                 Fetched::Range(_) | Fetched::Replaced => {}
@@ -73,7 +76,7 @@ impl ObjectFetcher<'_> {
     }
 
     fn failed(&self, whole: &WholeObject, failure: ObjectFailure, batch: &mut ReadBatch) -> Result<()> {
-        let problem = self.search.problem(&whole.placed, failure).ok_or(Error::Interrupted)?;
+        let problem = self.search.problem(&whole.placed, failure)?;
         self.counts.problem(&problem, self.progress);
         self.counts.changes.take_back(whole.change);
         batch.items.push(ReadItem::Tree(TreeItem::Omitted));
@@ -101,7 +104,7 @@ impl ObjectFetcher<'_> {
         }
         self.progress.current.set(std::path::Path::new(&object.key));
         let len = range.end - range.start;
-        let failure = match self.search.bucket.fetch(&object.key, range.clone(), Some(&object.state)) {
+        let failure = match self.search.bucket.fetch(&object.key, range.clone(), ExpectedObject::Same(&object.state)) {
             Ok(Fetched::Range(found)) if found.bytes.len() as u64 == len => {
                 let record = object.model.as_ref().map(|model| &model.record);
                 self.append(found.bytes, range.start, record, batch);

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use minicbor::bytes::ByteVec;
+
 use super::examine::ModelSearch;
 use super::fetch::ObjectFetcher;
 use super::list::{BucketListStage, ObjectChoice};
@@ -13,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::filesystem::Patterns;
 use crate::pipeline::Pipeline;
 use crate::repo::Repository;
-use crate::repo::snapshot::{EXCLUDES_KEY, Snapshot};
+use crate::repo::snapshot::{EXCLUDES_KEY, SERVER_KEY, Snapshot};
 use crate::store::{BlobKind, BlobName, ObjectPage, SourceBucket, StoreExt};
 
 /// Workers of Fetch. With more requests in flight, one connection of 1 Gbit/s gets no faster.
@@ -41,6 +43,11 @@ pub struct BucketSource {
 }
 
 impl BucketSource {
+    /// What tells its server from others. The URL of a server may have a secret, so it is not stored.
+    fn server(&self) -> ByteVec {
+        blake3::hash(self.bucket.location().as_bytes()).as_bytes()[..16].to_vec().into()
+    }
+
     fn open<'a>(&self, first: ObjectPage, run: SourceRun<'a>) -> Result<OpenSource<'a>> {
         let SourceRun { config, progress, counts, .. } = run;
         let own = own_keys(run.repository, &self.bucket)?;
@@ -119,11 +126,15 @@ impl SourceKind for BucketSource {
     }
 
     fn parents(&self, repository: &Repository, paths: &[Vec<u8>]) -> Result<FoundParents> {
-        self.parents.find(repository, &self.labels.host, paths)
+        let mut found = self.parents.find(repository, &self.labels.host, paths)?;
+        // A bucket of the same name on another server has other objects, whatever their ETags.
+        found.snapshots.retain(|named| named.snapshot.extra.get(SERVER_KEY) == Some(&self.server()));
+        Ok(found)
     }
 
     fn description(&self, started_ns: i64) -> Result<Snapshot> {
         let mut snapshot = self.labels.description(started_ns)?;
+        snapshot.extra.insert(SERVER_KEY.into(), self.server());
         if !self.excludes.is_empty() {
             snapshot.extra.insert(EXCLUDES_KEY.into(), encoded(&self.excludes)?.into());
         }

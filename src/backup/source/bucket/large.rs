@@ -109,7 +109,7 @@ impl BucketListStage<'_> {
                 self.send_large(vec![&mut large], emit)?;
                 continue;
             }
-            let problem = self.search.problem(&large.placed, failure).ok_or(Error::Interrupted)?;
+            let problem = self.search.problem(&large.placed, failure)?;
             self.problem(&problem);
             self.counts.changes.take_back(large.change);
             return self.push_tree(TreeItem::Omitted, emit);

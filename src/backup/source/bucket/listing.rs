@@ -10,7 +10,7 @@ use minicbor::{Decode, Encode};
 use super::cards::ObjectCards;
 use super::path::{BESIDE, ObjectPath, in_tree_order, path_of_key};
 use super::sort::{RecordSorter, SortedRecords};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::filesystem::suggests_model;
 use crate::metrics::Progress;
 use crate::model::{CANDIDATES_MAX, MODEL_BYTES_MIN};
@@ -89,6 +89,7 @@ pub fn take_listing(
     let mut sorter = RecordSorter::new(directory, SORT_BYTES);
     let mut candidates = BTreeMap::new();
     let mut cards = ObjectCards::new(bucket.clone());
+    let mut tokens = PageTokens::default();
     let mut page = first;
     loop {
         for object in page.objects {
@@ -120,6 +121,10 @@ pub fn take_listing(
             sorter.push((sort_key, encoded))?;
         }
         let Some(token) = page.next else { break };
+        tokens.add(&token).map_err(|reason| {
+            let (action, what, kind) = ("list", bucket.location().to_string(), ErrorKind::Failed);
+            Error::Remote { action, what, reason, kind }
+        })?;
         page = bucket.page(Some(&token))?;
     }
     let mut objects = PlacedObjects {
@@ -132,6 +137,29 @@ pub fn take_listing(
     objects.advance()?;
     let candidates = candidates.into_values().filter(|placed| bucket.has_address(&placed.object.key)).collect();
     Ok(TakenListing { objects, candidates, cards })
+}
+
+/// The tokens of pages. A server that goes round in a circle would fill the disk.
+#[derive(Default)]
+struct PageTokens {
+    /// One of them, and how many came until it and since. Another one takes its place when as many have come since.
+    mark: String,
+    until: u64,
+    since: u64,
+}
+
+impl PageTokens {
+    /// Notes a token. Finds any circle, in memory for one (Brent's algorithm).
+    fn add(&mut self, token: &str) -> std::result::Result<(), String> {
+        if self.until > 0 && self.mark == token {
+            return Err("the server gives the same pages again and again".into());
+        }
+        self.since += 1;
+        if self.since > self.until {
+            (self.mark, self.until, self.since) = (token.into(), self.until + self.since, 0);
+        }
+        Ok(())
+    }
 }
 
 impl PlacedObjects {
@@ -175,10 +203,14 @@ impl PlacedObjects {
             if let Some(refused) = self.refused.pop_front() {
                 return Ok(Some(refused));
             }
-            let Some((path, record)) = self.take()? else { return Ok(None) };
+            let Some((path, mut record)) = self.take()? else { return Ok(None) };
             while self.peek() == Some(&path) {
                 let Some((_, other)) = self.take()? else { break };
-                // A listing may name an object twice, and a marked directory is the one that others are in.
+                // A listing may name an object twice. If it says two things of it, the object is read to know.
+                if other.key == record.key && other != record {
+                    record.etag = None;
+                }
+                // A marked directory is the one that others are in.
                 if other.key != record.key && !(record.is_directory && other.is_directory) {
                     let defect = "another object is stored under its path";
                     let refused = self.placed(&path, other, Some(defect));
@@ -225,8 +257,8 @@ mod tests {
     use super::*;
     use crate::store::{AccessKey, StoreOptions};
 
-    /// The paths and defects of objects, in order. No request is sent.
-    fn placed(keys: &[&str]) -> Vec<(String, bool)> {
+    /// The listing of these keys. No request is sent.
+    fn listing_of(keys: &[&str]) -> TakenListing {
         let options = StoreOptions {
             endpoint: Some("http://127.0.0.1:9".into()),
             access_key: Some(AccessKey { id: "i".into(), secret: "s".into() }),
@@ -236,7 +268,12 @@ mod tests {
         let object = |key: &&str| ListedObject { key: format!("data/{key}"), size: 1, etag: None, modified: None };
         let page = ObjectPage { objects: keys.iter().map(object).collect(), next: None };
         let directory = tempfile::tempdir().unwrap();
-        let mut listing = take_listing(&bucket, page, directory.path(), &Progress::default()).unwrap();
+        take_listing(&bucket, page, directory.path(), &Progress::default()).unwrap()
+    }
+
+    /// The paths and defects of objects, in order.
+    fn placed(keys: &[&str]) -> Vec<(String, bool)> {
+        let mut listing = listing_of(keys);
         let all = std::iter::from_fn(|| listing.objects.next().unwrap());
         all.map(|placed| (placed.path, placed.defect.is_some())).collect()
     }
@@ -246,6 +283,37 @@ mod tests {
         let stored = |paths: &[&str]| paths.iter().map(|path| (path.to_string(), false)).collect::<Vec<_>>();
         assert_eq!(placed(&["a-b", "a/b", "a", "a0", "a-b"]), stored(&["a/b", "a%2F", "a-b", "a0"]));
         assert_eq!(placed(&["p", "p/q", "p/q/r", "p!"]), stored(&["p/q/r", "p/q%2F", "p!", "p%2F"]));
+    }
+
+    #[test]
+    fn a_circle_of_pages_is_found() {
+        for (before, circle) in [(0, 1), (0, 2), (5, 3), (1, 40), (33, 100)] {
+            let mut tokens = PageTokens::default();
+            let number = |at: usize| if at < before { at } else { before + (at - before) % circle };
+            let found = (0..10 * (before + circle)).find(|at| tokens.add(&number(*at).to_string()).is_err());
+            assert!(found.is_some_and(|at| at >= before + circle), "{before} {circle} {found:?}");
+        }
+        let mut tokens = PageTokens::default();
+        assert!((0..10_000).all(|at| tokens.add(&at.to_string()).is_ok()));
+    }
+
+    #[test]
+    fn an_object_that_is_listed_twice_with_two_etags_is_read() {
+        let record = |etag: &str| ListedRecord {
+            key: "data/a".into(),
+            size: 1,
+            etag: Some(etag.into()),
+            modified_ns: None,
+            is_directory: false,
+        };
+        for (one, other, expected) in [("e", "e", Some("e")), ("e", "f", None)] {
+            let mut listing = listing_of(&[]);
+            let entry = |record| (b"a".to_vec(), record);
+            (listing.objects.next, listing.objects.waiting) = (Some(entry(record(one))), [entry(record(other))].into());
+            let taken = listing.objects.next().unwrap().unwrap();
+            assert_eq!(taken.object.etag.as_deref(), expected);
+            assert_eq!(listing.objects.next().unwrap(), None);
+        }
     }
 
     #[test]

@@ -2,10 +2,16 @@
 //!
 //! 1. The slashes of a key separate names, as those of a path. A name that no directory can have is replaced: an empty
 //!    one by `%2F`, `.` by `%2E`, `..` by `%2E%2E`, and a NUL in one by `%00`. The node has the key.
+//!    One longer than file systems allow is cut, and gets `%` and a hash.
 //! 2. An empty object whose key ends with a slash marks a directory.
 //! 3. Where both `a` and `a/b` are objects, `a` is stored as `a%2F`.
 
 use std::borrow::Cow;
+
+/// Bytes of a name, at most: 255 with [`BESIDE`] behind it.
+const NAME_BYTES_MAX: usize = 252;
+/// Digits of the hash of a name that was cut.
+const HASH_DIGITS: usize = 16;
 
 /// What is appended to the name of an object that has others below it.
 pub const BESIDE: &str = "%2F";
@@ -40,9 +46,18 @@ fn safe_name(name: &str) -> Cow<'_, str> {
         "" => "%2F".into(),
         "." => "%2E".into(),
         ".." => "%2E%2E".into(),
-        _ if name.contains('\0') => name.replace('\0', "%00").into(),
+        _ if name.len() > NAME_BYTES_MAX => shortened(&name.replace('\0', "%00")).into(),
+        _ if name.contains('\0') => safe_name(&name.replace('\0', "%00")).into_owned().into(),
         _ => name.into(),
     }
+}
+
+/// The beginning of a name, and a hash of all of it.
+fn shortened(name: &str) -> String {
+    let end = NAME_BYTES_MAX - '%'.len_utf8() - HASH_DIGITS;
+    let hash = blake3::hash(name.as_bytes()).to_hex();
+    let end = (0..=end).rev().find(|at| name.is_char_boundary(*at)).unwrap_or_default();
+    format!("{}%{:.HASH_DIGITS$}", name.get(..end).unwrap_or_default(), hash.as_str())
 }
 
 /// A path with bytes by whose order paths are in the order of a tree: a directory, then what is in it, then the names
@@ -70,6 +85,20 @@ mod tests {
         assert_eq!(file("x/../y/./z"), "x/%2E%2E/y/%2E/z");
         assert_eq!(file("n\0l"), "n%00l");
         assert_eq!(file(".../..a"), ".../..a");
+    }
+
+    #[test]
+    fn a_name_that_no_file_system_has_is_cut_and_stays_one_of_its_own() {
+        let (fits, long) = ("n".repeat(252), "n".repeat(1000));
+        assert_eq!(file(&format!("d/{fits}")), format!("d/{fits}"));
+        let cut = file(&format!("d/{long}/x"));
+        let name = cut.split('/').nth(1).unwrap();
+        assert!(name.len() == 252 && name.starts_with(&"n".repeat(235)) && cut.ends_with("/x"), "{cut}");
+        assert_ne!(file(&long), file(&("n".repeat(999) + "m")));
+        // Where a character would be cut in two, it is left out.
+        let wide = file(&"\u{20ac}".repeat(100));
+        assert!(wide.len() <= 252 && wide.starts_with(&"\u{20ac}".repeat(78)), "{wide}");
+        assert!(file(&("\0".repeat(200))).len() <= 252);
     }
 
     #[test]

@@ -13,6 +13,6 @@ mod other_requests;
 mod page;
 mod s3_requests;
 
-pub use object::{Fetched, ListedObject, ObjectPage, ObjectRange, ObjectState};
+pub use object::{ExpectedObject, Fetched, ListedObject, ObjectPage, ObjectRange, ObjectState};
 pub use opened::{BucketRequests, SourceBucket};
 pub(super) use s3_requests::S3Requests;

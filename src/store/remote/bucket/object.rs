@@ -73,24 +73,63 @@ impl ListedObject {
     }
 }
 
-impl ObjectState {
-    /// Whether an answer is about the same object as this one. What one of the two does not know does not count.
-    pub(super) fn is_met_by(&self, found: &ObjectState) -> bool {
-        let agree = |one: &Option<String>, other: &Option<String>| {
-            one.as_ref().zip(other.as_ref()).is_none_or(|(one, other)| one == other)
+/// Of which object bytes may be.
+#[derive(Debug, Clone, Copy)]
+pub enum ExpectedObject<'a> {
+    /// Of this one.
+    Same(&'a ObjectState),
+    /// Of this one, or of one that has replaced it.
+    SameOrNewer(&'a ObjectState),
+    /// Of whichever has the key.
+    Any,
+}
+
+impl ExpectedObject<'_> {
+    /// The one that it must be.
+    pub(super) fn same(&self) -> Option<&ObjectState> {
+        match self {
+            ExpectedObject::Same(state) => Some(state),
+            ExpectedObject::SameOrNewer(_) | ExpectedObject::Any => None,
+        }
+    }
+
+    /// Whether an answer with `found` is about what is expected. It is not if the object was replaced. An answer that
+    /// contradicts what is known is about nothing.
+    pub(super) fn is_met_by(&self, found: &ObjectState) -> Result<bool, RequestFailure> {
+        let (known, may_be_newer) = match self {
+            ExpectedObject::Same(known) => (known, false),
+            ExpectedObject::SameOrNewer(known) => (known, true),
+            ExpectedObject::Any => return Ok(true),
         };
-        let has_tags = self.etag.is_some() && found.etag.is_some();
-        // A listing knows the time more exactly than an answer.
-        let seconds = |state: &ObjectState| state.modified.map(Timestamp::as_second);
-        let same_time = seconds(self).zip(seconds(found)).is_none_or(|(one, other)| one == other);
-        self.size == found.size && agree(&self.etag, &found.etag) && (has_tags || same_time)
+        let wrong = |text: String| Err(RequestFailure::new(Cause::Transient, text));
+        let is_same = match (&known.etag, &found.etag) {
+            (Some(_), None) => return wrong("the server's answer has no ETag, but its listing has one".into()),
+            (Some(known_etag), Some(etag)) if known_etag == etag => {
+                if known.size != found.size {
+                    return wrong(format!("the server says {} bytes of what has {}", found.size, known.size));
+                }
+                known.version.as_ref().zip(found.version.as_ref()).is_none_or(|(one, other)| one == other)
+            }
+            (Some(_), Some(_)) => false,
+            (None, _) => {
+                // A listing knows the time more exactly than an answer.
+                let seconds = |state: &ObjectState| state.modified.map(Timestamp::as_second);
+                let same_time = seconds(known).zip(seconds(found)).is_none_or(|(one, other)| one == other);
+                known.size == found.size && same_time
+            }
+        };
+        Ok(is_same || may_be_newer)
     }
 }
 
-/// An ETag as it is compared and stored: without quotes.
-pub(super) fn unquoted(etag: &str) -> String {
+/// Bytes of an ETag, at most. S3's have 32 digits and a number.
+const ETAG_BYTES_MAX: usize = 1024;
+
+/// An ETag as it is compared and stored: without quotes. `None` if it says nothing.
+pub(super) fn unquoted(etag: &str) -> Option<String> {
     let etag = etag.trim();
-    etag.strip_prefix("W/").unwrap_or(etag).trim_matches('"').to_string()
+    let etag = etag.strip_prefix("W/").unwrap_or(etag).trim_matches('"');
+    (1..=ETAG_BYTES_MAX).contains(&etag.len()).then(|| etag.to_string())
 }
 
 /// The bytes of an answer. More than `len_max` are a failure.
@@ -124,5 +163,42 @@ impl ObjectRange {
             return Err(RequestFailure::new(Cause::Transient, text));
         }
         Ok(ObjectRange { bytes, state })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(etag: Option<&str>, size: u64, second: i64) -> ObjectState {
+        let modified = Timestamp::from_second(second).ok();
+        ObjectState { size, etag: etag.map(Into::into), modified, ..ObjectState::default() }
+    }
+
+    #[test]
+    fn an_answer_that_contradicts_the_listing_is_about_nothing() {
+        let known = state(Some("e"), 5, 1);
+        for wanted in [ExpectedObject::Same(&known), ExpectedObject::SameOrNewer(&known)] {
+            assert!(wanted.is_met_by(&state(None, 5, 1)).is_err(), "no ETag");
+            assert!(wanted.is_met_by(&state(Some("e"), 4, 1)).is_err(), "the same ETag, another size");
+            assert!(wanted.is_met_by(&state(Some("e"), 5, 9)).unwrap(), "the ETag counts, not the time");
+        }
+        let versioned = |version: &str| ObjectState { version: Some(version.into()), ..known.clone() };
+        let (one, other) = (versioned("1"), versioned("2"));
+        assert!(ExpectedObject::Same(&known).is_met_by(&one).unwrap());
+        assert!(!ExpectedObject::Same(&one).is_met_by(&other).unwrap());
+    }
+
+    #[test]
+    fn a_replaced_object_is_met_only_where_a_newer_one_may_come() {
+        let newer = state(Some("f"), 9, 2);
+        for known in [state(Some("e"), 5, 1), state(None, 5, 1)] {
+            assert!(!ExpectedObject::Same(&known).is_met_by(&newer).unwrap());
+            assert!(ExpectedObject::SameOrNewer(&known).is_met_by(&newer).unwrap());
+            assert!(ExpectedObject::Any.is_met_by(&newer).unwrap());
+        }
+        let untagged = state(None, 5, 1);
+        assert!(ExpectedObject::Same(&untagged).is_met_by(&state(None, 5, 1)).unwrap());
+        assert!(!ExpectedObject::Same(&untagged).is_met_by(&state(None, 5, 2)).unwrap());
     }
 }

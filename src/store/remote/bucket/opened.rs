@@ -3,10 +3,10 @@
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::key::is_addressable;
-use super::object::{Fetched, ObjectPage, ObjectState};
+use super::object::{ExpectedObject, Fetched, ObjectPage};
 use super::other_requests::{ListedObjects, OtherRequests};
 use super::s3_requests::S3Requests;
 use crate::error::{Error, ErrorKind, Result};
@@ -30,7 +30,12 @@ pub struct SourceBucket {
     /// The URL with the server, as messages of a repository have it.
     location: String,
     sent: BucketRequests,
+    /// Requests in a row that failed for a reason that is not of their object.
+    lost: AtomicU32,
 }
+
+/// Such requests after which the bucket counts as lost.
+const LOST_MAX: u32 = 8;
 
 /// How requests get to the service.
 #[derive(Debug)]
@@ -79,7 +84,7 @@ impl SourceBucket {
         let prefix = opening.location.prefix.to_string();
         let prefix = if prefix.is_empty() { prefix } else { format!("{prefix}/") };
         let (bucket, sent) = (opening.location.bucket, BucketRequests::default());
-        SourceBucket { service, requests, scheme, bucket, prefix, url, location, sent }
+        SourceBucket { service, requests, scheme, bucket, prefix, url, location, sent, lost: AtomicU32::new(0) }
     }
 
     /// The URL, in its only spelling.
@@ -124,11 +129,6 @@ impl SourceBucket {
             Service::Other(client) => client.page(prefix, token).await,
         })?;
         let page = page.map_err(|failure| self.error(failure, "list", &self.location))?;
-        // A server without end would fill the disk.
-        if page.next.is_some() && page.next.as_deref() == token {
-            let text = "the server gives the same page again and again";
-            return Err(self.error(RequestFailure::new(Cause::Other, text), "list", &self.location));
-        }
         if let Some(found) = page.objects.iter().find(|found| !found.key.starts_with(prefix)) {
             let text = format!("the server lists {}", found.key);
             return Err(self.error(RequestFailure::new(Cause::Other, text), "list", &self.location));
@@ -136,18 +136,41 @@ impl SourceBucket {
         Ok(page)
     }
 
-    /// A range of the object `key`, as far as the object goes. Bytes come only from the `expected` object, if one is
-    /// given.
+    /// A range of the object `key`, as far as the object goes. Bytes come only from the `expected` object.
     ///
     /// # Errors
-    /// [`Error::Remote`] with the URL of the object, [`Error::Interrupted`].
-    pub fn fetch(&self, key: &str, range: Range<u64>, expected: Option<&ObjectState>) -> Result<Fetched> {
-        self.sent.ranges.fetch_add(1, Ordering::Relaxed);
-        let fetched = self.requests.run(RequestKind::Read, async || match &self.service {
-            Service::S3(client) => client.fetch(key, &range, expected).await,
-            Service::Other(client) => client.fetch(key, &range, expected).await,
-        })?;
+    /// [`Error::Remote`] with the URL of the object, [`Error::Interrupted`]. [`Self::is_lost`] says whether others can
+    /// be read.
+    pub fn fetch(&self, key: &str, range: Range<u64>, expected: ExpectedObject<'_>) -> Result<Fetched> {
+        let fetched = self.send(key, &range, expected)?;
+        let lost = match &fetched {
+            Ok(_) => 0,
+            Err(failure) => match failure.cause() {
+                Cause::Transient | Cause::Unreachable => self.lost.load(Ordering::Relaxed).saturating_add(1),
+                Cause::NoBucket | Cause::Credentials | Cause::NoCredentials | Cause::Region | Cause::Clock => LOST_MAX,
+                _ => 0,
+            },
+        };
+        self.lost.store(lost, Ordering::Relaxed);
         fetched.map_err(|failure| self.error(failure, "read", &self.url_of(key)))
+    }
+
+    /// Whether the bucket itself cannot be read, as several objects in a row showed. Each costs all tries.
+    pub fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed) >= LOST_MAX
+    }
+
+    fn send(
+        &self,
+        key: &str,
+        range: &Range<u64>,
+        expected: ExpectedObject<'_>,
+    ) -> Result<Result<Fetched, RequestFailure>> {
+        self.sent.ranges.fetch_add(1, Ordering::Relaxed);
+        self.requests.run(RequestKind::Read, async || match &self.service {
+            Service::S3(client) => client.fetch(key, range, expected).await,
+            Service::Other(client) => client.fetch(key, range, expected).await,
+        })
     }
 
     /// The first bytes of an object, at most `bytes_max`. `None` if there is no such object.
@@ -155,13 +178,7 @@ impl SourceBucket {
     /// # Errors
     /// As for [`SourceBucket::fetch`].
     pub fn read_start(&self, key: &str, bytes_max: u64) -> Result<Option<Vec<u8>>> {
-        self.sent.ranges.fetch_add(1, Ordering::Relaxed);
-        let range = 0..bytes_max;
-        let fetched = self.requests.run(RequestKind::Read, async || match &self.service {
-            Service::S3(client) => client.fetch(key, &range, None).await,
-            Service::Other(client) => client.fetch(key, &range, None).await,
-        })?;
-        match fetched {
+        match self.send(key, &(0..bytes_max), ExpectedObject::Any)? {
             Ok(Fetched::Range(found)) => Ok(Some(found.bytes)),
             Ok(Fetched::Replaced) => Ok(None),
             Err(failure) if failure.cause() == Cause::Missing => Ok(None),

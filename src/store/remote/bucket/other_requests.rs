@@ -9,7 +9,7 @@ use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
 use object_store::{Attribute, Attributes, GetOptions, GetRange, ObjectMeta, ObjectStore};
 
-use super::object::{Fetched, ListedObject, ObjectPage, ObjectRange, ObjectState, unquoted};
+use super::object::{ExpectedObject, Fetched, ListedObject, ObjectPage, ObjectRange, ObjectState, unquoted};
 use crate::store::remote::failure::{Cause, RequestFailure};
 
 /// The client of a service.
@@ -34,21 +34,21 @@ impl OtherRequests {
         let objects = found.result.objects.into_iter().map(|meta| ListedObject {
             key: meta.location.to_string(),
             size: meta.size,
-            etag: meta.e_tag.as_deref().map(unquoted),
+            etag: meta.e_tag.as_deref().and_then(unquoted),
             modified: moment(&meta),
         });
         Ok(ObjectPage { objects: objects.collect(), next: found.page_token })
     }
 
-    /// A range of the object `key`, which must be the `expected` one, if that is given.
+    /// A range of the object `key`, which must be the `expected` one.
     pub(super) async fn fetch(
         &self,
         key: &str,
         range: &Range<u64>,
-        expected: Option<&ObjectState>,
+        expected: ExpectedObject<'_>,
     ) -> Result<Fetched, RequestFailure> {
         let path = Path::parse(key).map_err(|error| RequestFailure::new(Cause::Other, error.to_string()))?;
-        let etag = expected.and_then(|expected| expected.etag.as_ref());
+        let etag = expected.same().and_then(|same| same.etag.as_ref());
         let options = GetOptions {
             if_match: etag.map(|etag| format!("\"{etag}\"")),
             range: (range.end > range.start).then(|| GetRange::Bounded(range.clone())),
@@ -59,11 +59,13 @@ impl OtherRequests {
             answer => answer.map_err(RequestFailure::from),
         };
         let answer = match answer {
-            Err(failure) if failure.cause() == Cause::Range && expected.is_some() => return Ok(Fetched::Replaced),
+            Err(failure) if failure.cause() == Cause::Range && !matches!(expected, ExpectedObject::Any) => {
+                return Ok(Fetched::Replaced);
+            }
             answer => answer?,
         };
         let state = state(&answer.meta, &answer.attributes);
-        if expected.is_some_and(|expected| !expected.is_met_by(&state)) {
+        if !expected.is_met_by(&state)? {
             return Ok(Fetched::Replaced);
         }
         let parts = answer.into_stream().map_err(RequestFailure::from);
@@ -84,7 +86,7 @@ fn state(meta: &ObjectMeta, attributes: &Attributes) -> ObjectState {
     metadata.sort();
     ObjectState {
         size: meta.size,
-        etag: meta.e_tag.as_deref().map(unquoted),
+        etag: meta.e_tag.as_deref().and_then(unquoted),
         version: meta.version.clone(),
         modified: moment(meta),
         content_type: attributes.get(&Attribute::ContentType).map(|value| value.to_string()),

@@ -1,4 +1,4 @@
-//! The pages of a listing that S3 sends.
+//! The pages of a listing that S3 sends. That they are whole pages has been checked where they came in.
 
 use serde::Deserialize;
 
@@ -12,8 +12,6 @@ use crate::store::scheme::percent_decoded;
 struct ListBucketResult {
     #[serde(rename = "Contents", default)]
     objects: Vec<ListedElement>,
-    #[serde(default)]
-    is_truncated: bool,
     #[serde(default)]
     next_continuation_token: Option<String>,
     /// `url` if keys are percent-encoded.
@@ -43,13 +41,11 @@ pub(super) fn parse_page(text: &str) -> Result<ObjectPage, RequestFailure> {
         let key = if is_encoded { decoded(&found.key) } else { Some(found.key.clone()) };
         let key = key.ok_or_else(|| transient(format!("the server lists `{}`, which is no key", found.key)))?;
         let modified = found.last_modified.and_then(|text| text.parse().ok());
-        Ok(ListedObject { key, size: found.size, etag: found.etag.map(|etag| unquoted(&etag)), modified })
+        Ok(ListedObject { key, size: found.size, etag: found.etag.as_deref().and_then(unquoted), modified })
     };
     let objects = answer.objects.into_iter().map(object).collect::<Result<_, RequestFailure>>()?;
-    let next = answer.next_continuation_token.filter(|_| answer.is_truncated);
-    if answer.is_truncated && next.is_none() {
-        return Err(transient("the server's listing does not say how it goes on".into()));
-    }
+    // Whatever else the page says: where there is a token, more may follow.
+    let next = answer.next_continuation_token.filter(|token| !token.is_empty());
     Ok(ObjectPage { objects, next })
 }
 
@@ -87,14 +83,20 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_is_cut_is_no_end_of_a_listing() {
-        let whole =
-            page(&entry("a"), "<IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>");
-        assert_eq!(parse_page(&whole).unwrap().next.as_deref(), Some("t"));
-        assert!(parse_page(&whole[..whole.len() - 9]).is_err());
-        assert!(parse_page(&whole[..whole.len() / 2]).is_err());
-        assert!(parse_page(&page("", "<IsTruncated>true</IsTruncated>")).is_err(), "it goes on nowhere");
-        assert!(parse_page("").is_err());
-        assert_eq!(parse_page(&page("", "")).unwrap(), ObjectPage::default());
+    fn a_page_with_a_token_is_not_the_last_one() {
+        for before in ["<IsTruncated>true</IsTruncated>", "<IsTruncated>false</IsTruncated>", ""] {
+            let whole = page(&entry("a"), &format!("{before}<NextContinuationToken>t</NextContinuationToken>"));
+            assert_eq!(parse_page(&whole).unwrap().next.as_deref(), Some("t"));
+            assert!(parse_page(&whole[..whole.len() / 2]).is_err());
+        }
+        assert_eq!(parse_page(&page("", "<NextContinuationToken/>")).unwrap(), ObjectPage::default());
+    }
+
+    #[test]
+    fn an_etag_that_says_nothing_is_none() {
+        for etag in ["", "&quot;&quot;", "W/&quot;&quot;", &"e".repeat(2000)] {
+            let text = page(&format!("<Contents><Key>a</Key><ETag>{etag}</ETag><Size>7</Size></Contents>"), "");
+            assert_eq!(parse_page(&text).unwrap().objects[0].etag, None, "{etag}");
+        }
     }
 }

@@ -12,7 +12,7 @@ use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderM
 use reqwest::header::{LAST_MODIFIED, RANGE};
 
 use super::key::percent_encoded;
-use super::object::{Fetched, ObjectPage, ObjectRange, ObjectState, collected, unquoted};
+use super::object::{ExpectedObject, Fetched, ObjectPage, ObjectRange, ObjectState, collected, unquoted};
 use super::page::parse_page;
 use crate::store::remote::failure::{Cause, RequestFailure, tagged};
 
@@ -66,15 +66,15 @@ impl S3Requests {
         if status.is_success() { parse_page(&text) } else { Err(RequestFailure::answered(status.as_u16(), &text)) }
     }
 
-    /// A range of the object `key`, which must be the `expected` one, if that is given.
+    /// A range of the object `key`, which must be the `expected` one.
     pub(super) async fn fetch(
         &self,
         key: &str,
         range: &Range<u64>,
-        expected: Option<&ObjectState>,
+        expected: ExpectedObject<'_>,
     ) -> Result<Fetched, RequestFailure> {
         let fetched = self.fetch_version(key, range, expected, None).await?;
-        let version = expected.and_then(|expected| expected.version.as_deref()).filter(|version| *version != "null");
+        let version = expected.same().and_then(|same| same.version.as_deref()).filter(|version| *version != "null");
         match (fetched, version) {
             // Reading old versions is a right of its own.
             (Fetched::Replaced, Some(version)) => match self.fetch_version(key, range, expected, Some(version)).await {
@@ -89,11 +89,11 @@ impl S3Requests {
         &self,
         key: &str,
         range: &Range<u64>,
-        expected: Option<&ObjectState>,
+        expected: ExpectedObject<'_>,
         version: Option<&str>,
     ) -> Result<Fetched, RequestFailure> {
         let mut headers = HeaderMap::new();
-        if let Some(etag) = expected.and_then(|expected| expected.etag.as_ref()) {
+        if let Some(etag) = expected.same().and_then(|same| same.etag.as_ref()) {
             headers.insert(IF_MATCH, HeaderValue::try_from(format!("\"{etag}\"")).map_err(other)?);
         }
         // No range of an empty object exists.
@@ -107,21 +107,32 @@ impl S3Requests {
         match status {
             200 | 206 => {}
             412 => return Ok(Fetched::Replaced),
-            416 if expected.is_some() => return Ok(Fetched::Replaced),
+            416 if !matches!(expected, ExpectedObject::Any) => return Ok(Fetched::Replaced),
             _ => {
                 let text = collected(parts(answer), PAGE_BYTES_MAX).await?;
                 return Err(refused(status, &String::from_utf8_lossy(&text)));
             }
         }
         let state = state(answer.headers(), status)?;
-        if expected.is_some_and(|expected| !expected.is_met_by(&state)) {
+        if !expected.is_met_by(&state)? {
             return Ok(Fetched::Replaced);
+        }
+        if status == 206 && answered_range(answer.headers()) != Some(range.start..range.end.min(state.size)) {
+            let text = "the server's answer is not the range that it was asked for";
+            return Err(RequestFailure::new(Cause::Transient, text));
         }
         if status == 200 && (range.start > 0 || state.size > range.end) {
             return Err(RequestFailure::new(Cause::Unsupported, "the server answers a range with the whole object"));
         }
         Ok(Fetched::Range(ObjectRange::collected(parts(answer), range, state).await?))
     }
+}
+
+/// The range that an answer says that it is.
+fn answered_range(headers: &HeaderMap) -> Option<Range<u64>> {
+    let text = headers.get(CONTENT_RANGE)?.to_str().ok()?.trim().strip_prefix("bytes")?;
+    let (first, last) = text.split_once('/')?.0.trim().split_once('-')?;
+    Some(first.parse().ok()?..last.parse::<u64>().ok()?.checked_add(1)?)
 }
 
 /// What the headers of an answer say.
@@ -140,7 +151,7 @@ fn state(headers: &HeaderMap, status: u16) -> Result<ObjectState, RequestFailure
     metadata.sort();
     Ok(ObjectState {
         size,
-        etag: text(ETAG.as_str()).map(|etag| unquoted(&etag)),
+        etag: text(ETAG.as_str()).as_deref().and_then(unquoted),
         version: text("x-amz-version-id"),
         modified: text(LAST_MODIFIED.as_str()).and_then(|time| DateTimeParser::new().parse_timestamp(&time).ok()),
         content_type: text(CONTENT_TYPE.as_str()),
