@@ -84,8 +84,8 @@ impl UploadStore {
         published
     }
 
-    /// The error of storing a commit. Beside a prune, what it refers to may count as missing for a while.
-    fn explained(&self, error: Error) -> CommitFault {
+    /// The error of storing what was uploaded. Beside a prune, what it refers to may count as missing for a while.
+    pub(super) fn explained(&self, error: Error) -> CommitFault {
         if !matches!(error, Error::BlobMissing { .. }) {
             return error.into();
         }

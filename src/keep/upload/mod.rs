@@ -75,11 +75,15 @@ impl UploadStore {
 
     /// Stores files as a snapshot that expires.
     fn store(&self, files: Vec<MemoryFile>, upload: StoredUpload) -> Result<NamedSnapshot> {
+        self.store_with(files, upload, self.without_pauses)
+    }
+
+    fn store_with(&self, files: Vec<MemoryFile>, upload: StoredUpload, without_pauses: bool) -> Result<NamedSnapshot> {
         let (tags, host) = (vec![TAG.into()], self.host.clone());
         let labels = SnapshotLabels { tags, host, upload: Some(upload), ..SnapshotLabels::default() };
         // The same files are the same commit, whenever they come.
         let source = MemorySource { files, labels, parents: ParentChoice::Nothing, file_time_ns: Some(0) };
-        let request = BackupRequest { without_pauses: self.without_pauses, ..BackupRequest::new(source) };
+        let request = BackupRequest { without_pauses, ..BackupRequest::new(source) };
         let progress = Progress::default();
         let report = backup(&self.repository, &self.config, &request, &progress, &self.stop)?;
         let id = SnapshotId::parse(&report.snapshot).ok_or_else(|| Error::internal("a backup has no snapshot"))?;

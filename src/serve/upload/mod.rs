@@ -16,7 +16,7 @@ mod xet_access;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -39,7 +39,12 @@ pub use xet_access::xet_token;
 /// Bodies that are received at the same time, and those of one token.
 const BODIES: usize = 8;
 const BODIES_OF_TOKEN: usize = 4;
-/// Time that somebody waits for the turn of a body.
+/// Shards whose files are stored at the same time, and those of one token: each takes up to 150 MB.
+const SHARDS: usize = 2;
+const SHARDS_OF_TOKEN: usize = 1;
+/// Time between two looks for what has expired, beside those of commits, seconds.
+const EXPIRE_SECONDS: i64 = 3600;
+/// Time that somebody waits for the turn of a body, or of a shard.
 const BODY_WAIT: Duration = Duration::from_secs(60);
 
 /// What a server needs to take uploads.
@@ -49,8 +54,11 @@ pub struct UploadReceiver {
     spool: PathBuf,
     /// Signs URLs.
     key: [u8; 32],
-    /// Turns of bodies.
+    /// Turns of bodies, and of shards.
     bodies: Turns,
+    shards: Turns,
+    /// When it was last looked for what has expired, seconds since 1970.
+    expired_at: AtomicI64,
     /// Held by who stores.
     storing: Arc<Semaphore>,
 }
@@ -68,7 +76,21 @@ impl UploadReceiver {
         getrandom::fill(&mut key).map_err(|error| Error::internal(format!("no random bytes: {error}")))?;
         store.expire()?;
         let bodies = Turns::new(BODIES, BODIES_OF_TOKEN, BODY_WAIT);
-        Ok(UploadReceiver { store, spool, key, bodies, storing: Arc::new(Semaphore::new(1)) })
+        let shards = Turns::new(SHARDS, SHARDS_OF_TOKEN, BODY_WAIT);
+        let (expired_at, storing) = (AtomicI64::new(0), Arc::new(Semaphore::new(1)));
+        let receiver = UploadReceiver { store, spool, key, bodies, shards, expired_at, storing };
+        receiver.expired_at.store(receiver.now_seconds(), Ordering::Relaxed);
+        Ok(receiver)
+    }
+
+    /// Deletes what has expired, if nobody has looked for an hour.
+    fn expire_at_times(&self) {
+        let now = self.now_seconds();
+        if now.saturating_sub(self.expired_at.load(Ordering::Relaxed)) < EXPIRE_SECONDS {
+            return;
+        }
+        self.expired_at.store(now, Ordering::Relaxed);
+        self.store.expire().unwrap_or_else(|error| tracing::warn!("old uploads stay: {error}"));
     }
 
     /// A file for a body. It has no name, so it ends with this process.

@@ -3,6 +3,7 @@
 //! A body is received into a file, checked, and acknowledged once it is stored. Storing the files of a shard takes
 //! long, so a client can be told meanwhile that it goes on.
 
+use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,19 +31,18 @@ use crate::serve::state::ServeState;
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
 const SIGN_WAIT: Duration = Duration::from_secs(15);
 
-/// Receives a body into a file. It has its turn until the body ends.
+/// Receives a body into a file. Its turn ends with it.
 async fn received(
     question: &Question<'_>,
     uploads: &Arc<UploadReceiver>,
     access: &XetAccess,
     body: Incoming,
     len_max: u64,
-) -> Result<(ReceivedBody, std::fs::File), Fault> {
+) -> Result<File, Fault> {
     let turn = uploads.bodies.take(&access.client).await?;
     let mut body = ReceivedBody::new(body, question.state.limits.body, turn);
     let own = uploads.clone();
-    let file = body.write_to(blocking(move || own.spool()).await?, len_max).await?;
-    Ok((body, file))
+    body.write_to(blocking(move || own.spool()).await?, len_max).await
 }
 
 /// Takes a xorb. It is acknowledged once its snapshot is stored.
@@ -56,10 +56,14 @@ pub async fn xorb(
     body: Incoming,
 ) -> Result<HttpAnswer, Fault> {
     let access = uploads.xet_access(question)?;
-    let (_body, file) = received(question, uploads, &access, body, SENT_BYTES_MAX).await?;
+    let file = received(question, uploads, &access, body, SENT_BYTES_MAX).await?;
     let own = uploads.clone();
     let xorb = blocking(move || Ok(ReceivedXorb::read(hash, &file, own.spool()?))).await??;
-    let is_new = uploads.storing(move |own| own.store.add_xorb(&access.owner, xorb)).await?;
+    let is_new = uploads.storing(move |own| {
+        own.expire_at_times();
+        Ok(own.store.add_xorb(&access.owner, xorb))
+    });
+    let is_new = is_new.await??;
     Ok(answer::document(&json!({ "was_inserted": is_new })))
 }
 
@@ -75,17 +79,19 @@ pub async fn shard(
     body: Incoming,
 ) -> Result<HttpAnswer, Fault> {
     let access = uploads.xet_access(question)?;
-    let (body, file) = received(question, uploads, &access, body, SHARD_BYTES_MAX).await?;
-    let (state, own) = (question.state.clone(), uploads.clone());
-    let mut work = tokio::spawn(async move {
-        let _body = body;
-        store_shard(&state, &own, access, file).await
-    });
+    let file = received(question, uploads, &access, body, SHARD_BYTES_MAX).await?;
+    let turn = uploads.shards.take(&access.client).await?;
+    let work = store_shard(question.state.clone(), uploads.clone(), access, file);
+    // It ends between two files once the client has left.
+    let mut work = AbortOnDrop(tokio::spawn(async move {
+        let _turn = turn;
+        work.await
+    }));
     if !is_streamed {
-        outcome(work.await)?;
+        outcome((&mut work.0).await)?;
         return Ok(answer::document(&json!({ "result": 1 })));
     }
-    match timeout(ANSWER_WAIT, &mut work).await {
+    match timeout(ANSWER_WAIT, &mut work.0).await {
         Ok(ended) => {
             outcome(ended)?;
             Ok(answer::with_type(StatusCode::OK, LINES, answer::whole(line(&end()))))
@@ -95,6 +101,15 @@ pub async fn shard(
             tokio::spawn(tell(work, sender));
             Ok(answer::with_type(StatusCode::OK, LINES, answer::received(receiver)))
         }
+    }
+}
+
+/// A task that ends where it waits, once nobody waits for it.
+struct AbortOnDrop(JoinHandle<Result<(), Fault>>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
@@ -113,10 +128,14 @@ fn outcome(ended: Result<Result<(), Fault>, tokio::task::JoinError>) -> Result<(
     ended.map_err(|error| Error::internal(format!("a request failed: {error}")))?
 }
 
-/// Says that a shard is being stored, until it is. The work goes on if the client leaves.
-async fn tell(mut work: JoinHandle<Result<(), Fault>>, sender: mpsc::Sender<crate::error::Result<Bytes>>) {
+/// Says that a shard is being stored, until it is, or until the client leaves.
+async fn tell(mut work: AbortOnDrop, sender: mpsc::Sender<crate::error::Result<Bytes>>) {
     loop {
-        match timeout(SIGN_WAIT, &mut work).await {
+        let ended = tokio::select! {
+            ended = timeout(SIGN_WAIT, &mut work.0) => ended,
+            () = sender.closed() => return,
+        };
+        match ended {
             Err(_) => {
                 if sender.send(Ok(line(&json!({ "type": "committing", "stage": "syncing" })))).await.is_err() {
                     return;
@@ -138,28 +157,32 @@ async fn tell(mut work: JoinHandle<Result<(), Fault>>, sender: mpsc::Sender<crat
     }
 }
 
-/// Checks a shard, and makes objects of its files, one after another. Others may store between two of them.
+/// Checks a shard, and makes objects of its files, one after another. Only what stores keeps others from storing.
 async fn store_shard(
-    state: &Arc<ServeState>,
-    uploads: &Arc<UploadReceiver>,
+    state: Arc<ServeState>,
+    uploads: Arc<UploadReceiver>,
     access: XetAccess,
-    file: std::fs::File,
+    file: File,
 ) -> Result<(), Fault> {
     let access = Arc::new(access);
-    let who = access.clone();
-    let checked = uploads.storing(move |own| Ok(own.store.check_shard(&|owner| who.may_use(owner), &file)));
-    let mut shard = checked.await??;
+    let (own, who) = (uploads.clone(), access.clone());
+    let mut shard = blocking(move || Ok(own.store.check_shard(&|owner| who.may_use(owner), &file))).await??;
     let mut files = Vec::with_capacity(shard.files());
     for at in 0..shard.files() {
+        let own = uploads.clone();
+        let written = blocking(move || {
+            let spool = own.spool()?;
+            Ok(shard.put_together(at, &spool).map(|key| (shard, key, spool)))
+        });
+        let (same, key, spool) = written.await??;
+        shard = same;
         let (who, state) = (access.clone(), state.clone());
         let added = uploads.storing(move |own| {
-            let added = own.store.add_shard_file(&who.owner, &mut shard, at, own.spool()?);
-            let remember = |(sha256, stored)| state.hashes.add_large(&stored, sha256).map(|()| stored);
-            Ok(added.and_then(|added| remember(added).map_err(CommitFault::from)).map(|stored| (shard, stored)))
+            let added = own.store.add_shard_file(&who.owner, key, spool);
+            let remember = |stored| state.hashes.add_large(&stored, key.0).map(|()| stored);
+            Ok(added.and_then(|added| remember(added).map_err(CommitFault::from)))
         });
-        let (same, stored) = added.await??;
-        shard = same;
-        files.push(stored);
+        files.push(added.await??);
     }
     let referred = uploads.storing(move |own| {
         let referred = own.store.refer_xorbs(&access.owner, &shard, &files);

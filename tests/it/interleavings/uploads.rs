@@ -63,7 +63,7 @@ pub fn upload(repository: &Repository, source: &Path) -> Result<SnapshotId> {
 /// Uploads the noise of a source as a xorb, then a shard that has it as a file.
 pub fn upload_by_xet(repository: &Repository, source: &Path) -> Result<SnapshotId> {
     let bytes = fs::read(source.join("noise")).unwrap();
-    let (key, owner) = ((sha256(&bytes), bytes.len() as u64), owner(PublishedKind::Model, NAME));
+    let owner = owner(PublishedKind::Model, NAME);
     let xorb = SentXorb::of(&bytes);
     let sent = shard(&[SentFile(vec![(&xorb, 0..xorb.chunks.len())])], &[&xorb]).concat();
     let add = || {
@@ -71,7 +71,9 @@ pub fn upload_by_xet(repository: &Repository, source: &Path) -> Result<SnapshotI
         let received = ReceivedXorb::read(xorb.hash, &spooled(&xorb.bytes()), spooled(b""))?;
         uploads.add_xorb(&owner, received)?;
         let mut checked = uploads.check_shard(&|_| true, &spooled(&sent))?;
-        let (_, file) = uploads.add_shard_file(&owner, &mut checked, 0, spooled(b""))?;
+        let spool = spooled(b"");
+        let key = checked.put_together(0, &spool)?;
+        let file = uploads.add_shard_file(&owner, key, spool)?;
         uploads.refer_xorbs(&owner, &checked, &[file])?;
         Ok::<_, CommitFault>(uploads.object(&owner, key)?)
     };

@@ -1,6 +1,7 @@
 //! Uploads by Xet: xorbs and shards as a client sends them, replayed, forged, and cut off by a server that is killed.
 
 use std::io::Write;
+use std::time::{Duration, Instant};
 
 use fhrd::keep::upload::xet::XetHash;
 use rustix::process::Signal;
@@ -211,7 +212,7 @@ fn a_server_that_is_killed_has_the_xorbs_that_it_acknowledged() {
     let post = |hash: &XetHash| format!("{}/v1/xorbs/default/{}", xet.path, hash.digits());
     let mut stream = server.connect();
     stream.write_all(&request("POST", &post(&lost.hash), &xet.token, &lost.bytes())[..700_000]).unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    std::thread::sleep(Duration::from_millis(300));
     server.signal(Signal::KILL);
     drop(server);
     place.run(&["prune", "--grace", "0s"]);
@@ -232,5 +233,49 @@ fn a_server_that_is_killed_has_the_xorbs_that_it_acknowledged() {
     let bytes = file(&kept).bytes();
     assert_eq!(commit(&server, "me/m", WRITER, &format!("{HEADER}{}", object_line("file", &bytes))).status, 200);
     assert!(shown(&server, "me/m", "file") == bytes);
+    server.stop();
+}
+
+#[test]
+fn a_shard_keeps_no_other_token_out_and_ends_once_its_client_has_left() {
+    let (place, server) = writable();
+    let (xet, other) = (XetPlace::of(&server, "me/m", WRITER), XetPlace::of(&server, "you/m", OTHER));
+    let xorb = SentXorb::of(&Random(3).bytes(1_000_000));
+    assert_eq!(xet.xorb(&server, &xorb).status, 200);
+    // Each of many different files costs a snapshot.
+    let count = xorb.chunks.len();
+    let ranges = (0..count).flat_map(|first| (first..count).map(move |last| first..last + 1));
+    let files: Vec<SentFile> = ranges.map(|range| SentFile(vec![(&xorb, range)])).collect();
+    assert!(files.len() > 300);
+    let many = shard(&files, &[&xorb]).concat();
+    let mut stream = server.connect();
+    stream.write_all(&request("POST", &format!("{}/v2/shards", xet.path), &xet.token, &many)).unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    let begun = stored(&place).len();
+    assert!((2..files.len() / 2).contains(&begun), "{begun} are stored");
+    let (asked, small) = (Instant::now(), SentXorb::of(&Random(4).bytes(1000)));
+    assert_eq!(other.xorb(&server, &small).status, 200);
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    drop(stream);
+    let one = shard(&[SentFile(vec![(&xorb, 0..2)])], &[]).concat();
+    assert_eq!(xet.shard(&server, &one).status, 200, "the turn of the token is free");
+    let ended = stored(&place).len();
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(stored(&place).len(), ended, "nobody waits for the others");
+    server.stop();
+}
+
+#[test]
+fn a_shard_of_more_bytes_than_an_object_may_have_is_refused() {
+    let (place, server) = writable();
+    let xet = XetPlace::of(&server, "me/m", WRITER);
+    let xorb = SentXorb::of(&vec![0; 20 << 20]);
+    assert_eq!(xet.xorb(&server, &xorb).status, 200);
+    let records = shard(&[SentFile(vec![(&xorb, 0..xorb.chunks.len())])], &[]);
+    // The same file again and again: 52 GB in half a megabyte.
+    let (head, file, end) = (&records[..1], &records[1..5], &records[5..]);
+    let many = [head.concat(), file.concat().repeat(2500), end.concat()].concat();
+    assert_eq!(xet.shard(&server, &many).status, 413);
+    assert_eq!(stored(&place).len(), 2);
     server.stop();
 }

@@ -85,7 +85,8 @@ impl UploadStore {
             if sources.len() != in_order.len() {
                 return Err(crate::Error::internal("a file of a shard is not stored"));
             }
-            self.store_xorbs(owner, &tables.into_iter().collect::<Vec<_>>(), sources)?;
+            // Beside a prune, they keep bytes of their own until they expire: others wait to store.
+            self.store_xorbs(owner, &tables.into_iter().collect::<Vec<_>>(), sources, true)?;
             forget(&self.repository, &replaced.into_iter().collect::<Vec<_>>())?;
         }
         Ok(())

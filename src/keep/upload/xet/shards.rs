@@ -15,7 +15,7 @@ use super::refused;
 use super::shard_reader::{ShardFile, ShardReader, ShardTerm, ShardXorb};
 use super::xorbs::StoredXorb;
 use crate::error::{Error, Result};
-use crate::keep::upload::{CommitFault, OBJECT_BYTES_MAX, UploadStore};
+use crate::keep::upload::{CommitFault, OBJECT_BYTES_MAX, ObjectKey, UploadStore};
 use crate::repo::published::PublishedFile;
 use crate::repo::read::Reader;
 use crate::repo::snapshot::NamedSnapshot;
@@ -25,6 +25,8 @@ use crate::types::hex;
 const TABLES_MAX: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 /// Chunks of all files of a shard, at most. Each costs a hash.
 const SHARD_CHUNKS_MAX: u64 = 8 << 20;
+/// Files of a shard, at most: fewer than a snapshot of xorbs may have parts.
+const SHARD_FILES_MAX: usize = 50_000;
 
 /// A shard whose claims of xorbs, terms and files are true. The SHA-256 of a file is compared when it is put together.
 pub struct CheckedShard {
@@ -91,9 +93,6 @@ impl FoundXorbs {
             chunks.iter().for_each(|chunk| tree.add(chunk.hash, u64::from(chunk.len)));
             len += term_len;
         }
-        if len > OBJECT_BYTES_MAX {
-            return Err(CommitFault::TooLong);
-        }
         if tree.root().map(XetHash::of_file) != Some(file.hash) {
             return Err(refused(format!("the file {} has other chunks", file.hash.digits())));
         }
@@ -139,6 +138,20 @@ impl CheckedShard {
         self.files.len()
     }
 
+    /// Puts the file number `at` together in `into`, an empty file. Its SHA-256 and length. Only reads what is stored.
+    ///
+    /// # Errors
+    /// [`CommitFault::Refused`] if it has another SHA-256; errors of reading.
+    pub fn put_together(&mut self, at: usize, into: &File) -> Result<ObjectKey, CommitFault> {
+        let (file, len) = self.files.get(at).ok_or_else(|| Error::internal("a shard has fewer files"))?;
+        let sha256 = self.xorbs.write(file, into)?;
+        if sha256 != file.sha256 {
+            let (claimed, got) = (hex(&file.sha256), hex(&sha256));
+            return Err(refused(format!("a file of the shard has the SHA-256 {got}, not {claimed}")));
+        }
+        Ok((sha256, *len))
+    }
+
     pub(super) fn claims(&self) -> impl Iterator<Item = &ShardFile> {
         self.files.iter().map(|(file, _)| file)
     }
@@ -160,6 +173,9 @@ impl UploadStore {
         let mut reader = ShardReader::new(BufReader::new(sent), len)?;
         let (mut files, mut xorbs) = (Vec::new(), Vec::new());
         while let Some(file) = reader.next_file()? {
+            if files.len() >= SHARD_FILES_MAX {
+                return Err(CommitFault::TooLong);
+            }
             files.push(file);
         }
         while let Some(xorb) = reader.next_xorb()? {
@@ -174,34 +190,29 @@ impl UploadStore {
         let reader = Reader::open(&self.repository)?;
         let mut found = FoundXorbs { reader, snapshots, tables: LruCache::new(TABLES_MAX) };
         xorbs.iter().try_for_each(|xorb| found.check_xorb(xorb))?;
-        let mut chunks_left = SHARD_CHUNKS_MAX;
+        let (mut chunks_left, mut bytes_left) = (SHARD_CHUNKS_MAX, OBJECT_BYTES_MAX);
         let mut checked = Vec::with_capacity(files.len());
         for file in files {
             let len = found.check_file(&file, &mut chunks_left)?;
+            // A shard of 10 kB can name the same chunks again and again.
+            bytes_left = bytes_left.checked_sub(len).ok_or(CommitFault::TooLong)?;
             checked.push((file, len));
         }
         Ok(CheckedShard { files: checked, new_xorbs: xorbs, xorbs: found })
     }
 
-    /// Puts the file number `at` of a shard together in `spool`, an empty file, and stores it as an object. Its SHA-256
-    /// and content. It stays until it expires.
+    /// Stores a file of a shard, which [`CheckedShard::put_together`] has written, as an object. It stays until it
+    /// expires. Its content.
     ///
     /// # Errors
-    /// [`CommitFault::Refused`] if it has another SHA-256: nothing of it is stored then. Errors of reading and storing.
+    /// [`CommitFault::Unavailable`] beside a prune; errors of reading and storing.
     pub fn add_shard_file(
         &self,
         owner: &str,
-        shard: &mut CheckedShard,
-        at: usize,
-        spool: File,
-    ) -> Result<([u8; 32], PublishedFile), CommitFault> {
-        let (file, len) = shard.files.get(at).ok_or_else(|| Error::internal("a shard has fewer files"))?;
-        let sha256 = shard.xorbs.write(file, &spool)?;
-        if sha256 != file.sha256 {
-            let (claimed, got) = (hex(&file.sha256), hex(&sha256));
-            return Err(refused(format!("a file of the shard has the SHA-256 {got}, not {claimed}")));
-        }
-        let (_, stored) = self.add_object(owner, (sha256, *len), spool)?;
-        Ok((sha256, stored))
+        (sha256, len): ObjectKey,
+        file: File,
+    ) -> Result<PublishedFile, CommitFault> {
+        let stored = self.add_object(owner, (sha256, len), file).map_err(|error| self.explained(error))?;
+        Ok(stored.1)
     }
 }

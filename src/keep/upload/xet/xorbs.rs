@@ -155,8 +155,8 @@ impl UploadStore {
     /// Stores a xorb, unless it is there, whole, and lasts. Returns whether it was stored. It stays until it expires.
     ///
     /// # Errors
-    /// Errors of storing.
-    pub fn add_xorb(&self, owner: &str, xorb: ReceivedXorb) -> Result<bool> {
+    /// [`CommitFault::Unavailable`] beside a prune; errors of storing.
+    pub fn add_xorb(&self, owner: &str, xorb: ReceivedXorb) -> Result<bool, CommitFault> {
         let now_ns = self.repository.clock.now_ns();
         let lasts = |name: &str, expires_ns: i64| name == owner && expires_ns > now_ns.saturating_add(XORB_REST_NS);
         for found in self.xorbs(&BTreeSet::from([xorb.hash]), &lasts)? {
@@ -165,11 +165,12 @@ impl UploadStore {
             }
         }
         let data = MemoryContent::Range { file: Arc::new(xorb.data), start: 0, len: xorb.len };
-        self.store_xorbs(owner, &[(xorb.hash, xorb.chunks)], vec![data])?;
-        Ok(true)
+        let stored = self.store_xorbs(owner, &[(xorb.hash, xorb.chunks)], vec![data], self.without_pauses);
+        stored.map(|_| true).map_err(|error| self.explained(error))
     }
 
-    /// Stores xorbs as one snapshot: their tables, and the parts that these name.
+    /// Stores xorbs as one snapshot: their tables, and the parts that these name. `without_pauses` does not wait for a
+    /// prune.
     ///
     /// # Errors
     /// Errors of storing.
@@ -178,6 +179,7 @@ impl UploadStore {
         owner: &str,
         xorbs: &[(XetHash, Vec<XorbChunkRange>)],
         parts: Vec<MemoryContent>,
+        without_pauses: bool,
     ) -> Result<NamedSnapshot> {
         let table = |(hash, chunks): &(XetHash, Vec<XorbChunkRange>)| MemoryFile {
             path: format!("{TABLES}/{}", hash.digits()).into(),
@@ -192,7 +194,7 @@ impl UploadStore {
             sha256: Vec::new().into(),
             xorbs: Some(hashes.into()),
         };
-        self.store(files, upload)
+        self.store_with(files, upload, without_pauses)
     }
 
     /// Whether all of a xorb is there, and what is stored with it.
