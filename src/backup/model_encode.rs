@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::model::DeltaPlan;
 use crate::pipeline::Map;
 use crate::repo::container::{
-    DecodeLimits, FrameLocation, FrameReference, FramesInFlight, StoredFrame, assemble_base, blob_name, decode_frame,
+    DecodeLimits, FrameLocation, FrameReference, FramesInFlight, StoredFrame, assemble_base, blob_name, read_frame,
 };
 use crate::repo::index::ContainerIndexes;
 use crate::similar::base_problem;
@@ -69,8 +69,9 @@ impl BaseReader {
             },
         };
         let name = blob_name(&container);
-        let stored = self.store.get_range(&name, info.offset, info.stored_bytes(), Reading::Once)?;
-        decode_frame(&name, &info, &stored, scratch).map(Bytes::from)
+        let stored = self.store.get_range(&name, info.offset, info.stored_bytes(), Reading::Once);
+        let stored = stored.as_deref().map_err(Error::duplicate);
+        read_frame(self.store.as_ref(), &name, &info, stored, scratch).map(Bytes::from)
     }
 
     /// The base of a delta of `raw_len` bytes; `None` if it would take more than a reader of the delta may.

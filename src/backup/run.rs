@@ -192,7 +192,7 @@ fn prepare(repository: &Repository, request: &BackupRequest, paths: &[Vec<u8>]) 
     } else {
         repository.check_writable()?;
         let marks = Marks::read(repository.store.as_ref())?;
-        marks.check_writable()?;
+        marks.admit_writer(repository)?;
         repository.store.clean_temporaries()?;
         repository.ready_directories()?;
         if repository.config_is_doubtful

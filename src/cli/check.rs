@@ -19,6 +19,7 @@ use crate::repair::quarantine::{self, QuarantineReport};
 use crate::repo::Repository;
 use crate::repo::bundle;
 use crate::repo::marks::Marks;
+use crate::repo::parity::{self, HealReport};
 use crate::repo::reads::{self, ReadRun};
 use crate::repo::snapshot::NamedSnapshot;
 
@@ -29,6 +30,8 @@ struct CheckOutput<'a> {
     report: WithRequests<'a, CheckReport>,
     /// What was quarantined. Absent if nothing may be written.
     quarantine: Option<QuarantineReport>,
+    /// What was written back. Absent without --heal.
+    healed: Option<HealReport>,
     /// Whether the repository has a record of what was read.
     recorded: bool,
     /// Bytes of containers, if there is no snapshot.
@@ -56,14 +59,13 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
     let config = location::config(options)?;
     let repository = location::open_fresh(session)?;
     let progress = Progress::default();
-    let read_data = arguments.read_data_subset.unwrap_or_else(|| arguments.read_data.into());
+    let read_data = read_data(arguments)?;
     let before = if read_data == ReadData::Nothing || arguments.report_only {
         None
     } else {
         Some(Marks::read(repository.store.as_ref())?)
     };
-    let chosen = chosen_snapshots(&repository, arguments)?;
-    let stop = &session.stop;
+    let (chosen, stop) = (chosen_snapshots(&repository, arguments)?, &session.stop);
     let report = shown(options, &progress, None, || match &chosen {
         None => check(&repository, &config, read_data, &progress, stop),
         Some(chosen) => check_snapshots(&repository, &config, chosen, read_data, &progress, stop),
@@ -78,6 +80,7 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
         let deleted = bundle::delete_damaged_bundles(repository.store.as_ref(), u64::MAX, 0);
         let _ = deleted.inspect_err(|error| note(&format!("warning: damaged bundles stay: {error}")));
     }
+    let healed = arguments.heal.then(|| parity::heal(&repository, &report.parity_damaged)).transpose()?;
     tell_facts(session, &report);
     let run = ReadRun { damaged: report.missing_containers, ..ReadRun::default() };
     let recorded = quarantine.is_some() && record_reads(&repository, "check", &report, run);
@@ -85,7 +88,7 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
     let are_gone = no_snapshots::are_gone(&repository);
     if options.json {
         let report = WithRequests::new(&report, &repository);
-        print_json(&CheckOutput { report, quarantine, recorded, bytes_without_snapshots })?;
+        print_json(&CheckOutput { report, quarantine, healed, recorded, bytes_without_snapshots })?;
     } else {
         report.notes.iter().for_each(|text| note(&format!("note: {text}")));
         report.newer.iter().for_each(|text| note(&format!("newer: {text}")));
@@ -103,9 +106,9 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
             ("quarantined", quarantined(&report, quarantine.as_ref())),
             ("defects", report.defect_count.to_string()),
         ];
-        if report.newer_count > 0 {
-            pairs.push(("newer", format!("{} parts were written by a newer version", report.newer_count)));
-        }
+        pairs.extend(parity_texts(&report, healed.as_ref()));
+        let newer = || ("newer", format!("{} parts were written by a newer version", report.newer_count));
+        pairs.extend((report.newer_count > 0).then(newer));
         pairs.extend(requests::summary(&repository));
         if !options.quiet {
             print(|out| write_pairs(out, &pairs))?;
@@ -117,6 +120,15 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
         (0, _) => Exit::Failed,
         _ => Exit::Damaged,
     })
+}
+
+/// What the arguments say.
+fn read_data(arguments: &CheckArguments) -> Result<ReadData> {
+    let read_data = arguments.read_data_subset.unwrap_or_else(|| arguments.read_data.into());
+    if arguments.heal && read_data == ReadData::Nothing {
+        return Err(Error::Usage("--heal needs --read-data or --read-data-subset: only what is read is healed".into()));
+    }
+    Ok(read_data)
 }
 
 fn tell_facts(session: &Session, report: &CheckReport) {
@@ -150,7 +162,7 @@ pub fn record_reads(repository: &Repository, verb: &str, report: &CheckReport, r
 fn run_without_key(session: &Session) -> Result<Exit> {
     let (options, progress) = (&session.options, Progress::default());
     let store = location::store(options)?;
-    let report = shown(options, &progress, None, || check_stored(store.as_ref(), &progress, &session.stop))?;
+    let report = shown(options, &progress, None, || check_stored(&store, &progress, &session.stop))?;
     let bytes_without_snapshots = no_snapshots::warn(session, store.as_ref())?;
     let (defects, found) = (report.defect_count, no_snapshots::outcome(bytes_without_snapshots > 0, Exit::Fine));
     if options.json {
@@ -202,6 +214,23 @@ fn chosen_snapshots(repository: &Repository, arguments: &CheckArguments) -> Resu
 fn damaged(report: &CheckReport) -> String {
     let CheckReport { bad_frames, bad_chunks, bad_containers, .. } = report;
     format!("{bad_frames} frames, {bad_chunks} chunks, {bad_containers} whole containers")
+}
+
+/// What parity has healed, if there is any.
+fn parity_texts(report: &CheckReport, healed: Option<&HealReport>) -> Vec<(&'static str, String)> {
+    let (rebuilt, damaged) = (report.containers_healed, report.parity_damaged.len());
+    let mut pairs = Vec::new();
+    if report.parity_read > 0 || rebuilt > 0 || damaged > 0 {
+        let sound = report.parity_read;
+        pairs.push(("parity", format!("{sound} sound, {damaged} damaged; {rebuilt} containers rebuilt from it")));
+    }
+    if let Some(HealReport { containers, parity, left }) = healed {
+        left.iter().for_each(|text| note(&format!("warning: not healed: {text}")));
+        pairs.push(("healed", format!("{containers} containers, parity of {parity}; {} left", left.len())));
+    } else if rebuilt > 0 || damaged > 0 {
+        note("warning: `fhrd check --read-data --heal` writes back what parity has rebuilt");
+    }
+    pairs
 }
 
 fn quarantined(report: &CheckReport, done: Option<&QuarantineReport>) -> String {

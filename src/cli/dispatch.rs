@@ -7,8 +7,8 @@ use super::exit::Exit;
 use super::mount;
 use super::{
     backup, bench, cat, check, copy, diff, distance, dump, estimate, find, forget, import, init, key, lineage, ls,
-    manual, models, notice, outputs, process, prune, publish, recompress, repair, report, restore, rewrite, runs,
-    schedule, snapshots, stats, status, tag, trace, upgrade, verify,
+    manual, models, notice, outputs, parity, process, prune, publish, recompress, repair, report, restore, rewrite,
+    runs, schedule, snapshots, stats, status, tag, trace, upgrade, verify,
 };
 use crate::error::Result;
 
@@ -61,6 +61,7 @@ pub fn run(session: &Session, verb: &Verb) -> Result<Exit> {
         #[cfg(feature = "serve")]
         Verb::Serve(arguments) => publish::serve::run(session, arguments),
         Verb::Prune(arguments) => prune::run(session, arguments),
+        Verb::Parity(verb) => parity::run(session, verb),
         Verb::Recompress(arguments) => recompress::run(session, arguments),
         Verb::Check(arguments) => check::run(session, arguments),
         Verb::Verify(arguments) => verify::run(session, arguments),

@@ -10,6 +10,7 @@ use super::{key, location, secrets};
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::open::FirstSlot;
+use crate::repo::parity;
 
 /// The new repository as JSON.
 #[derive(Serialize)]
@@ -23,6 +24,9 @@ struct InitDocument {
     /// The cipher, if the repository is encrypted.
     #[serde(skip_serializing_if = "Option::is_none")]
     encryption: Option<&'static str>,
+    /// The share of parity, if there is any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parity: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     recovery_key: Option<String>,
 }
@@ -38,6 +42,7 @@ impl From<&Repository> for InitDocument {
             chunk_bytes_avg: config.chunk_bytes_avg.0,
             chunk_bytes_max: config.chunk_bytes_max.0,
             encryption: repository.encryption.as_ref().map(|encryption| encryption.suite.name()),
+            parity: None,
             recovery_key: None,
         }
     }
@@ -84,7 +89,11 @@ pub fn run(session: &Session, arguments: &InitArguments) -> Result<Exit> {
              each other. Backups, also many at the same time, are safe"
         );
     }
+    if arguments.parity.is_some() {
+        parity::set(&repository, arguments.parity)?;
+    }
     let mut created = InitDocument::from(&repository);
+    created.parity = arguments.parity.map(|share| share.to_string());
     if repository.encryption.is_some() && keys.recovery_key {
         created.recovery_key = Some(key::add_recovery_key(&repository, None)?.1);
     }
@@ -97,6 +106,7 @@ pub fn run(session: &Session, arguments: &InitArguments) -> Result<Exit> {
             ("id", created.id.clone()),
             ("chunks", format!("{}, {avg} on average, {min} to {max}", created.chunker)),
         ];
+        pairs.extend(created.parity.clone().map(|share| ("parity", share)));
         pairs.extend(created.encryption.map(|cipher| ("encrypted", cipher.to_string())));
         print(|out| write_pairs(out, &pairs))?;
     }

@@ -35,6 +35,7 @@ mod notice;
 pub mod output;
 pub mod outputs;
 mod pace;
+mod parity;
 mod process;
 mod progress;
 mod prune;

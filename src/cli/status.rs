@@ -17,7 +17,9 @@ use super::output::{
 };
 use super::snapshots::SnapshotDocument;
 use crate::error::Result;
-use crate::inspect::status::{DamageStatus, PendingStatus, RepositoryStatus, SourceStatus, SpaceStatus, status};
+use crate::inspect::status::{
+    DamageStatus, ParityStatus, PendingStatus, RepositoryStatus, SourceStatus, SpaceStatus, status,
+};
 use crate::overview::texts::{damage_text, is_damaged, is_late, pending_text, proof_text, row, run_text};
 use crate::repo::reads::ReadRun;
 
@@ -38,6 +40,7 @@ pub(super) struct StatusDocument<'a> {
     proof: Value,
     damage: &'a DamageStatus,
     space: &'a SpaceStatus,
+    parity: &'a ParityStatus,
     pending: &'a PendingStatus,
 }
 
@@ -132,6 +135,7 @@ pub(super) fn document<'a>(
         proof,
         damage: &status.damage,
         space: &status.space,
+        parity: &status.parity,
         pending: &status.pending,
     }
 }
@@ -159,6 +163,7 @@ fn write(out: &mut dyn Write, status: &RepositoryStatus, expect: Option<SignedDu
         ("damage", damage_text(status)),
         ("space", space_text(&status.space)),
     ];
+    pairs.extend(parity_text(&status.parity).map(|text| ("parity", text)));
     let newer = status.unreadable_snapshots.iter().filter(|(_, error)| error.is_newer()).count();
     if newer > 0 {
         pairs.push(("newer", format!("{newer} snapshots that only a newer version can read")));
@@ -168,6 +173,19 @@ fn write(out: &mut dyn Write, status: &RepositoryStatus, expect: Option<SignedDu
         pairs.push(("running", format!("{} backups run, or were killed before they were complete", status.unreported)));
     }
     write_pairs(out, &pairs)
+}
+
+/// None without parity.
+fn parity_text(parity: &ParityStatus) -> Option<String> {
+    let ParityStatus { share, containers, containers_without, bytes } = parity;
+    let unprotected = match (share, containers_without) {
+        (None, _) if *containers == 0 => return None,
+        (_, 0) => String::new(),
+        (Some(_), _) => format!("; {containers_without} have none: `fhrd parity add` protects them"),
+        (None, _) => format!("; {containers_without} have none"),
+    };
+    let share = share.as_deref().unwrap_or("off");
+    Some(format!("{share}; {containers} containers protected by {}{unprotected}", size(*bytes)))
 }
 
 fn space_text(space: &SpaceStatus) -> String {

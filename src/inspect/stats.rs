@@ -22,6 +22,8 @@ use crate::store::{BlobKind, BlobPrefix};
 pub struct StoredBytes {
     /// Bytes of containers.
     pub containers: u64,
+    /// Bytes of parity.
+    pub parity: u64,
     /// Bytes of index segments.
     pub index: u64,
     /// Bytes of snapshots.
@@ -102,6 +104,7 @@ pub fn repository_stats(repository: &Repository) -> Result<RepositoryStats> {
         stats.stored_bytes.total += blob.len;
         match blob.name.kind() {
             BlobKind::Container => stats.stored_bytes.containers += blob.len,
+            BlobKind::Parity => stats.stored_bytes.parity += blob.len,
             BlobKind::Segment => {
                 stats.segments += 1;
                 stats.stored_bytes.index += blob.len;

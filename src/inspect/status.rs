@@ -57,6 +57,8 @@ pub struct RepositoryStatus {
     pub damage: DamageStatus,
     /// Stored bytes and their growth.
     pub space: SpaceStatus,
+    /// What heals without the source.
+    pub parity: ParityStatus,
     /// What prunes left for deletion.
     pub pending: PendingStatus,
 }
@@ -125,6 +127,19 @@ pub struct SpaceStatus {
     pub added_30_days: u64,
 }
 
+/// Parity.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
+pub struct ParityStatus {
+    /// The share that containers get, as `3%`. None without parity.
+    pub share: Option<String>,
+    /// Containers that have parity.
+    pub containers: u64,
+    /// Containers that have none.
+    pub containers_without: u64,
+    /// Bytes of parity.
+    pub bytes: u64,
+}
+
 /// What prunes left for deletion.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
 pub struct PendingStatus {
@@ -147,9 +162,11 @@ pub fn status(repository: &Repository, filter: &SnapshotFilter) -> Result<Reposi
     // What is published is no backup.
     snapshots.retain(|named| filter.passes(&named.snapshot) && !named.snapshot.is_published());
     let (mut containers, mut space, mut has_snapshots) = (HashMap::new(), SpaceStatus::default(), false);
+    let mut protected = HashMap::new();
     for blob in store.list(BlobPrefix::All)? {
         space.bytes += blob.len;
         has_snapshots |= blob.name.kind() == BlobKind::Snapshot;
+        protected.extend(blob.name.protected().map(|id| (ContainerId(id), blob.len)));
         if let (BlobKind::Container, Some(id)) = (blob.name.kind(), parse_name(&blob.name)) {
             containers.insert(id, blob.len);
             space.bytes_containers += blob.len;
@@ -176,6 +193,7 @@ pub fn status(repository: &Repository, filter: &SnapshotFilter) -> Result<Reposi
         proof,
         damage: DamageStatus { marks_unreadable: marks.unread().count() as u64, ..damage(&marks.quarantine) },
         space,
+        parity: parity(&marks, &containers, &protected),
         pending: pending(repository, &containers)?,
     })
 }
@@ -237,6 +255,20 @@ fn damage(quarantine: &Quarantine) -> DamageStatus {
         }
     }
     damage
+}
+
+fn parity(
+    marks: &Marks,
+    containers: &HashMap<ContainerId, u64>,
+    protected: &HashMap<ContainerId, u64>,
+) -> ParityStatus {
+    let with = containers.keys().filter(|id| protected.contains_key(id)).count() as u64;
+    ParityStatus {
+        share: marks.parity().map(|share| share.to_string()),
+        containers: with,
+        containers_without: containers.len() as u64 - with,
+        bytes: protected.values().sum(),
+    }
 }
 
 fn pending(repository: &Repository, containers: &HashMap<ContainerId, u64>) -> Result<PendingStatus> {

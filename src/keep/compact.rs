@@ -10,6 +10,7 @@
 //!    list the new containers.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
@@ -20,11 +21,11 @@ use crate::codec::{Codec, Raw, Scratch, Zstandard};
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::container::{
-    ContainerEntry, ContainerIndex, ContainerKind, ContainerWriter, EntryFields, FrameInfo, HEADER_BYTES,
-    OperationList, StoredFrame, blob_name, decode_frame, parse_frame, parse_header,
+    ContainerEntry, ContainerIndex, ContainerKind, ContainerWriter, EntryFields, FrameInfo, OperationList, StoredFrame,
+    blob_name, decode_frame, parse_frame, read_kind,
 };
 use crate::repo::index::read_container_index;
-use crate::store::{BlobName, Reading, Store, StoreExt};
+use crate::store::{BlobName, Reading, Store, StoreExt, again, read_again};
 use crate::types::{ContainerId, Fingerprint};
 
 /// Bytes of a container that are read by one request, at most.
@@ -69,7 +70,7 @@ impl LoadedRange {
         let len = end - offset;
         let bytes = match len > LOADED_BYTES_MAX {
             true => Vec::new(),
-            false => store.get_range(name, offset, len as usize, Reading::Once)?,
+            false => read_again(store, name, || store.get_range(name, offset, len as usize, Reading::Once))?,
         };
         Ok(LoadedRange { offset, bytes })
     }
@@ -120,7 +121,7 @@ impl<'a> Mover<'a> {
     pub fn move_container(&mut self, id: &ContainerId, live: &LiveSet) -> Result<()> {
         let store = &self.repository.store;
         let name = blob_name(id);
-        let kind = parse_header(&name, &store.get_range(&name, 0, HEADER_BYTES, Reading::Once)?)?;
+        let kind = read_kind(store.as_ref(), &name, Reading::Once)?;
         let container_index = read_container_index(store.as_ref(), id)?;
         // By frame, and in the order of the entries within it.
         let mut by_frame: BTreeMap<u32, Vec<(u32, &ContainerEntry)>> = BTreeMap::new();
@@ -162,11 +163,20 @@ impl<'a> Mover<'a> {
     ) -> Result<()> {
         let info = container_index.frames.get(frame as usize).copied();
         let info = info.ok_or_else(|| Error::corrupt(name, 0, "a frame of each entry", frame.to_string()))?;
-        let stored = self.loaded.frame(&info).map_or_else(
-            || self.repository.store.get_range(name, info.offset, info.stored_bytes(), Reading::Once).map(Cow::Owned),
-            |loaded| Ok(Cow::Borrowed(loaded)),
-        )?;
-        let raw = decode_frame(name, &info, &stored, &mut self.scratch)?;
+        let (store, scratch) = (self.repository.store.as_ref(), RefCell::new(&mut self.scratch));
+        let decode = |stored: &[u8]| decode_frame(name, &info, stored, *scratch.borrow_mut());
+        let read = || {
+            let stored = store.get_range(name, info.offset, info.stored_bytes(), Reading::Once)?;
+            let raw = decode(&stored)?;
+            Ok((Cow::Owned(stored), raw))
+        };
+        let (stored, raw) = match self.loaded.frame(&info) {
+            Some(loaded) => match decode(loaded) {
+                Ok(raw) => (Cow::Borrowed(loaded), raw),
+                Err(error) => again(store, name, error, read)?,
+            },
+            None => read_again(store, name, read)?,
+        };
         let literal = |entry: &ContainerEntry| {
             let start = entry.literal_offset as usize;
             raw.get(start..start.saturating_add(entry.literal_len as usize)).ok_or_else(|| {

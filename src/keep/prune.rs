@@ -9,7 +9,8 @@
 //!    Everything needed is marked again, preferring copies outside the candidates, and so are the bases of every entry
 //!    in a container that stays.
 //! 5. *Move.* What is marked in the candidates is moved to new containers, and a segment lists these.
-//! 6. *Delete.* The candidates are deleted, then segments are written again without them, then the entry is removed.
+//! 6. *Delete.* The candidates are deleted, then segments are written again without them, then their parity, then the
+//!    entry is removed.
 //!
 //! With locks to extend, containers that nobody needs wait for the end of their lock: see [`super::locks`].
 //! A container that the store does not let go stays in the entry, so that no writer uses it: what it copies from may be
@@ -35,11 +36,12 @@ use super::view::View;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::claims::{ClaimKind, ContainerClaim};
-use crate::repo::container::{ContainerKind, HEADER_BYTES, blob_name, parse_header};
+use crate::repo::container::{ContainerKind, HEADER_BYTES, blob_name, parse_header, read_kind};
 use crate::repo::index::{
     ContainerListing, check_most_there, drop_gone_containers, name_containers, read_container_index,
 };
 use crate::repo::marks::check_writable;
+use crate::repo::parity;
 use crate::repo::pause::{jittered, pause};
 use crate::repo::reads;
 use crate::repo::seen::SeenNames;
@@ -163,7 +165,8 @@ impl PruneRun<'_> {
         }
         if candidates.is_empty() && !has_unreported {
             self.delete_damaged()?;
-            return Ok(self.clean_segments()?);
+            self.clean_segments()?;
+            return Ok(self.sweep_parity()?);
         }
         let own = ContainerClaim::put(store, ClaimKind::Pending, &self.repository.salts.draw()?, &candidates)?;
         let Some(held) = self.look(&own).map_err(|error| self.withdraw(&own, error.into()))? else {
@@ -291,7 +294,7 @@ impl PruneRun<'_> {
             self.check_stop()?;
             let name = blob_name(&id);
             let Some(head) = head else { continue };
-            let kind = parse_header(&name, &store.get_range(&name, 0, HEADER_BYTES, Reading::Again)?);
+            let kind = kind_of(store, &name)?;
             let (kind, live_bytes, loose_bytes) = match (kind, live.has_any(&id)) {
                 (kind, true) => {
                     let (kind, container_index) = (kind?, read_container_index(store, &id)?);
@@ -384,6 +387,7 @@ impl PruneRun<'_> {
         self.report.containers_refused += refused;
         // A container that comes back after a power cut may lack bases, so the entry must not go first.
         let cleaned = self.clean_segments().and_then(|()| store.sync_deletions(&names));
+        let cleaned = cleaned.and_then(|()| self.sweep_parity());
         cleaned.map_err(|error| Failure { error, has_deleted: true })?;
         Ok(refused)
     }
@@ -461,8 +465,25 @@ impl PruneRun<'_> {
         drop_gone_containers(&listing, self.stop)
     }
 
+    /// Deletes the parity of what is gone.
+    fn sweep_parity(&mut self) -> Result<()> {
+        self.report.parity_deleted += parity::sweep(self.repository, self.stop)?;
+        Ok(())
+    }
+
     fn check_stop(&self) -> Result<()> {
         if self.stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+    }
+}
+
+/// What a container holds, or why its header does not say it.
+///
+/// # Errors
+/// Errors of the store.
+fn kind_of(store: &dyn Store, name: &BlobName) -> Result<Result<ContainerKind>> {
+    match read_kind(store, name, Reading::Again) {
+        Ok(kind) => Ok(Ok(kind)),
+        Err(_) => Ok(parse_header(name, &store.get_range(name, 0, HEADER_BYTES, Reading::Again)?)),
     }
 }
 

@@ -88,6 +88,8 @@ pub struct PruneReport {
     pub locked_until: Option<Timestamp>,
     /// Blobs whose lock was extended; with `dry_run`, those whose lock would be.
     pub locks_extended: u64,
+    /// Parity of containers that are gone, deleted.
+    pub parity_deleted: u64,
     /// Intents of writers that were taken for dead.
     pub intents_broken: u64,
     /// Pending entries of dead prunes that were finished.
@@ -109,6 +111,7 @@ impl PruneReport {
             (&mut self.bytes_written, round.bytes_written),
             (&mut self.bytes_moved, round.bytes_moved),
             (&mut self.locks_extended, round.locks_extended),
+            (&mut self.parity_deleted, round.parity_deleted),
             (&mut self.intents_broken, round.intents_broken),
             (&mut self.prunes_finished, round.prunes_finished),
         ] {

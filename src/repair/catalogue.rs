@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::error::{ErrorKind, Result};
 use crate::model::{BLOB_ENTRIES_MAX, CatalogueBlob, CatalogueEntry, ModelRecord};
 use crate::repo::Repository;
-use crate::repo::container::{ContainerKind, EntryNumber, HEADER_BYTES, blob_name, parse_header};
+use crate::repo::container::{ContainerKind, EntryNumber, blob_name, read_kind};
 use crate::repo::index::{ContainerListing, read_container_index};
 use crate::repo::read::ChunkReader;
 use crate::store::{BlobKind, Durable, Reading};
@@ -56,9 +56,7 @@ fn entries(repository: &Repository) -> Result<Vec<CatalogueEntry>> {
     let mut entries = Vec::new();
     for id in containers {
         let name = blob_name(&id);
-        let header = repository.store.get_range(&name, 0, HEADER_BYTES, Reading::Once);
-        let kind = header.and_then(|header| parse_header(&name, &header));
-        let index = match kind {
+        let index = match read_kind(repository.store.as_ref(), &name, Reading::Once) {
             Ok(ContainerKind::Metadata) => read_container_index(repository.store.as_ref(), &id),
             Ok(_) => continue,
             Err(error) => Err(error),

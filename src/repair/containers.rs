@@ -110,9 +110,8 @@ pub fn repair_containers(repository: &Repository, config: &Config, stop: &Arc<At
 
 fn repair_damaged(repository: &Repository, config: &Config, stop: &Arc<AtomicBool>) -> Result<ContainersReport> {
     let store = repository.store.as_ref();
-    repository.check_writable()?;
     let marks = Marks::read(store)?;
-    marks.check_writable()?;
+    marks.admit_writer(repository)?;
     let mut report = ContainersReport { missing: missing(store, &marks.quarantine)?, ..ContainersReport::default() };
     for (_, parts) in marks.quarantine.containers() {
         if let BadParts::Parts { entries, .. } = parts {

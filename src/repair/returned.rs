@@ -11,7 +11,7 @@ use crate::repo::Repository;
 use crate::repo::container::blob_name;
 use crate::repo::index::{ContainerIndexes, ContainerListing, Locator, WholeEntries, read_container_index};
 use crate::repo::marks::{BadParts, Mark, MarkKind, Marks, Quarantine};
-use crate::store::{Durable, Store, StoreExt};
+use crate::store::{Durable, Store, read_stored_hash};
 use crate::types::ContainerId;
 
 /// Container indexes in memory, and their bytes.
@@ -76,10 +76,10 @@ pub(super) fn clear(repository: &Repository) -> Result<u64> {
 
 /// Whether a container has its bytes, and an index that this version can read.
 fn is_intact(store: &dyn Store, id: &ContainerId) -> Result<bool> {
-    let read = store.stored_hash(&blob_name(id), &|| Ok(()));
-    match read.and_then(|hash| Ok(hash == id.0 && read_container_index(store, id).map(|_| true)?)) {
+    let name = blob_name(id);
+    match read_stored_hash(store, &name, &|| Ok(())).and_then(|()| read_container_index(store, id)) {
         Err(error) if error.is_unreadable() => Ok(false),
-        is_intact => is_intact,
+        read => read.map(|_| true),
     }
 }
 

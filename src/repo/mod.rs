@@ -20,6 +20,7 @@ pub mod marks;
 mod metadata_writer;
 pub mod naming;
 pub mod open;
+pub mod parity;
 pub mod paths;
 pub mod pause;
 pub mod published;

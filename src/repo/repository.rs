@@ -23,7 +23,7 @@ use crate::repo::record::{
 };
 use crate::repo::salts::Salts;
 use crate::store::{
-    self, BlobKind, BlobName, CountingStore, SealedStore, StoppingStore, Store, StoreCounters, StoreExt,
+    self, BlobKind, BlobName, CountingStore, ParityStore, SealedStore, StoppingStore, Store, StoreCounters, StoreExt,
 };
 use crate::types::{RepositoryKey, hex};
 use crate::wire::WRITER_FEATURES_KNOWN;
@@ -39,6 +39,8 @@ pub type AskUnlock<'a> = &'a dyn Fn() -> Result<Unlock>;
 pub struct Repository {
     /// The store of its blobs.
     pub store: Arc<dyn Store>,
+    /// The layer of `store` that has parity, right below encryption.
+    pub parity: Arc<ParityStore>,
     /// Unique identifier, 32 hex digits.
     pub id: String,
     /// Key of its fingerprints.
@@ -223,7 +225,8 @@ impl Repository {
         let config = stored.config()?;
         let id = hex(&stored.record.id);
         let opened = stored.unlock(&store, ask)?;
-        let mut store = cache.below(store, &id)?;
+        let parity = Arc::new(ParityStore::new(cache.below(store, &id)?));
+        let mut store: Arc<dyn Store> = parity.clone();
         let (key, encryption) = match opened {
             None => (stored.plain_key()?, None),
             Some((suite, opened)) => {
@@ -237,6 +240,7 @@ impl Repository {
         let clock = Clock::default();
         Ok(Repository {
             store,
+            parity,
             id,
             key,
             config,

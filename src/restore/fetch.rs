@@ -1,7 +1,7 @@
 //! Fetch: reads the stored bytes of the frames that a job loads.
 //!
 //! Frames of one container that are close to each other are read together. If that fails, each is read alone, so that
-//! damage costs only the frames that have it.
+//! damage costs only the frames that have it, and none if there is another copy.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::message::{FrameLoad, RestoreJob};
 use crate::error::Result;
 use crate::pipeline::Map;
 use crate::repo::container::blob_name;
-use crate::store::{Reading, Store, StoreExt};
+use crate::store::{Reading, Store, StoreExt, read_again};
 
 /// Bytes that nobody needs between two frames, at most, for reading them together from a remote store. A request costs
 /// about as much as that many bytes.
@@ -58,7 +58,10 @@ impl FetchWorker {
             self.read(left)?;
             return self.read(right);
         }
-        match self.store.get_range(&name, start, len as usize, Reading::Once) {
+        let store = self.store.as_ref();
+        let read = || store.get_range(&name, start, len as usize, Reading::Once);
+        let bytes = if loads.len() == 1 { read_again(store, &name, read) } else { read() };
+        match bytes {
             Ok(bytes) => {
                 let bytes = Bytes::from(bytes);
                 for load in loads {

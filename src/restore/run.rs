@@ -222,7 +222,10 @@ fn run_stages(
     });
     let link = line.stage(link, OrderStage { window, resolver: locating.resolver, rescue: rescue.clone() });
     let link = line.parallel(link, fetch_workers(config, repository), || FetchWorker { store: store.clone() });
-    let link = line.parallel(link, workers.workers_of(workers.decode_workers), DecodeWorker::default);
+    let link = line.parallel(link, workers.workers_of(workers.decode_workers), || DecodeWorker {
+        store: store.clone(),
+        scratch: Scratch::default(),
+    });
     let link = line.stage(link, GatherStage::default());
     let link = line.parallel(link, workers.workers_of(workers.write_workers), || WriteWorker {
         target: target.clone(),

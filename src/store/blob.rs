@@ -79,13 +79,20 @@ pub(super) fn stored_hash<S: Store + ?Sized>(
 /// # Errors
 /// Errors of `read`.
 pub fn read_again<T>(store: &dyn Store, name: &BlobName, read: impl Fn() -> Result<T>) -> Result<T> {
-    read().or_else(|error| {
-        if error.kind() != ErrorKind::Damaged || !store.other_copy(name) {
-            return Err(error);
-        }
-        tracing::debug!("the local copy of {name} is damaged: {error}");
-        read()
-    })
+    read().or_else(|error| again(store, name, error, read))
+}
+
+/// What `read` makes of another copy of the blob `name`, after `error`; the error if that is no damage, or if there is
+/// no other copy.
+///
+/// # Errors
+/// `error`, and errors of `read`.
+pub fn again<T>(store: &dyn Store, name: &BlobName, error: Error, read: impl FnOnce() -> Result<T>) -> Result<T> {
+    if error.kind() != ErrorKind::Damaged || !store.other_copy(name) {
+        return Err(error);
+    }
+    tracing::debug!("reading {name} again: {error}");
+    read()
 }
 
 /// Reads a blob whose name ends with the BLAKE3 of what the store keeps, and checks that.
@@ -122,6 +129,14 @@ pub fn newer_or_wrong(
     }
 }
 
+/// Reads every byte that the store keeps for the blob `name`, which ends with their BLAKE3, and checks that.
+///
+/// # Errors
+/// [`Error::ChecksumMismatch`] if the hash differs; errors of [`StoreExt::stored_hash`].
+pub fn read_stored_hash(store: &dyn Store, name: &BlobName, check_stop: &dyn Fn() -> Result<()>) -> Result<()> {
+    read_again(store, name, || compare_hash(name, &store.stored_hash(name, check_stop)?))
+}
+
 /// Checks that `name` ends with the BLAKE3 of `stored`, the bytes that the store keeps.
 ///
 /// # Errors
@@ -130,7 +145,7 @@ pub fn check_hash(name: &BlobName, stored: &[u8]) -> Result<()> {
     compare_hash(name, blake3::hash(stored).as_bytes())
 }
 
-fn compare_hash(name: &BlobName, hash: &[u8; 32]) -> Result<()> {
+pub(super) fn compare_hash(name: &BlobName, hash: &[u8; 32]) -> Result<()> {
     let (got, expected) = (hex(hash), name.last());
     if got == expected {
         return Ok(());

@@ -23,6 +23,8 @@ pub enum BlobKind {
     ConfigCopy,
     /// A container.
     Container,
+    /// Recovery shards of a container.
+    Parity,
     /// An index segment.
     Segment,
     /// A snapshot.
@@ -88,9 +90,14 @@ struct KindRow {
     cache: CacheUse,
 }
 
+/// What the names of parity have behind that of the container.
+const PARITY_SUFFIX: &str = ".shards";
+
 /// Every kind but [`BlobKind::Unknown`]. Of two directories that fit a name, the first one counts.
-const KINDS: [KindRow; 16] = [
+const KINDS: [KindRow; 17] = [
     row(BlobKind::Container, "containers", DirectoryRule::Directory, false, CacheUse::Container),
+    // Not sealed: these are functions of sealed bytes, and must be of use without a block that is bad.
+    row(BlobKind::Parity, "parity", DirectoryRule::LateDirectory, true, CacheUse::Never),
     row(BlobKind::Segment, "index", DirectoryRule::Directory, false, CacheUse::Whole),
     row(BlobKind::Snapshot, "snapshots", DirectoryRule::Directory, false, CacheUse::Whole),
     row(BlobKind::Bundle, "bundles", DirectoryRule::Directory, false, CacheUse::Whole),
@@ -198,6 +205,17 @@ impl BlobName {
     /// The blob of a kind that is named by the BLAKE3 of what the store keeps.
     pub fn hashed(kind: BlobKind, hash: &[u8; 32]) -> Self {
         Self::within(kind, &hex(hash))
+    }
+
+    /// The parity of the container whose name ends with `container`. It is no hash of what is kept, and does not look
+    /// like one to programs that compare hashes and do not know parity.
+    pub fn parity_of(container: &[u8; 32]) -> Self {
+        Self::within(BlobKind::Parity, &format!("{}{PARITY_SUFFIX}", hex(container)))
+    }
+
+    /// The hash of the container whose parity this is.
+    pub fn protected(&self) -> Option<[u8; 32]> {
+        (self.kind == BlobKind::Parity).then(|| unhex(self.last().strip_suffix(PARITY_SUFFIX)?)).flatten()
     }
 
     /// The blob of a kind that has a random name.
@@ -396,13 +414,16 @@ mod tests {
             assert_eq!(KINDS.iter().filter(|row| row.kind == kind).count(), 1, "{kind:?}");
             let name = match kind {
                 BlobKind::Config | BlobKind::ConfigCopy => BlobName::only(kind),
+                BlobKind::Parity => BlobName::parity_of(&[0xab; 32]),
                 _ => BlobName::hashed(kind, &[0xab; 32]),
             };
             assert_eq!(BlobName::parse(&name).unwrap(), name, "{kind:?}");
             assert_eq!(name.kind(), kind);
             assert!(BlobPrefix::All.covers(&name));
             let is_fixed = name.as_str() == kind.directory();
-            assert_eq!((BlobPrefix::Kind(kind).covers(&name), name.hash().is_some()), (!is_fixed, !is_fixed));
+            let is_hash = !is_fixed && kind != BlobKind::Parity;
+            assert_eq!((BlobPrefix::Kind(kind).covers(&name), name.hash().is_some()), (!is_fixed, is_hash));
+            assert_eq!(name.protected(), (kind == BlobKind::Parity).then_some([0xab; 32]), "{kind:?}");
         }
         let container = BlobName::hashed(BlobKind::Container, &[0xab; 32]);
         assert!(container.starts_with("containers/ab/abab"), "{container}");
@@ -418,13 +439,12 @@ mod tests {
 
     #[test]
     fn what_is_not_in_a_known_directory_is_unknown_and_sealed() {
-        for text in ["config/x", "config-copy-2", "containers", "containers-2/x", "keys", "keys-2/ab", "parity/00", "a"]
-        {
+        for text in ["config/x", "config-copy-2", "containers", "containers-2/x", "keys", "keys-2/ab", "hot/00", "a"] {
             let name = BlobName::parse(text).unwrap();
             assert_eq!((name.kind(), name.kind().is_public()), (BlobKind::Unknown, false), "{text}");
         }
         let public: Vec<&str> = BlobKind::all().filter(|kind| kind.is_public()).map(BlobKind::directory).collect();
-        assert_eq!(public, ["config", "config-copy", "keys", "key-copies"]);
+        assert_eq!(public, ["parity", "config", "config-copy", "keys", "key-copies"]);
         assert_eq!(BlobName::parse("marks/later/00").unwrap().kind(), BlobKind::Mark);
         assert_eq!(BlobName::parse("marks/optional/00").unwrap().kind(), BlobKind::OptionalMark);
     }

@@ -30,6 +30,7 @@ mod observed;
 mod options;
 mod overlay;
 mod parallel;
+mod parity;
 mod rate;
 mod recent_containers;
 mod remote;
@@ -48,7 +49,7 @@ use crate::error::Error;
 #[cfg(test)]
 pub(crate) use kind::named;
 
-pub use blob::{BlobMetadata, ListedBlob, check_hash, get_hashed, newer_or_wrong, read_again};
+pub use blob::{BlobMetadata, ListedBlob, again, check_hash, get_hashed, newer_or_wrong, read_again, read_stored_hash};
 pub use cached::CachedStore;
 pub use counting::{CountingStore, StoreCounters, StoreCounts};
 pub use directories::NO_DIRECTORY;
@@ -67,6 +68,7 @@ pub use observed::{ObservedStore, StoreCall, StoreObserver};
 pub use options::{AccessKey, Patience, StoreOptions};
 pub use overlay::OverlayStore;
 pub use parallel::{map_parallel, try_map_parallel};
+pub use parity::{ParityFound, ParityShare, ParityStore};
 pub use rate::RateLimits;
 pub use remote::{
     BucketRequests, ExpectedObject, Fetched, ListedObject, ObjectPage, ObjectRange, ObjectState, RemoteStore,

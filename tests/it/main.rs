@@ -48,6 +48,7 @@ mod models;
 mod mount;
 mod normal;
 mod pairs;
+mod parity;
 mod plain_blocks;
 mod program;
 mod pruned;

@@ -20,6 +20,9 @@ pub struct CheckArguments {
     /// Like --read-data, but for some containers only: a random share (`5%`, `2G`), or part N of T (`3/7`)
     #[arg(long, value_name = "SHARE", conflicts_with = "read_data")]
     pub read_data_subset: Option<ReadData>,
+    /// Write back what parity has rebuilt, and make damaged parity again
+    #[arg(long, conflicts_with_all = ["without_key", "report_only"])]
+    pub heal: bool,
     /// Read every blob and compare its hash with its name. This needs no password, so whoever can read the store can
     /// prove that it is intact
     #[arg(

@@ -13,14 +13,14 @@ const GROUPS: [(&str, &[&str]); 8] = [
     ("Look", &["status", "snapshots", "ls", "find", "diff", "stats", "report"]),
     ("Get back", &["restore", "cat", "dump", "mount"]),
     ("Keep", &["forget", "prune", "recompress", "tag", "rewrite", "copy"]),
-    ("Protect", &["key", "check", "verify", "repair", "upgrade"]),
+    ("Protect", &["key", "parity", "check", "verify", "repair", "upgrade"]),
     ("Models and training runs", &["runs", "steps", "best", "models", "lineage", "distance"]),
     ("Serve", &["publish", "unpublish", "published", "serve"]),
     ("Other", &["schedule", "completions", "man", "trace", "bench"]),
 ];
 
 /// Command lines of each verb, and what they do.
-const EXAMPLES: [(&str, &[(&str, &str)]); 41] = [
+const EXAMPLES: [(&str, &[(&str, &str)]); 42] = [
     (
         "init",
         &[
@@ -169,6 +169,13 @@ const EXAMPLES: [(&str, &[(&str, &str)]); 41] = [
         &[
             ("fhrd recompress --dry-run", "show how much could be compressed more"),
             ("fhrd recompress --repack 20GiB", "compress the oldest 20 GiB of it"),
+        ],
+    ),
+    (
+        "parity",
+        &[
+            ("fhrd parity set 3%", "from now on, each container gets 3 % of its bytes as parity"),
+            ("fhrd parity add", "protect what is stored already"),
         ],
     ),
     (

@@ -12,6 +12,7 @@ use super::values::{GroupByParser, parse_grace, parse_period};
 use crate::keep::{BestRule, RunPattern};
 use crate::repo::snapshot_groups::GroupBy;
 use crate::repo::tags::{checked_new_tags, checked_tag_list};
+use crate::store::ParityShare;
 
 /// Arguments of `init`.
 #[derive(Debug, Args)]
@@ -26,6 +27,9 @@ pub struct InitArguments {
     /// Pad containers with zeros, so that their lengths reveal little about the data. This costs at most 12 % of space
     #[arg(long, conflicts_with = "copy_chunker_params")]
     pub pad_containers: bool,
+    /// Store parity of so many percent, from which damaged data heals without the source: see `parity set`
+    #[arg(long, value_name = "SHARE")]
+    pub parity: Option<ParityShare>,
     /// Encryption.
     #[command(flatten)]
     pub encryption: EncryptionArguments,

@@ -9,7 +9,7 @@ use super::ServeArguments;
 use super::{
     BackupArguments, BestArguments, CatArguments, CheckArguments, CompletionsArguments, CopyArguments, DiffArguments,
     DistanceArguments, DumpArguments, EstimateArguments, FindArguments, ForgetArguments, ImportArguments,
-    InitArguments, KeyVerb, LineageArguments, LsArguments, ManArguments, ModelsArguments, ProgramArguments,
+    InitArguments, KeyVerb, LineageArguments, LsArguments, ManArguments, ModelsArguments, ParityVerb, ProgramArguments,
     PruneArguments, PublishArguments, RecompressArguments, RepairVerb, ReportArguments, RestoreArguments,
     RewriteArguments, ScheduleArguments, SnapshotsArguments, StatsArguments, StatusArguments, StepsArguments,
     TagArguments, TraceArguments, UnpublishArguments, UpgradeArguments, VerifyArguments,
@@ -85,6 +85,9 @@ pub enum Verb {
     Prune(PruneArguments),
     /// Compress what is stored once more, slowly and much smaller
     Recompress(RecompressArguments),
+    /// Store parity, from which damaged data heals without the source
+    #[command(subcommand)]
+    Parity(ParityVerb),
     /// Verify that all stored data is present and undamaged
     Check(CheckArguments),
     /// Prove in small runs that what is stored can be read, and record it

@@ -18,8 +18,7 @@ use crate::metrics::Progress;
 use crate::pipeline::{Emit, Map, Pipeline, Sink, Source, Weigh};
 use crate::repo::claims::{ClaimKind, ContainerClaim};
 use crate::repo::container::{
-    ContainerEntry, ContainerIndex, ContainerNumber, EntryNumber, FrameNumber, HEADER_BYTES, blob_name, parse_header,
-    parse_name,
+    ContainerEntry, ContainerIndex, ContainerNumber, EntryNumber, FrameNumber, blob_name, parse_name, read_kind,
 };
 use crate::repo::marks::{BadParts, PositionSet};
 use crate::repo::read::ChunkReader;
@@ -226,8 +225,7 @@ impl Map for CheckWorker<'_> {
 impl CheckWorker<'_> {
     /// Reads header, footer and container index.
     fn structure(&mut self, name: &BlobName, job: &ContainerJob) -> Result<Arc<ContainerIndex>> {
-        let header = self.run.repository.store.get_range(name, 0, HEADER_BYTES, Reading::Again)?;
-        parse_header(name, &header)?;
+        read_kind(self.run.repository.store.as_ref(), name, Reading::Again)?;
         self.reader.resolver.locator.container_indexes().load(&job.id)
     }
 

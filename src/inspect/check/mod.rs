@@ -13,6 +13,9 @@
 //! 6. What is missing at first is looked for again in a new listing (`missing`), and so is a snapshot with defects:
 //!    others may have moved or forgotten it. If something has vanished meanwhile, the whole check begins again.
 //!
+//! A container that is damaged and that parity gives back is sound, with a note (`parity`). Parity that is damaged
+//! itself is noted, too.
+//!
 //! A check of chosen snapshots walks their trees first, down to frames, and then checks the containers that these need.
 //! If one of them is damaged, the walk is repeated: it may now need others.
 //!
@@ -27,6 +30,7 @@ mod damaged_containers;
 mod defect_log;
 mod marked;
 mod missing;
+mod parity;
 mod read_data;
 mod run;
 mod segments;

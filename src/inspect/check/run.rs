@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::damaged_containers::{DamagedContainers, LostChunks};
 use super::defect_log::{DEFECTS_MAX, DefectLog, damage};
 use super::read_data::ReadData;
 use super::trees::{self, WalkDepth};
-use super::{containers, marked, segments};
+use super::{containers, marked, parity, segments};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::Progress;
@@ -56,6 +56,13 @@ pub struct CheckReport {
     pub containers_read: u64,
     /// Bytes of these containers.
     pub bytes_read: u64,
+    /// Containers that are damaged, and that parity has given back. They are no defect.
+    pub containers_healed: u64,
+    /// Containers whose parity was read and is sound.
+    pub parity_read: u64,
+    /// Containers whose parity is damaged. They are no defect.
+    #[serde(serialize_with = "count_of")]
+    pub parity_damaged: Vec<ContainerId>,
     /// Containers that no segment lists. They are no defect: the next backup adds them to the index.
     pub unreferenced_containers: u64,
     /// Number of defects; 0 for a sound repository.
@@ -93,6 +100,11 @@ pub struct CheckReport {
     /// All containers. None if a directory of them could not be listed: then nobody knows which are gone.
     #[serde(skip)]
     pub listed: HashSet<ContainerId>,
+}
+
+/// Writes how many there are.
+fn count_of<S: Serializer>(containers: &[ContainerId], serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.serialize_u64(containers.len() as u64)
 }
 
 impl CheckReport {
@@ -279,6 +291,7 @@ fn check_once(
     } else {
         stored_data(&run, snapshots, &mut report, &mut log)?;
     }
+    parity::check(&run, &mut report)?;
     (report.newer_count, report.newer) = (log.newer_count(), log.take_newer());
     report.defect_count = log.count();
     report.defects = log.into_texts();

@@ -14,8 +14,7 @@ use crate::repo::container::blob_name;
 use crate::repo::index::{
     ContainerListing, IndexRecord, IndexSegment, poor_segment, read_container_index, read_entry_count,
 };
-use crate::store::{BlobName, StoreExt, newer_or_wrong};
-use crate::types::hex;
+use crate::store::{BlobName, newer_or_wrong, read_stored_hash};
 
 /// Records of a batch: more than one backup writes into a segment.
 const BATCH_RECORDS: usize = 1 << 19;
@@ -151,13 +150,9 @@ impl SegmentCheck<'_> {
 
 /// The defect of a blob whose bytes do not have the BLAKE3 that its name ends with. Every byte is read.
 pub(super) fn name_defect(run: &CheckRun<'_>, name: &BlobName) -> Result<Option<Error>> {
-    let got = match run.repository.store.stored_hash(name, &|| run.check_stop()) {
-        Ok(hash) => hex(&hash),
-        Err(error @ Error::BlobMissing { .. }) => return Ok(Some(error)),
-        Err(error) => return damage(error).map(Some),
-    };
-    let expected = name.last();
-    let differs =
-        || Error::ChecksumMismatch { what: name.into(), offset: 0, expected: expected.into(), got: got.clone() };
-    Ok((got != expected).then(differs))
+    match read_stored_hash(run.repository.store.as_ref(), name, &|| run.check_stop()) {
+        Ok(()) => Ok(None),
+        Err(error @ Error::BlobMissing { .. }) => Ok(Some(error)),
+        Err(error) => damage(error).map(Some),
+    }
 }

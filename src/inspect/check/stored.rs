@@ -2,6 +2,7 @@
 //!
 //! It proves that a store still has the bytes it was given, but not that no blob is missing, which only snapshots tell.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
@@ -10,8 +11,9 @@ use super::defect_log::{DefectLog, damage};
 use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::Progress;
 use crate::repo::check_configuration;
-use crate::store::{BlobPrefix, ListedBlob, Store, StoreExt};
-use crate::types::hex;
+use crate::repo::container::blob_name;
+use crate::store::{BlobPrefix, ListedBlob, ParityFound, ParityStore, Store, StoreExt};
+use crate::types::{ContainerId, hex};
 
 /// Result of [`check_stored`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -32,7 +34,7 @@ pub struct StoredReport {
 ///
 /// # Errors
 /// Errors of the store that are not damage, and [`Error::Interrupted`] once `stop` is set.
-pub fn check_stored(store: &dyn Store, progress: &Progress, stop: &AtomicBool) -> Result<StoredReport> {
+pub fn check_stored(store: &Arc<dyn Store>, progress: &Progress, stop: &AtomicBool) -> Result<StoredReport> {
     let check_stop = || if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) };
     let (mut report, mut log) = (StoredReport::default(), DefectLog::default());
     let listed = store.list(BlobPrefix::All)?;
@@ -57,9 +59,17 @@ pub fn check_stored(store: &dyn Store, progress: &Progress, stop: &AtomicBool) -
 }
 
 /// Whether the name of a blob says what its bytes are, which they then are.
-fn check_blob(store: &dyn Store, blob: &ListedBlob, check_stop: &dyn Fn() -> Result<()>) -> Result<bool> {
-    if check_configuration(store, &blob.name)? {
+fn check_blob(store: &Arc<dyn Store>, blob: &ListedBlob, check_stop: &dyn Fn() -> Result<()>) -> Result<bool> {
+    if check_configuration(store.as_ref(), &blob.name)? {
         return Ok(true);
+    }
+    if let Some(container) = blob.name.protected() {
+        let name = blob_name(&ContainerId(container));
+        return match ParityStore::new(store.clone()).inspect(&name)? {
+            ParityFound::Damaged(error) => Err(error),
+            ParityFound::Absent => Err(Error::BlobMissing { what: blob.name.to_string() }),
+            ParityFound::Whole => Ok(true),
+        };
     }
     let last = blob.name.last();
     if last.len() != 64 || !last.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
@@ -74,16 +84,15 @@ fn check_blob(store: &dyn Store, blob: &ListedBlob, check_stop: &dyn Fn() -> Res
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::config::RepositoryConfig;
     use crate::crypto::{SecretBytes, Unlock};
     use crate::repo::Repository;
     use crate::store::{BlobKind, BlobName, MemoryStore, named};
 
-    fn check(store: &MemoryStore) -> StoredReport {
-        check_stored(store, &Progress::default(), &AtomicBool::new(false)).unwrap()
+    fn check(store: &Arc<MemoryStore>) -> StoredReport {
+        let store: Arc<dyn Store> = store.clone();
+        check_stored(&store, &Progress::default(), &AtomicBool::new(false)).unwrap()
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::repo::container::{
 };
 use crate::repo::index::{IndexRecord, write_segment};
 use crate::repo::salts::Salts;
-use crate::store::{MemoryStore, StoreExt};
+use crate::store::{MemoryStore, ParityStore, StoreExt};
 use crate::types::{Fingerprint, RepositoryKey};
 
 const KEY: RepositoryKey = RepositoryKey([7; 32]);
@@ -52,6 +52,7 @@ fn index(store: &MemoryStore, sealed: &SealedContainer, wrong_entry: bool) {
 fn run(store: &Arc<MemoryStore>, read_data: bool) -> CheckReport {
     let repository = Repository {
         store: store.clone(),
+        parity: Arc::new(ParityStore::new(store.clone())),
         id: "0".repeat(32),
         key: KEY,
         config: RepositoryConfig::default(),
@@ -195,7 +196,8 @@ fn an_interruption_ends_the_check() {
     put(&store, &sound());
     let stop = Arc::new(AtomicBool::new(true));
     let repository = Repository {
-        store,
+        store: store.clone(),
+        parity: Arc::new(ParityStore::new(store)),
         id: String::new(),
         key: KEY,
         config: RepositoryConfig::default(),

@@ -15,6 +15,7 @@ mod layout;
 mod numbers;
 mod operation_source;
 mod operations;
+mod stored_frame;
 mod writer;
 
 pub use columns::INDEX_BYTES_LIMIT;
@@ -30,6 +31,7 @@ pub use numbers::{
 };
 pub use operation_source::{DEPTH_LIMIT, Extent, OperationSlice, OperationSource, OperationView, SessionOperations};
 pub use operations::{Base, BaseUse, Operation, OperationList, WHOLE_DIGEST, operations_digest};
+pub use stored_frame::{read_frame, read_kind};
 pub use writer::{ContainerWriter, ENTRY_WEIGHT_MAX, NewContainers, SealedContainer, entry_weight};
 
 use crate::store::{BlobKind, BlobName};

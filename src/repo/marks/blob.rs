@@ -4,7 +4,7 @@ use minicbor::{Decode, Encode};
 
 use super::quarantine::{BadParts, PositionSet, Quarantine};
 use crate::error::{Error, Result};
-use crate::store::{BlobKind, BlobName, Store, StoreExt, get_hashed};
+use crate::store::{BlobKind, BlobName, ParityShare, Store, StoreExt, get_hashed};
 use crate::types::ContainerId;
 use crate::wire::Envelope;
 
@@ -18,6 +18,7 @@ const QUARANTINE: &str = "quarantine";
 const WRITER_FEATURES: &str = "writer-features";
 const READ_ONLY: &str = "read-only";
 const SET_ASIDE: &str = "set-aside";
+const PARITY: &str = "parity";
 
 /// What a mark says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub enum MarkKind {
     ReadOnly,
     /// Nobody may write until a repair is complete.
     SetAside,
+    /// Containers get so much parity.
+    Parity(ParityShare),
     /// A newer version wrote it.
     Unknown(String),
 }
@@ -62,6 +65,9 @@ struct MarkRecord {
     containers: Option<Vec<ContainerRecord>>,
     #[n(5)]
     features: Option<u64>,
+    /// Parts of a share, in hundredths of a percent.
+    #[n(6)]
+    parity: Option<u32>,
 }
 
 /// A container with bad parts.
@@ -117,12 +123,16 @@ impl Mark {
     /// # Errors
     /// Errors of the store. [`Error::Internal`] for an unknown kind.
     pub fn save(&self, store: &dyn Store) -> Result<Vec<BlobName>> {
+        let parity = match &self.kind {
+            MarkKind::Parity(share) => Some(share.parts()),
+            _ => None,
+        };
         let save = |blob_kind: BlobKind, kind: &str, containers, features| {
             let mut salt = vec![0; 16];
             getrandom::fill(&mut salt)
                 .map_err(|error| Error::io("get random bytes for", store.location(), std::io::Error::other(error)))?;
             let (kind, reason) = (kind.to_string(), self.reason.clone());
-            let record = MarkRecord { kind, time_ns: self.time_ns, reason, salt, containers, features };
+            let record = MarkRecord { kind, time_ns: self.time_ns, reason, salt, containers, features, parity };
             let payload =
                 minicbor::to_vec(&record).map_err(|error| Error::internal(format!("cannot store a mark: {error}")))?;
             let blob = Envelope::new(MAGIC).seal(&payload);
@@ -140,6 +150,7 @@ impl Mark {
             }
             MarkKind::ReadOnly => Ok(vec![save(BlobKind::RequiredMark, READ_ONLY, None, None)?]),
             MarkKind::SetAside => Ok(vec![save(BlobKind::RequiredMark, SET_ASIDE, None, None)?]),
+            MarkKind::Parity(_) => Ok(vec![save(BlobKind::RequiredMark, PARITY, None, None)?]),
             MarkKind::Unknown(kind) => Err(Error::internal(format!("a mark of the unknown kind {kind}"))),
         }
     }
@@ -172,6 +183,8 @@ impl Mark {
             WRITER_FEATURES => MarkKind::WriterFeatures(record.features.unwrap_or(u64::MAX)),
             READ_ONLY => MarkKind::ReadOnly,
             SET_ASIDE => MarkKind::SetAside,
+            // A share that this version cannot have is of a newer one.
+            PARITY => record.parity.and_then(ParityShare::new).map_or(MarkKind::Unknown(record.kind), MarkKind::Parity),
             _ => MarkKind::Unknown(record.kind),
         };
         Ok(Mark { kind, time_ns: record.time_ns, reason: record.reason })
@@ -201,7 +214,8 @@ mod tests {
         let store = MemoryStore::new();
         let kinds =
             [MarkKind::Quarantine(quarantine(3)), MarkKind::WriterFeatures(5), MarkKind::ReadOnly, MarkKind::SetAside];
-        for kind in kinds {
+        let parity = MarkKind::Parity(ParityShare::new(300).unwrap());
+        for kind in kinds.into_iter().chain([parity]) {
             let mark = Mark::new(kind, "because");
             let names = mark.save(&store).unwrap();
             let blob = store.get(&names[0], 1 << 20).unwrap();

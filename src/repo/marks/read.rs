@@ -6,7 +6,7 @@ use super::blob::{Mark, MarkKind};
 use super::quarantine::Quarantine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::Repository;
-use crate::store::{BlobKind, BlobName, Store};
+use crate::store::{BlobKind, BlobName, ParityShare, Store};
 use crate::wire::WRITER_FEATURES_KNOWN;
 
 /// Bytes of all marks that are read, at most. The others count as unreadable.
@@ -23,6 +23,10 @@ pub struct Marks {
     writer_features: u64,
     /// Name of one of those marks.
     pub writer_features_name: Option<BlobName>,
+    /// The share of parity of the last mark of the kind `parity`, and when that was set.
+    parity: Option<(i64, ParityShare)>,
+    /// Names of all marks of that kind.
+    pub parity_names: Vec<BlobName>,
     /// Names of all marks that were listed.
     pub names: Vec<BlobName>,
     /// Marks that cannot be read, with the reason.
@@ -64,6 +68,10 @@ impl Marks {
                         marks.writer_features |= features;
                         marks.writer_features_name = Some(listed.name.clone());
                     }
+                    if let MarkKind::Parity(share) = &mark.kind {
+                        marks.parity = marks.parity.max(Some((mark.time_ns, *share)));
+                        marks.parity_names.push(listed.name.clone());
+                    }
                     if let MarkKind::Quarantine(found) = &mark.kind {
                         quarantine.merge(found);
                         marks.quarantine_names.push(listed.name);
@@ -97,6 +105,11 @@ impl Marks {
         }
     }
 
+    /// How much parity containers get. If two programs have set it at the same time, the later one counts.
+    pub fn parity(&self) -> Option<ParityShare> {
+        self.parity.map(|(_, share)| share)
+    }
+
     /// Marks that may list bad bytes and cannot be read, with the reason. What they list seems to be sound.
     pub fn unread(&self) -> impl Iterator<Item = &(String, Error)> {
         // A newer version knows why they may be ignored.
@@ -114,15 +127,27 @@ impl Marks {
             Some(refusal) => Err(refusal.duplicate()),
         }
     }
+
+    /// Like [`check_writable`] with these marks. From then on, containers get the parity that they say.
+    ///
+    /// # Errors
+    /// Errors of [`Repository::check_writable`] and [`Self::check_writable`].
+    pub fn admit_writer(&self, repository: &Repository) -> Result<()> {
+        repository.check_writable()?;
+        self.check_writable()?;
+        repository.parity.set_share(self.parity());
+        Ok(())
+    }
 }
 
-/// Fails if the configuration or a mark forbids this version to write into `repository`.
+/// Fails if the configuration or a mark forbids this version to write into `repository`. From then on, containers get
+/// the parity that the marks say.
 ///
 /// # Errors
-/// Errors of [`Repository::check_writable`] and [`Marks::check_writable`]; errors of listing the store.
+/// Errors of [`Marks::admit_writer`]; errors of listing the store.
 pub fn check_writable(repository: &Repository) -> Result<()> {
     repository.check_writable()?;
-    Marks::read(repository.store.as_ref())?.check_writable()
+    Marks::read(repository.store.as_ref())?.admit_writer(repository)
 }
 
 /// Whether writers that do not know the mark `name` must not write.
@@ -140,6 +165,7 @@ fn refusal(name: &str, mark: Mark, is_required: bool) -> Option<Error> {
             0 => None,
             unknown => Some(Error::unknown_features(name, unknown)),
         },
+        MarkKind::Parity(_) => None,
         MarkKind::ReadOnly => Some(Error::ReadOnly { mark: name.into(), reason }),
         MarkKind::SetAside => Some(Error::SetAside { mark: name.into(), reason }),
         MarkKind::Unknown(kind) => is_required.then(|| Error::unsupported(name, format!("kind of mark `{kind}`"))),
@@ -194,9 +220,22 @@ mod tests {
     }
 
     #[test]
+    fn the_last_mark_says_how_much_parity_there_is() {
+        let store = MemoryStore::new();
+        assert_eq!(Marks::read(&store).unwrap().parity(), None);
+        for (time_ns, parts) in [(2, 300), (3, 100), (1, 500)] {
+            let kind = MarkKind::Parity(ParityShare::new(parts).unwrap());
+            Mark { kind, time_ns, reason: String::new() }.save(&store).unwrap();
+        }
+        let marks = Marks::read(&store).unwrap();
+        assert_eq!((marks.parity(), marks.parity_names.len()), (ParityShare::new(100), 3));
+    }
+
+    #[test]
     fn marks_that_forbid_writing_say_why() {
         let cases = [
             (MarkKind::WriterFeatures(0), None),
+            (MarkKind::Parity(ParityShare::new(300).unwrap()), None),
             (MarkKind::WriterFeatures(4), Some("unknown feature bits 0x4")),
             (MarkKind::ReadOnly, Some("is read-only")),
             (MarkKind::SetAside, Some("set aside for repair")),

@@ -12,11 +12,11 @@ use crate::codec::Scratch;
 use crate::error::{Error, Result};
 use crate::memory::ByteLru;
 use crate::repo::container::{
-    FrameAddress, FrameInfo, FrameLocation, FrameNumber, FramesInFlight, blob_name, decode_frame,
+    FrameAddress, FrameInfo, FrameLocation, FrameNumber, FramesInFlight, blob_name, read_frame,
 };
 use crate::repo::index::Resolver;
 use crate::similar::read_budget::ReadBudget;
-use crate::store::{Reading, Store};
+use crate::store::{BlobName, Reading, Store, read_again};
 use crate::types::ContainerId;
 
 /// Stored bytes per read. A single longer frame is read whole.
@@ -40,7 +40,7 @@ type Readahead = ByteLru<FrameNumber, EncodedFrame>;
 #[derive(Clone)]
 struct EncodedFrame {
     /// Store name of the container.
-    container_name: Arc<str>,
+    container_name: BlobName,
     info: FrameInfo,
     stored: Bytes,
 }
@@ -120,11 +120,10 @@ impl FrameReader {
         resolver: &mut Resolver,
     ) -> Result<Bytes> {
         let container_index = resolver.locator.container_indexes().load(container)?;
-        let blob_name = blob_name(container);
-        let container_name: Arc<str> = blob_name.clone().into();
+        let container_name = blob_name(container);
         let frames = container_index.frames.get(frame as usize..).unwrap_or_default();
         let Some(first) = frames.first() else {
-            return Err(Error::corrupt(&*container_name, 0, "a frame of the container index", frame.to_string()));
+            return Err(Error::corrupt(container_name, 0, "a frame of the container index", frame.to_string()));
         };
         let (mut len, mut count) = (first.stored_bytes(), 1);
         for next in frames.iter().skip(1) {
@@ -134,11 +133,13 @@ impl FrameReader {
             }
             (len, count) = (len + next.stored_bytes(), count + 1);
         }
-        let stored = match self.store.get_range(&blob_name, first.offset, len, Reading::Once) {
+        let stored = match self.store.get_range(&container_name, first.offset, len, Reading::Once) {
             // The wanted frame may be readable even if a following one is not.
-            Err(error) if error.is_unreadable() && count > 1 => {
+            Err(error) if error.is_unreadable() => {
                 count = 1;
-                self.store.get_range(&blob_name, first.offset, first.stored_bytes(), Reading::Once)
+                read_again(self.store.as_ref(), &container_name, || {
+                    self.store.get_range(&container_name, first.offset, first.stored_bytes(), Reading::Once)
+                })
             }
             read => read,
         };
@@ -156,7 +157,8 @@ impl FrameReader {
     }
 
     fn decode(&mut self, frame: &EncodedFrame) -> Result<Bytes> {
-        decode_frame(&frame.container_name, &frame.info, &frame.stored, &mut self.scratch).map(Bytes::from)
+        let EncodedFrame { container_name, info, stored } = frame;
+        read_frame(self.store.as_ref(), container_name, info, Ok(stored), &mut self.scratch).map(Bytes::from)
     }
 }
 

@@ -86,6 +86,17 @@ fn a_backup_beside_a_prune_loses_nothing_whatever_the_store_does() {
 }
 
 #[test]
+fn no_container_is_left_without_its_parity() {
+    for retained in [vec![], vec![1]] {
+        let scene = Scene::with_parity(&retained);
+        for second in [Act::Prune, Act::PatientPrune] {
+            assert_safe("parity", &scene, &[Act::Backup(2), second]);
+        }
+        assert_safe("parity", &scene, &[Act::Prune, Act::Prune]);
+    }
+}
+
+#[test]
 fn two_prunes_lose_nothing() {
     for retained in [vec![0], vec![1]] {
         let scene = Scene::new(&retained);

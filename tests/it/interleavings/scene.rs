@@ -13,15 +13,18 @@ use fhrd::keep::{PruneOptions, SkippedRule, prune};
 use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
 use fhrd::repo::claims::{ClaimKind, ContainerClaim, IntentNote};
-use fhrd::repo::container::blob_name;
+use fhrd::repo::container::{blob_name, parse_name};
 use fhrd::repo::index::ContainerListing;
+use fhrd::repo::parity;
 use fhrd::repo::paths::cache_directory;
 use fhrd::repo::read::{ChunkReader, RecipeWalk};
 use fhrd::repo::recipe::ContentReference;
 use fhrd::repo::salts::Salts;
 use fhrd::repo::snapshot::{self, Snapshot};
 use fhrd::repo::tree::{NodeKind, TreeCursor};
-use fhrd::store::{BlobKind, BlobPrefix, Durable, FaultyStore, InjectedFault, MemoryStore, Store};
+use fhrd::store::{
+    BlobKind, BlobPrefix, Durable, FaultyStore, InjectedFault, MemoryStore, ParityShare, ParityStore, Store,
+};
 use fhrd::types::SnapshotId;
 
 use super::broken::Broken;
@@ -122,6 +125,8 @@ pub struct Scene {
     pub blobs: Blobs,
     /// Snapshots that exist at the start.
     pub snapshots: Vec<SnapshotId>,
+    /// Whether containers get parity.
+    has_parity: bool,
 }
 
 impl Scene {
@@ -139,7 +144,7 @@ impl Scene {
         }
         let store = Arc::new(MemoryStore::new());
         Repository::init(store.clone(), &RepositoryConfig::default()).unwrap();
-        Scene { directory, blobs: blobs_of(store.as_ref()), snapshots: Vec::new() }
+        Scene { directory, blobs: blobs_of(store.as_ref()), snapshots: Vec::new(), has_parity: false }
     }
 
     pub fn source(&self, version: usize) -> std::path::PathBuf {
@@ -173,6 +178,16 @@ impl Scene {
         let scene = Self::empty();
         let sources = [scene.source(0), scene.source(1)];
         scene.with_backups(&sources, retained)
+    }
+
+    /// As [`Self::new`], with parity from now on and of what exists.
+    pub fn with_parity(retained: &[usize]) -> Self {
+        let scene = Self::new(retained);
+        let store = store_with(&scene.blobs);
+        let repository = open(store.clone(), 2);
+        parity::set(&repository, ParityShare::new(300)).unwrap();
+        parity::add(&repository, &Progress::default(), &Arc::default()).unwrap();
+        Scene { blobs: blobs_of(store.as_ref()), has_parity: true, ..scene }
     }
 
     /// As [`Self::new`], but the snapshot that stays needs only the noise of version 1, which is in one container with
@@ -347,6 +362,14 @@ fn act(repository: &Repository, act: Act, scene: &Path, start: &[SnapshotId]) ->
     prune(repository, &options, &Arc::default()).map(|_| None)
 }
 
+/// Fails unless every container has parity.
+fn assert_protected(store: &dyn Store) -> Result<(), String> {
+    let protected = parity::protected(store).unwrap();
+    let listed = store.list(BlobKind::Container.into()).unwrap();
+    let mut ids = listed.iter().filter_map(|blob| parse_name(&blob.name));
+    ids.find(|id| !protected.contains_key(id)).map_or(Ok(()), |id| Err(format!("{id} has no parity")))
+}
+
 /// What is searched: actors that begin with `blobs` in `scene`.
 pub struct Search<'a> {
     pub scene: &'a Scene,
@@ -374,7 +397,8 @@ impl Search<'_> {
     /// The prefixes in which actors other than `actor` put or delete something.
     fn prefixes_of_others(&self, actor: usize) -> BTreeSet<&'static str> {
         let others = self.acts.iter().enumerate().filter(|(other, _)| *other != actor);
-        others.flat_map(|(_, act)| act.changes()).copied().collect()
+        let parity = self.scene.has_parity.then_some("parity");
+        others.flat_map(|(_, act)| act.changes()).copied().chain(parity).collect()
     }
 
     /// Starts a thread for each actor. Gives the check of what they leave.
@@ -399,7 +423,9 @@ impl Search<'_> {
                 own: Mutex::default(),
             };
             let seed = if broken == Broken::NamesReturn { SCENE_SALTS } else { 100 + actor as u64 };
-            let repository = Repository { store: Arc::new(own), salts: Salts::fixed(seed), ..repository.clone() };
+            let parity = Arc::new(ParityStore::new(Arc::new(own)));
+            let salts = Salts::fixed(seed);
+            let repository = Repository { store: parity.clone(), parity, salts, ..repository.clone() };
             let (scheduler, reported, store) = (scheduler.clone(), reported.clone(), store.clone());
             let (sources, snapshots) = (sources.to_path_buf(), self.scene.snapshots.clone());
             threads.push(std::thread::spawn(move || {
@@ -418,6 +444,7 @@ impl Search<'_> {
         }
         let is_forgetting = self.acts.iter().any(|act| matches!(act, Act::ForgetAndPrune));
         let start = if is_forgetting { Vec::new() } else { self.scene.snapshots.clone() };
+        let (has_parity, store) = (self.scene.has_parity, store.clone());
         Box::new(move || {
             for thread in threads {
                 thread.join().map_err(|_| "an actor panicked".to_string())?;
@@ -426,7 +453,7 @@ impl Search<'_> {
             for id in wanted {
                 read_whole(&repository, &id).map_err(|error| format!("snapshot {id}: {error}"))?;
             }
-            Ok(())
+            if has_parity { assert_protected(store.as_ref()) } else { Ok(()) }
         })
     }
 }

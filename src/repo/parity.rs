@@ -1,0 +1,222 @@
+//! Parity of a repository: how much there is, what protects what exists, and what heals.
+//!
+//! 1. A required mark of the kind `parity` says how much parity containers get. Older programs do not write then: what
+//!    they store would be unprotected, and the parity of what they delete would stay.
+//! 2. Whoever writes reads the marks first, and the store puts parity after each container
+//!    ([`ParityStore`](crate::store::ParityStore)).
+//! 3. A container without parity is sound and merely unprotected: [`add`] protects it.
+//! 4. A prune sweeps the parity of what is gone. The parity is listed before the containers, so a container whose
+//!    parity is listed is, too, if it is there.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::Serialize;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::metrics::Progress;
+use crate::repo::Repository;
+use crate::repo::claims::{ClaimKind, ContainerClaim};
+use crate::repo::container::{blob_name, parse_name};
+use crate::repo::index::ContainerListing;
+use crate::repo::marks::{Mark, MarkKind, Marks, check_writable};
+use crate::repo::reliance::Reliance;
+use crate::store::{BlobKind, BlobName, Durable, ListedBlob, ParityShare, Store};
+use crate::types::ContainerId;
+
+/// Containers that a report names, at most.
+const NAMED_MAX: usize = 1000;
+
+/// Sets how much parity containers get from now on. Returns what was set before.
+///
+/// # Errors
+/// If somebody forbids this program to write. Errors of the store.
+pub fn set(repository: &Repository, share: Option<ParityShare>) -> Result<Option<ParityShare>> {
+    let (store, before) = (repository.store.as_ref(), Marks::read(repository.store.as_ref())?);
+    before.admit_writer(repository)?;
+    if before.parity() == share && before.parity_names.len() <= 1 {
+        return Ok(share);
+    }
+    if let Some(share) = share {
+        Mark::new(MarkKind::Parity(share), "set by `fhrd parity`").save(store)?;
+    }
+    for name in &before.parity_names {
+        match store.delete(name, Durable::OnReturn) {
+            // The last one counts.
+            Err(error) if share.is_some() && error.is_refused() => tracing::debug!("{name} stays: {error}"),
+            deleted => deleted?,
+        }
+    }
+    repository.parity.set_share(share);
+    Ok(before.parity())
+}
+
+/// The containers that have parity, with the bytes of that.
+///
+/// # Errors
+/// Errors of listing the store.
+pub fn protected(store: &dyn Store) -> Result<HashMap<ContainerId, u64>> {
+    let of = |blob: &ListedBlob| Some((ContainerId(blob.name.protected()?), blob.len));
+    Ok(store.list(BlobKind::Parity.into())?.iter().filter_map(of).collect())
+}
+
+/// What [`add`] has done.
+#[derive(Debug, Default, Serialize)]
+pub struct AddedParity {
+    /// The share of parity.
+    pub share: String,
+    /// Containers that have got parity.
+    pub containers: u64,
+    /// Bytes of it.
+    pub bytes: u64,
+    /// Containers that had as much before.
+    pub containers_before: u64,
+    /// Containers that are damaged, so parity would keep wrong bytes.
+    pub damaged: u64,
+    /// The first 1000 of them, with the reason.
+    pub damaged_containers: Vec<String>,
+}
+
+/// Protects the containers that have no parity, or less than is set.
+///
+/// # Errors
+/// [`Error::Usage`] if no parity is set. Errors of the store that are no damage of a container.
+pub fn add(repository: &Repository, progress: &Progress, stop: &AtomicBool) -> Result<AddedParity> {
+    check_writable(repository)?;
+    let store = repository.parity.as_ref();
+    let Some(share) = store.share() else {
+        return Err(Error::Usage("no parity is set: run `fhrd parity set 3%` first".into()));
+    };
+    let there = protected(store)?;
+    let mut added = AddedParity { share: share.to_string(), ..AddedParity::default() };
+    let lacking = |blob: &ListedBlob| {
+        let bytes = store.parity_len(blob.len)?;
+        let has = parse_name(&blob.name).and_then(|id| there.get(&id)).is_some_and(|len| *len >= bytes);
+        (!has).then_some(bytes)
+    };
+    let all = store.list(BlobKind::Container.into())?;
+    let work: Vec<(&ListedBlob, u64)> = all.iter().filter_map(|blob| Some((blob, lacking(blob)?))).collect();
+    added.containers_before = (all.len() - work.len()) as u64;
+    progress.files_total.add(work.len() as u64);
+    progress.bytes_total.add(work.iter().map(|(blob, _)| blob.len).sum());
+    for (blob, bytes) in work {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted);
+        }
+        match store.add(&blob.name) {
+            Ok(_) => {
+                added.containers += 1;
+                added.bytes += bytes;
+            }
+            // A prune has deleted it.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) if error.kind() == ErrorKind::Damaged => {
+                added.damaged += 1;
+                if added.damaged_containers.len() < NAMED_MAX {
+                    added.damaged_containers.push(error.to_string());
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        progress.files_done.add(1);
+        progress.bytes_read.add(blob.len);
+    }
+    Ok(added)
+}
+
+/// Deletes the parity of containers that are gone. Returns how many. What cannot be listed, or the store does not let
+/// go, is left to a later prune.
+///
+/// # Errors
+/// Errors of the store; [`Error::Interrupted`] once `stop` is set.
+pub fn sweep(repository: &Repository, stop: &AtomicBool) -> Result<u64> {
+    let store = repository.store.as_ref();
+    // Before the containers: what is put meanwhile is not listed here.
+    let protected = match protected(store) {
+        Err(error @ Error::Unreadable { .. }) => {
+            tracing::warn!("the parity of deleted containers stays: {error}");
+            return Ok(0);
+        }
+        listed => listed?,
+    };
+    if protected.is_empty() {
+        return Ok(0);
+    }
+    let listing = ContainerListing::take(&repository.store)?;
+    if !listing.unlistable().is_empty() {
+        return Ok(0);
+    }
+    let gone: Vec<ContainerId> = protected.into_keys().filter(|id| !listing.containers.contains(id)).collect();
+    if gone.is_empty() {
+        return Ok(0);
+    }
+    // A container that was lost may come back, and it may be damaged then.
+    let (segments, marked) = (listing.refresh()?, listing.quarantine());
+    let named: HashSet<&ContainerId> = segments.iter().flat_map(|segment| segment.containers()).collect();
+    let mut deleted = Vec::new();
+    for id in gone.into_iter().filter(|id| !named.contains(id) && marked.of(id).is_none()) {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted);
+        }
+        // What a listing lacks may be there.
+        if store.head(&blob_name(&id))?.is_some() {
+            continue;
+        }
+        let name = BlobName::parity_of(&id.0);
+        match store.delete(&name, Durable::AfterSync) {
+            Err(error) if error.is_refused() => tracing::debug!("{name} stays: {error}"),
+            done => done.map(|()| deleted.push(name))?,
+        }
+    }
+    store.sync_deletions(&deleted)?;
+    Ok(deleted.len() as u64)
+}
+
+/// What [`heal`] has done.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct HealReport {
+    /// Containers that were written again with their right bytes.
+    pub containers: u64,
+    /// Damaged parity that was made again.
+    pub parity: u64,
+    /// What was not written, with the reason.
+    pub left: Vec<String>,
+}
+
+/// Writes back the containers that were rebuilt for readers, and makes the parity of `damaged` again. A container that
+/// a prune may be deleting is left: it must not come back.
+///
+/// # Errors
+/// If somebody forbids this program to write, or a prune begins meanwhile. Errors of the store.
+pub fn heal(repository: &Repository, damaged: &[ContainerId]) -> Result<HealReport> {
+    let (store, mut report) = (repository.parity.as_ref(), HealReport::default());
+    let healed: HashSet<ContainerId> = store.healed().iter().filter_map(|name| parse_name(name)).collect();
+    if healed.is_empty() && damaged.is_empty() {
+        return Ok(report);
+    }
+    check_writable(repository)?;
+    let wanted: HashSet<ContainerId> = healed.iter().chain(damaged).copied().collect();
+    let pending = ContainerClaim::containers_of(repository.store.as_ref(), ClaimKind::Pending)?;
+    let (left, mut held): (Vec<_>, Vec<_>) = wanted.into_iter().partition(|id| pending.contains(id));
+    report.left.extend(left.iter().map(|id| format!("{}: a prune may be deleting it", blob_name(id))));
+    held.sort_unstable();
+    // As a writer that relies on these, so that no prune deletes them meanwhile.
+    let reliance = Reliance::new(repository, Arc::default());
+    let done = reliance.hold(&held.iter().copied().collect()).map(|_| {
+        for id in &held {
+            let name = blob_name(id);
+            let written = if healed.contains(id) { store.write_back(&name) } else { Ok(()) };
+            let parity = written.and_then(|()| {
+                report.containers += u64::from(healed.contains(id));
+                if damaged.contains(id) { store.add(&name) } else { Ok(false) }
+            });
+            match parity {
+                Ok(is_written) => report.parity += u64::from(is_written),
+                Err(error) => report.left.push(format!("{name}: {error}")),
+            }
+        }
+    });
+    reliance.release()?;
+    done.map(|()| report)
+}

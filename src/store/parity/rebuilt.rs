@@ -1,0 +1,187 @@
+//! The right bytes of damaged containers, where the store has others.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::layout::ParityLayout;
+use crate::error::{Error, Result};
+use crate::memory::ByteLru;
+use crate::store::BlobName;
+use crate::store::name::check_range;
+
+/// Rebuilt bytes in memory, at most.
+const BYTES_MAX: usize = 256 << 20;
+/// Bytes that an outcome without rebuilt bytes counts.
+const OUTCOME_BYTES: usize = 512;
+/// What was found out about a container is found out again after this time: a process may run for weeks.
+const STAYS: Duration = Duration::from_secs(60);
+/// Names of containers that are remembered, at most.
+const NAMES_MAX: usize = 1 << 20;
+
+/// The bytes of a container that the store lacks.
+pub(super) struct RebuiltContainer {
+    /// Bytes of the container.
+    pub len: u64,
+    /// Offsets and bytes of what replaces the store's, ascending, without gaps of length 0.
+    ranges: Vec<(u64, Vec<u8>)>,
+}
+
+impl RebuiltContainer {
+    /// The shards `numbers`, which ascend, of the right bytes `container`.
+    pub fn new(layout: &ParityLayout, numbers: &BTreeSet<usize>, container: &[u8]) -> Self {
+        let mut ranges: Vec<(u64, Vec<u8>)> = Vec::new();
+        let bytes = container.get(..layout.len as usize).unwrap_or(container);
+        for (number, shard) in bytes.chunks(layout.shard_bytes).enumerate() {
+            let offset = (number * layout.shard_bytes) as u64;
+            if !numbers.contains(&number) {
+                continue;
+            }
+            match ranges.last_mut() {
+                Some((start, last)) if *start + last.len() as u64 == offset => last.extend_from_slice(shard),
+                _ => ranges.push((offset, shard.to_vec())),
+            }
+        }
+        RebuiltContainer { len: layout.len, ranges }
+    }
+
+    /// The `len` bytes from `offset` on of the container called `name`; `read` reads what the store has.
+    pub fn read(
+        &self,
+        name: &str,
+        offset: u64,
+        len: usize,
+        read: impl Fn(u64, usize) -> Result<Vec<u8>>,
+    ) -> Result<Vec<u8>> {
+        check_range(name, self.len, offset, len)?;
+        let (mut bytes, mut at, end) = (Vec::with_capacity(len), offset, offset + len as u64);
+        for (start, right) in &self.ranges {
+            let range_end = start + right.len() as u64;
+            if range_end <= at || *start >= end {
+                continue;
+            }
+            if *start > at {
+                bytes.append(&mut read(at, (start - at) as usize)?);
+                at = *start;
+            }
+            let until = range_end.min(end);
+            bytes.extend_from_slice(right.get((at - start) as usize..(until - start) as usize).unwrap_or_default());
+            at = until;
+        }
+        if at < end || len == 0 {
+            bytes.append(&mut read(at, (end - at) as usize)?);
+        }
+        Ok(bytes)
+    }
+
+    fn bytes(&self) -> usize {
+        self.ranges.iter().map(|(_, bytes)| bytes.len()).sum()
+    }
+}
+
+/// What was found out about a container whose bytes proved wrong.
+#[derive(Clone)]
+pub(super) enum HealOutcome {
+    /// These bytes are right.
+    Rebuilt(Arc<RebuiltContainer>),
+    /// The store has the right bytes: a copy was wrong, or they were wrong on the way.
+    Sound,
+    /// It stays damaged.
+    Failed,
+}
+
+impl HealOutcome {
+    /// Whether a read may give other bytes than one before.
+    pub fn may_help(&self) -> bool {
+        !matches!(self, HealOutcome::Failed)
+    }
+}
+
+/// The outcomes of a process.
+pub(super) struct HealedContainers {
+    outcomes: Mutex<ByteLru<BlobName, (Instant, HealOutcome)>>,
+    /// The containers that were rebuilt and not written back.
+    names: Mutex<BTreeSet<BlobName>>,
+}
+
+impl Default for HealedContainers {
+    fn default() -> Self {
+        HealedContainers { outcomes: Mutex::new(ByteLru::new(BYTES_MAX)), names: Mutex::default() }
+    }
+}
+
+impl HealedContainers {
+    /// The rebuilt bytes of a container.
+    pub fn rebuilt(&self, name: &BlobName) -> Option<Arc<RebuiltContainer>> {
+        match self.outcomes.lock().get(name)?.1 {
+            HealOutcome::Rebuilt(rebuilt) => Some(rebuilt),
+            _ => None,
+        }
+    }
+
+    /// What was found out about a container a moment ago.
+    pub fn recent(&self, name: &BlobName) -> Option<HealOutcome> {
+        let (since, outcome) = self.outcomes.lock().get(name)?;
+        (since.elapsed() < STAYS).then_some(outcome)
+    }
+
+    pub fn note(&self, name: &BlobName, outcome: HealOutcome) {
+        let mut bytes = OUTCOME_BYTES;
+        if let HealOutcome::Rebuilt(rebuilt) = &outcome {
+            bytes += rebuilt.bytes();
+            let mut names = self.names.lock();
+            if names.len() < NAMES_MAX {
+                names.insert(name.clone());
+            }
+        }
+        self.outcomes.lock().put(name.clone(), (Instant::now(), outcome), bytes);
+    }
+
+    /// Forgets a container that was written again or deleted.
+    pub fn forget(&self, name: &BlobName) {
+        self.outcomes.lock().remove(name);
+        self.names.lock().remove(name);
+    }
+
+    /// The containers that were rebuilt and not forgotten.
+    pub fn names(&self) -> Vec<BlobName> {
+        self.names.lock().iter().cloned().collect()
+    }
+}
+
+/// The error of a container that parity does not heal.
+pub(super) fn not_healed(name: &BlobName) -> Error {
+    Error::corrupt(name, 0, "bytes that parity gives back", "too many that are bad")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::ParityShare;
+
+    #[test]
+    fn ranges_are_read_from_the_store_but_for_what_is_rebuilt() {
+        let layout = ParityLayout::new(20_000, ParityShare::new(300).unwrap()).unwrap();
+        let right: Vec<u8> = (0..20_480u32).map(|at| (at / 7) as u8).collect();
+        let numbers = BTreeSet::from([1, 2, 4]);
+        let rebuilt = RebuiltContainer::new(&layout, &numbers, &right);
+        assert_eq!(
+            rebuilt.ranges.iter().map(|(start, bytes)| (*start, bytes.len())).collect::<Vec<_>>(),
+            [(4096, 8192), (16_384, 3616)]
+        );
+        let read = |offset: u64, len: usize| {
+            let touched = offset / 4096..(offset + len as u64).div_ceil(4096);
+            assert!(touched.into_iter().all(|number| !numbers.contains(&(number as usize))), "{offset}, {len}");
+            Ok(right[offset as usize..][..len].to_vec())
+        };
+        for (offset, len) in
+            [(0, 20_000), (0, 4096), (4000, 200), (4096, 8192), (5000, 10), (12_000, 400), (19_999, 1), (16_000, 4000)]
+        {
+            let got = rebuilt.read("x", offset, len, read).unwrap();
+            assert!(got == right[offset as usize..][..len], "{offset}, {len}");
+        }
+        assert!(rebuilt.read("x", 19_999, 2, read).is_err(), "behind the end");
+    }
+}

@@ -1,0 +1,361 @@
+//! A store that puts parity after each container, and gives healed bytes of a damaged one.
+//!
+//! 1. It belongs right below the store that encrypts, above the cache: parity is of the bytes that are kept.
+//! 2. While a share is set, a container that is put gets its parity before the put returns. So no segment names a
+//!    container before its parity is durable, whoever writes it.
+//! 3. A reader whose checksum fails asks [`Store::other_copy`]. First the cache drops its copies. Then the container
+//!    and its parity are read whole, bad shards are computed again, and if the hash of all bytes is that of the name,
+//!    reads give them from then on. Nothing is written.
+//! 4. [`ParityStore::write_back`] and [`ParityStore::add`] write, for who asks for it.
+//!
+//! One container is coded at a time, so the memory is that of one.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+
+use super::blob::{ParityBlob, encode};
+use super::code::ParityEncoder;
+use super::layout::ParityLayout;
+use super::rebuilt::{HealOutcome, HealedContainers, RebuiltContainer, not_healed};
+use super::share::ParityShare;
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::blob::{check_hash, compare_hash, stored_hash};
+use crate::store::name::{check_len, missing};
+use crate::store::{
+    BlobKind, BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice,
+    Reading, Sealing, Store, StoreExt, StoreProperties, read_again,
+};
+
+/// Bytes of one read, at most. If it fails, each shard is read alone.
+const READ_BYTES: usize = 1 << 20;
+/// Bytes of a parity blob, at most, beyond twice those of its container.
+const BLOB_BYTES_MAX: u64 = 64 << 20;
+
+/// What there is of the parity of a container.
+#[derive(Debug)]
+pub enum ParityFound {
+    /// No such blob.
+    Absent,
+    /// Every byte is as it was written.
+    Whole,
+    /// It is damaged, or of another container.
+    Damaged(Error),
+}
+
+/// See the module.
+pub struct ParityStore {
+    inner: Arc<dyn Store>,
+    /// Parts of the share, or 0 without one.
+    share: AtomicU32,
+    encoder: Mutex<ParityEncoder>,
+    /// Held while a container is healed.
+    healing: Mutex<()>,
+    healed: HealedContainers,
+}
+
+/// What was read of a blob that may be damaged.
+struct DamagedBytes {
+    bytes: Vec<u8>,
+    /// Numbers of the ranges that could not be read, and are zero.
+    unread: BTreeSet<usize>,
+}
+
+impl ParityStore {
+    /// Without a share: it only heals what has parity.
+    pub fn new(inner: Arc<dyn Store>) -> Self {
+        let (encoder, healing, healed) = Default::default();
+        ParityStore { inner, share: AtomicU32::new(0), encoder, healing, healed }
+    }
+
+    /// The share of parity that containers get.
+    pub fn share(&self) -> Option<ParityShare> {
+        ParityShare::new(self.share.load(Ordering::Relaxed))
+    }
+
+    /// Sets the share of parity that containers get from now on.
+    pub fn set_share(&self, share: Option<ParityShare>) {
+        self.share.store(share.map_or(0, ParityShare::parts), Ordering::Relaxed);
+    }
+
+    /// Bytes of the parity that a container of `len` stored bytes gets. `None` if it gets none.
+    pub fn parity_len(&self, len: u64) -> Option<u64> {
+        Some(ParityLayout::new(len, self.share()?)?.blob_bytes() as u64)
+    }
+
+    /// The parity of the container `name`, whose stored bytes are the concatenation of `parts`. `None` without a share.
+    fn parity_of(&self, name: &BlobName, parts: &[&[u8]]) -> Result<Option<(BlobName, Vec<u8>)>> {
+        let Some((share, id)) = self.share().zip(name.hash()) else { return Ok(None) };
+        let len = parts.iter().map(|part| part.len() as u64).sum();
+        let Some(layout) = ParityLayout::new(len, share) else { return Ok(None) };
+        let blob = encode(&mut self.encoder.lock(), &layout, &id, parts)?;
+        Ok(Some((BlobName::parity_of(&id), blob)))
+    }
+
+    /// Puts the parity of a container that is there, in place of what there is. Returns whether there is any now.
+    ///
+    /// # Errors
+    /// [`Error::ChecksumMismatch`] if the container is damaged and not healed. Errors of the store.
+    pub fn add(&self, name: &BlobName) -> Result<bool> {
+        let bytes = read_again(self, name, || {
+            let bytes = self.get(name, u64::MAX)?;
+            check_hash(name, &bytes).map(|()| bytes)
+        })?;
+        let Some((parity, blob)) = self.parity_of(name, &[&bytes])? else { return Ok(false) };
+        if !self.inner.put_if_absent(&parity, &[&blob])? {
+            self.inner.overwrite(&parity, &[&blob])?;
+        }
+        Ok(true)
+    }
+
+    /// Reads the parity of a container.
+    ///
+    /// # Errors
+    /// Errors of the store that are no damage. [`Error::Unsupported`] if a newer version wrote it.
+    pub fn inspect(&self, name: &BlobName) -> Result<ParityFound> {
+        let Some(id) = name.hash() else { return Ok(ParityFound::Absent) };
+        let parity = BlobName::parity_of(&id);
+        let read = || {
+            let len = self.inner.len_of(name)?.unwrap_or_default();
+            self.parity_blob(&parity, len)
+        };
+        match read() {
+            Ok(blob) if blob.is_whole() && blob.id == id => Ok(ParityFound::Whole),
+            Ok(_) => {
+                let damage = Error::corrupt(parity, 0, format!("the parity of {name}"), "other bytes");
+                Ok(ParityFound::Damaged(damage))
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(ParityFound::Absent),
+            Err(error) if error.kind() == ErrorKind::Damaged => Ok(ParityFound::Damaged(error)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The containers that were healed for readers, and not written back.
+    pub fn healed(&self) -> Vec<BlobName> {
+        self.healed.names()
+    }
+
+    /// Writes the healed bytes of a container in place of the damaged ones, and reads them again.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if it was not healed; [`Error::ChecksumMismatch`] if the store gives other bytes afterwards.
+    /// Errors of the store.
+    pub fn write_back(&self, name: &BlobName) -> Result<()> {
+        let rebuilt = self.healed.rebuilt(name).or_else(|| {
+            self.heal(name);
+            self.healed.rebuilt(name)
+        });
+        let rebuilt = rebuilt.ok_or_else(|| not_healed(name))?;
+        let bytes = self.rebuilt_range(name, &rebuilt, 0, rebuilt.len as usize, Reading::FromStore)?;
+        check_hash(name, &bytes)?;
+        self.overwrite(name, &[&bytes])?;
+        self.inner.other_copy(name);
+        let got = stored_hash(&self.inner, name, &|| Ok(()))?;
+        compare_hash(name, &got)
+    }
+
+    fn rebuilt_range(
+        &self,
+        name: &BlobName,
+        rebuilt: &RebuiltContainer,
+        offset: u64,
+        len: usize,
+        reading: Reading,
+    ) -> Result<Vec<u8>> {
+        rebuilt.read(name, offset, len, |offset, len| self.inner.get_range(name, offset, len, reading))
+    }
+
+    /// Reads the parity blob `parity` of a container of `len` stored bytes.
+    fn parity_blob(&self, parity: &BlobName, len: u64) -> Result<ParityBlob> {
+        let head = self.inner.head(parity)?.ok_or_else(|| missing(parity))?;
+        let blob_len = check_len(parity, head.len, len.saturating_mul(2).saturating_add(BLOB_BYTES_MAX))?;
+        ParityBlob::parse(parity, self.read_damaged(parity, blob_len, blob_len, READ_BYTES / 256)?.bytes)
+    }
+
+    /// The first `stored` bytes of a blob, as far as they can be read, and zeros up to `len`. `unit` is the length of a
+    /// range that counts as unread if any of it is.
+    fn read_damaged(&self, name: &BlobName, stored: usize, len: usize, unit: usize) -> Result<DamagedBytes> {
+        let (mut bytes, mut unread) = (vec![0; len], BTreeSet::new());
+        let wide = READ_BYTES.next_multiple_of(unit);
+        for start in (0..len).step_by(wide) {
+            let end = (start + wide).min(len);
+            if self.read_part(name, stored.min(end), start, &mut bytes)? && end <= stored {
+                continue;
+            }
+            for start in (start..end).step_by(unit) {
+                let end = (start + unit).min(end);
+                if !self.read_part(name, stored.min(end), start, &mut bytes)? || end > stored {
+                    unread.insert(start / unit);
+                }
+            }
+        }
+        Ok(DamagedBytes { bytes, unread })
+    }
+
+    /// Reads bytes `start` to `end` into their place. Returns `false` if the store cannot give them.
+    fn read_part(&self, name: &BlobName, end: usize, start: usize, bytes: &mut [u8]) -> Result<bool> {
+        if start >= end {
+            return Ok(true);
+        }
+        match self.inner.get_range(name, start as u64, end - start, Reading::FromStore) {
+            Ok(read) => {
+                bytes.get_mut(start..end).into_iter().for_each(|target| target.copy_from_slice(&read));
+                Ok(true)
+            }
+            Err(error) if error.kind() == ErrorKind::Damaged => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Finds out whether parity gives back the bytes of a container that proved wrong.
+    fn heal(&self, name: &BlobName) -> HealOutcome {
+        let _turn = self.healing.lock();
+        if let Some(outcome) = self.healed.recent(name) {
+            return outcome;
+        }
+        let outcome = self.try_heal(name).unwrap_or_else(|error| {
+            tracing::debug!("{name} is not rebuilt: {error}");
+            HealOutcome::Failed
+        });
+        self.healed.note(name, outcome.clone());
+        outcome
+    }
+
+    fn try_heal(&self, name: &BlobName) -> Result<HealOutcome> {
+        let id = name.hash().ok_or_else(|| missing(name))?;
+        let stored_len = self.inner.head(name)?.ok_or_else(|| missing(name))?.len;
+        let parity = BlobName::parity_of(&id);
+        let blob = self.parity_blob(&parity, stored_len)?;
+        let ParityLayout { len, shard_bytes, recovery_shards, .. } = blob.layout;
+        // Whoever wrote the blob may say any length. What is missing must be less than what the parity gives back.
+        let restored_max = (recovery_shards * shard_bytes) as u64;
+        if blob.id != id || len.saturating_sub(stored_len) > restored_max {
+            return Err(Error::corrupt(parity, 0, format!("the parity of {name}"), "that of other bytes"));
+        }
+        let stored = usize::try_from(stored_len.min(len)).map_err(|_| missing(name))?;
+        let read = self.read_damaged(name, stored, blob.layout.padded_bytes(), shard_bytes)?;
+        let DamagedBytes { bytes: mut container, unread } = read;
+        let bad = blob.bad_shards(&container);
+        if !blob.rebuild(&mut container, &bad)? {
+            tracing::warn!(
+                "{name} cannot be rebuilt from its parity: {} of {} sectors are bad, and it has {recovery_shards}",
+                bad.len(),
+                blob.layout.data_shards,
+            );
+            return Ok(HealOutcome::Failed);
+        }
+        let mut wrong: BTreeSet<usize> = unread;
+        wrong.extend(bad);
+        // Behind the end of a container that is short, nothing is padding.
+        wrong.retain(|number| *number < blob.layout.data_shards);
+        if wrong.is_empty() && stored_len == len {
+            return Ok(HealOutcome::Sound);
+        }
+        tracing::warn!(
+            "{name} is damaged in {} of {} sectors, which are rebuilt from its parity; \
+             `fhrd check --read-data --heal` writes them back",
+            wrong.len().max(1),
+            blob.layout.data_shards,
+        );
+        Ok(HealOutcome::Rebuilt(Arc::new(RebuiltContainer::new(&blob.layout, &wrong, &container))))
+    }
+}
+
+impl Store for ParityStore {
+    fn put(&self, name: NewName<'_>, parts: &[&[u8]], options: PutOptions) -> Result<PutBlob> {
+        let put = self.inner.put(name, parts, options)?;
+        if name == NewName::Hashed(BlobKind::Container)
+            && let Some((parity, blob)) = self.parity_of(&put.name, parts)?
+        {
+            self.inner.put_if_absent(&parity, &[&blob])?;
+        }
+        Ok(put)
+    }
+
+    fn put_stream(&self, name: NewName<'_>, len: u64, content: &mut dyn ReadTwice) -> Result<PutBlob> {
+        self.inner.put_stream(name, len, content)
+    }
+
+    fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
+        let written = self.inner.overwrite(name, parts);
+        self.healed.forget(name);
+        written
+    }
+
+    fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
+        match self.healed.rebuilt(name) {
+            Some(rebuilt) => {
+                let len = check_len(name, rebuilt.len, bytes_max)?;
+                self.rebuilt_range(name, &rebuilt, 0, len, Reading::Once)
+            }
+            None => self.inner.get(name, bytes_max),
+        }
+    }
+
+    fn get_range(&self, name: &BlobName, offset: u64, len: usize, reading: Reading) -> Result<Vec<u8>> {
+        match self.healed.rebuilt(name) {
+            Some(rebuilt) => self.rebuilt_range(name, &rebuilt, offset, len, reading),
+            None => self.inner.get_range(name, offset, len, reading),
+        }
+    }
+
+    fn head(&self, name: &BlobName) -> Result<Option<BlobMetadata>> {
+        let head = self.inner.head(name)?;
+        Ok(head.map(|head| BlobMetadata { len: self.healed.rebuilt(name).map_or(head.len, |it| it.len), ..head }))
+    }
+
+    fn len_of(&self, name: &BlobName) -> Result<Option<u64>> {
+        let len = self.inner.len_of(name)?;
+        Ok(len.map(|len| self.healed.rebuilt(name).map_or(len, |it| it.len)))
+    }
+
+    fn list(&self, prefix: BlobPrefix) -> Result<Vec<ListedBlob>> {
+        self.inner.list(prefix)
+    }
+
+    fn delete(&self, name: &BlobName, durable: Durable) -> Result<()> {
+        let deleted = self.inner.delete(name, durable);
+        self.healed.forget(name);
+        deleted
+    }
+
+    fn sync_deletions(&self, names: &[BlobName]) -> Result<()> {
+        self.inner.sync_deletions(names)
+    }
+
+    fn other_copy(&self, name: &BlobName) -> bool {
+        let is_other = self.inner.other_copy(name);
+        name.kind() == BlobKind::Container && self.heal(name).may_help() || is_other
+    }
+
+    fn properties(&self) -> StoreProperties {
+        self.inner.properties()
+    }
+
+    fn locks(&self) -> Option<&dyn Locks> {
+        self.inner.locks()
+    }
+
+    fn sealing(&self) -> Option<&dyn Sealing> {
+        self.inner.sealing()
+    }
+
+    fn is_unused(&self) -> Result<bool> {
+        self.inner.is_unused()
+    }
+
+    fn puts_exclusively(&self, name: &BlobName) -> Result<bool> {
+        self.inner.puts_exclusively(name)
+    }
+
+    fn make_directories(&self, dry_run: bool) -> Result<()> {
+        self.inner.make_directories(dry_run)
+    }
+
+    fn clean_temporaries(&self) -> Result<usize> {
+        self.inner.clean_temporaries()
+    }
+}

@@ -1,0 +1,266 @@
+//! Damage of containers and of their parity, without a repository.
+
+use std::sync::Arc;
+
+use super::blob::{ParityBlob, encode};
+use super::code::ParityEncoder;
+use super::layout::{HEADER_BYTES, ParityLayout};
+use super::{ParityFound, ParityShare, ParityStore};
+use crate::store::{BlobKind, BlobName, MemoryStore, Reading, Store, StoreExt, check_hash, contract, read_again};
+
+const SECTOR: usize = 512;
+
+fn share(parts: u32) -> ParityShare {
+    ParityShare::new(parts).unwrap()
+}
+
+/// Bytes that do not repeat.
+fn noise(len: usize, seed: u8) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    blake3::Hasher::new().update(&[seed]).finalize_xof().fill(&mut bytes);
+    bytes
+}
+
+/// A container and its parity, as a store keeps them.
+struct Scene {
+    name: BlobName,
+    parity: BlobName,
+    container: Vec<u8>,
+    blob: Vec<u8>,
+}
+
+impl Scene {
+    fn new(container: Vec<u8>, share: ParityShare) -> Self {
+        let store = ParityStore::new(Arc::new(MemoryStore::new()));
+        store.set_share(Some(share));
+        let third = container.len() / 3;
+        let name = store.put_hashed(BlobKind::Container, &[&container[..third], &container[third..]]).unwrap();
+        let parity = BlobName::parity_of(&name.hash().unwrap());
+        let blob = store.get(&parity, 1 << 30).unwrap();
+        Scene { name, parity, container, blob }
+    }
+
+    /// A store with these bytes, opened again.
+    fn store(&self, container: &[u8], blob: &[u8]) -> ParityStore {
+        let inner = Arc::new(MemoryStore::new());
+        inner.replace(&self.name, container);
+        inner.replace(&self.parity, blob);
+        ParityStore::new(inner)
+    }
+
+    /// Whether a reader that checks hashes gets the container, whole and in ranges.
+    fn heals(&self, container: &[u8], blob: &[u8]) -> bool {
+        let store = self.store(container, blob);
+        let read = read_again(&store, &self.name, || {
+            let bytes = store.get(&self.name, 1 << 30)?;
+            check_hash(&self.name, &bytes).map(|()| bytes)
+        });
+        let Ok(read) = read else { return false };
+        assert!(read == self.container);
+        let len = self.container.len();
+        assert_eq!(store.len_of(&self.name).unwrap(), Some(len as u64));
+        for (offset, count) in [(0, len), (len / 2, len - len / 2), (len - 1, 1), (len / 3, len / 3)] {
+            let range = store.get_range(&self.name, offset as u64, count, Reading::FromStore).unwrap();
+            assert!(range == self.container[offset..][..count]);
+        }
+        true
+    }
+}
+
+/// Calls `each` with every damage of one place: a flipped byte, a zeroed sector, a cut of a sector.
+fn damages(bytes: &[u8], step: usize, mut each: impl FnMut(&str, usize, &[u8])) {
+    for at in (0..bytes.len()).step_by(step) {
+        let mut flipped = bytes.to_vec();
+        flipped[at] ^= 1 << (at % 8);
+        each("flipped", at, &flipped);
+    }
+    for at in (0..bytes.len()).step_by(SECTOR) {
+        let mut zeroed = bytes.to_vec();
+        zeroed[at..(at + SECTOR).min(bytes.len())].fill(0);
+        each("zeroed", at, &zeroed);
+        each("cut", at, &bytes[..at]);
+    }
+}
+
+#[test]
+fn every_damage_of_one_place_of_a_container_heals_and_of_its_parity_is_noticed() {
+    for len in [1, 700, 4096, 9_001, 20_000] {
+        let scene = Scene::new(noise(len, 1), share(300));
+        damages(&scene.container, 7, |what, at, damaged| {
+            // A copy gives back all of it; a cut of everything is a blob that is there without a byte.
+            assert!(scene.heals(damaged, &scene.blob), "{len}: {what} at {at}");
+        });
+        damages(&scene.blob, 7, |what, at, damaged| {
+            assert!(scene.heals(&scene.container, damaged), "{len}: {what} at {at} of the parity");
+            let found = scene.store(&scene.container, damaged).inspect(&scene.name).unwrap();
+            let is_same = damaged == scene.blob;
+            assert!(matches!(found, ParityFound::Damaged(_)) != is_same, "{len}: {what} at {at}: {found:?}");
+        });
+        assert!(matches!(scene.store(&[], &scene.blob).inspect(&scene.name), Ok(ParityFound::Whole)));
+    }
+}
+
+#[test]
+fn a_container_and_its_parity_damaged_at_once_heal_up_to_the_share() {
+    let scene = Scene::new(noise(400_000, 2), share(500));
+    let layout = ParityLayout::new(400_000, share(500)).unwrap();
+    assert_eq!((layout.data_shards, layout.recovery_shards), (98, 5));
+    for round in 0..40 {
+        let draw = noise(64, round);
+        let (mut container, mut blob) = (scene.container.clone(), scene.blob.clone());
+        // Some recovery shards are bad, and as many shards of the container as the others give back.
+        let bad_recovery = usize::from(draw[0]) % 5;
+        for number in 0..bad_recovery {
+            blob[layout.shards_start() + number * layout.shard_bytes + usize::from(draw[1])] ^= 1;
+        }
+        let mut bad = std::collections::BTreeSet::new();
+        for byte in &draw[2..] {
+            if bad.len() < 5 - bad_recovery {
+                bad.insert(usize::from(*byte) % layout.data_shards);
+            }
+        }
+        bad.iter().for_each(|shard| container[shard * layout.shard_bytes + usize::from(draw[2])] ^= 0x40);
+        // One of the two headers, and one of the two tables, may be lost on top of that.
+        match round % 3 {
+            0 => blob[..layout.shards_start()].fill(0),
+            1 => blob[layout.second_table_start()..].fill(0),
+            _ => {}
+        }
+        assert!(scene.heals(&container, &blob), "round {round}");
+        let one_more = (0..layout.data_shards).find(|shard| !bad.contains(shard)).unwrap();
+        container[one_more * layout.shard_bytes] ^= 1;
+        assert!(!scene.heals(&container, &blob), "round {round}: one shard more than the parity gives back");
+    }
+}
+
+#[test]
+fn bursts_cost_the_shards_that_they_touch() {
+    let scene = Scene::new(noise(8 << 20, 3), share(300));
+    let burst = 60 * 4096;
+    for start in [0, 1, 4095, 3 << 20, (8 << 20) - burst] {
+        let mut container = scene.container.clone();
+        container[start..start + burst].fill(0xa5);
+        assert!(scene.heals(&container, &scene.blob), "{start}");
+    }
+    assert!(!scene.heals(&scene.container[..(8 << 20) - 63 * 4096], &scene.blob), "63 of 2048 shards, with 3 %");
+    assert!(scene.heals(&scene.container[..(8 << 20) - 61 * 4096 - 1000], &scene.blob), "61 shards and a part");
+}
+
+#[test]
+fn zeros_that_are_lost_come_back_and_what_was_appended_goes() {
+    let mut bytes = noise(300_000, 4);
+    bytes[200_000..].fill(0);
+    let scene = Scene::new(bytes, share(3000));
+    for len in [299_999, 295_000, 206_000] {
+        assert!(scene.heals(&scene.container[..len], &scene.blob), "{len}");
+    }
+    let mut longer = scene.container.clone();
+    longer.extend_from_slice(b"something else");
+    assert!(scene.heals(&longer, &scene.blob));
+}
+
+#[test]
+fn nothing_heals_with_the_parity_of_another_container_or_of_a_newer_version() {
+    let (scene, other) = (Scene::new(noise(20_000, 5), share(300)), Scene::new(noise(20_000, 6), share(300)));
+    let mut damaged = scene.container.clone();
+    damaged[5000] ^= 1;
+    assert!(!scene.heals(&damaged, &other.blob));
+    let found = scene.store(&scene.container, &other.blob).inspect(&scene.name).unwrap();
+    assert!(matches!(found, ParityFound::Damaged(_)), "{found:?}");
+    let mut newer = scene.blob.clone();
+    for start in [0, newer.len() - HEADER_BYTES] {
+        newer[start + 8] = 2;
+        let sum = *blake3::hash(&newer[start..start + 64]).as_bytes();
+        newer[start + 64..start + 80].copy_from_slice(&sum[..16]);
+    }
+    assert!(!scene.heals(&damaged, &newer));
+    assert!(scene.store(&damaged, &newer).inspect(&scene.name).unwrap_err().is_newer());
+}
+
+#[test]
+fn a_forged_header_costs_no_memory() {
+    let mut forged = vec![0; HEADER_BYTES];
+    forged[..8].copy_from_slice(b"FHRDPRTY");
+    forged[8] = 1;
+    forged[12..16].copy_from_slice(&(128u32 << 10).to_le_bytes());
+    forged[16..24].copy_from_slice(&(4u64 << 30).to_le_bytes());
+    forged[24..28].copy_from_slice(&32_768u32.to_le_bytes());
+    let sum = *blake3::hash(&forged[..64]).as_bytes();
+    forged[64..].copy_from_slice(&sum[..16]);
+    assert!(ParityBlob::parse("x", forged).is_err());
+}
+
+#[test]
+fn what_is_written_back_is_in_the_store() {
+    let scene = Scene::new(noise(50_000, 7), share(300));
+    let mut damaged = scene.container.clone();
+    damaged[1] ^= 1;
+    let store = scene.store(&damaged, &scene.blob);
+    assert!(store.other_copy(&scene.name));
+    assert_eq!(store.healed(), std::slice::from_ref(&scene.name));
+    store.write_back(&scene.name).unwrap();
+    assert!(store.healed().is_empty());
+    assert!(store.get(&scene.name, 1 << 20).unwrap() == scene.container);
+    let beyond = scene.store(&damaged[..10], &scene.blob[..100]);
+    assert!(beyond.write_back(&scene.name).is_err());
+    assert!(beyond.get(&scene.name, 1 << 20).unwrap() == damaged[..10], "what is not healed stays");
+}
+
+#[test]
+fn a_container_gets_the_same_parity_later_as_when_it_is_put() {
+    let scene = Scene::new(noise(30_000, 8), share(300));
+    let mut damaged = scene.container.clone();
+    damaged[77] = !damaged[77];
+    for (container, blob) in [(&scene.container, &scene.blob[..9]), (&damaged, &scene.blob[..])] {
+        let store = scene.store(container, blob);
+        assert!(!store.add(&scene.name).unwrap(), "no share is set");
+        store.set_share(Some(share(300)));
+        assert!(store.add(&scene.name).unwrap());
+        assert!(store.get(&scene.parity, 1 << 20).unwrap() == scene.blob);
+    }
+    let store = scene.store(&damaged, b"no parity");
+    store.set_share(Some(share(300)));
+    assert!(store.add(&scene.name).is_err(), "parity of wrong bytes would keep them");
+}
+
+#[test]
+fn only_containers_get_parity_and_only_with_a_share() {
+    let store = ParityStore::new(Arc::new(MemoryStore::new()));
+    store.put_hashed(BlobKind::Container, &[b"without a share"]).unwrap();
+    store.set_share(Some(share(300)));
+    store.put_hashed(BlobKind::Segment, &[b"no container"]).unwrap();
+    assert!(store.list(BlobKind::Parity.into()).unwrap().is_empty());
+    let name = store.put_hashed(BlobKind::Container, &[b"with ", b"a share"]).unwrap();
+    let listed = store.list(BlobKind::Parity.into()).unwrap();
+    assert_eq!(listed.iter().filter_map(|blob| blob.name.protected()).collect::<Vec<_>>(), [name.hash().unwrap()]);
+}
+
+#[test]
+fn meets_the_contract() {
+    let store = ParityStore::new(Arc::new(MemoryStore::new()));
+    store.set_share(Some(share(300)));
+    contract::check(&store);
+}
+
+/// Frozen.
+#[test]
+fn parity_is_what_it_was() {
+    let mut encoder = ParityEncoder::default();
+    let mut hash = |len: usize, parts: u32| {
+        let bytes = noise(len, 9);
+        let layout = ParityLayout::new(len as u64, share(parts)).unwrap();
+        let blob = encode(&mut encoder, &layout, blake3::hash(&bytes).as_bytes(), &[&bytes]).unwrap();
+        assert_eq!(blob.len(), layout.blob_bytes());
+        blake3::hash(&blob).to_hex().to_string()[..16].to_string()
+    };
+    let frozen = [
+        (1, 300, "f630d0314026dc5e"),
+        (4096, 300, "c7d09de417663cdf"),
+        (20_000, 300, "e57f7aee782ab519"),
+        (170_000, 300, "0b9fe7cc3db0ea51"),
+        (3_000_000, 500, "7730d2d8dc7abd0e"),
+    ];
+    for (len, parts, expected) in frozen {
+        assert_eq!(hash(len, parts), expected, "{len}, {parts}");
+    }
+}
