@@ -16,6 +16,7 @@ pub mod delta;
 mod dispatch;
 pub mod elements;
 pub mod entropy;
+pub mod float_format;
 pub mod interleave;
 mod lanes;
 pub mod peaks;

@@ -741,6 +741,57 @@ def convert(base: bytes, derivation: int, conversion: int) -> bytes:
     return number_bytes(array("H", map(to_bfloat16 if derivation == 7 else to_fp16, numbers(base, "I"))))
 
 
+FORMATS = {1: "H", 2: "H", 3: "I", 4: "B", 5: "B"}  # BF16, FP16, FP32, E4M3, E5M2
+SMALL = {4: (3, 7, 0x7E), 5: (2, 15, 0x7B)}  # bits of the fraction, bias, greatest finite number
+
+
+def from_fp8(x: int, kind: int) -> int:
+    """FP8 to FP32, exactly."""
+    bits, bias, greatest = SMALL[kind]
+    sign, size = (x & 0x80) << 24, x & 0x7F
+    exponent, fraction = size >> bits, size & ((1 << bits) - 1)
+    if size > greatest:
+        return sign | 0x7F800000 | fraction << (23 - bits)
+    if not exponent:
+        if not fraction:
+            return sign
+        length = fraction.bit_length()
+        exponent, fraction = length - bits, fraction << (bits + 1 - length) & ((1 << bits) - 1)
+    return sign | (exponent - bias + 127) << 23 | fraction << (23 - bits)
+
+
+def to_fp8(x: int, kind: int) -> int:
+    """FP32 to FP8, to the nearest, ties to even. E4M3 has no infinity."""
+    bits, bias, greatest = SMALL[kind]
+    sign, size = x >> 24 & 0x80, x & 0x7FFFFFFF
+    if size > 0x7F800000:
+        return sign | 0x7F
+    exponent = max((size >> 23) - 127 + bias, 1)
+    value = size & 0x7FFFFF | (0x800000 if size >> 23 else 0)
+    shift = 23 - bits + exponent - max(size >> 23, 1) + 127 - bias
+    small = value >> shift
+    rest, tie = value & ((1 << shift) - 1), 1 << (shift - 1)
+    small += rest > tie or (rest == tie and small & 1)
+    small += (exponent - 1) << bits
+    return sign | (small if small <= greatest else 0x7F if kind == 4 else 0x7C)
+
+
+def between_formats(base: bytes, formats: int) -> bytes:
+    """The whole elements of the base in another format, by way of FP32."""
+    source, target = formats & 15, formats >> 4
+    known(source in FORMATS and target in FORMATS and source != target, f"formats {formats} of a delta")
+    values = numbers(base, FORMATS[source])
+    if source == 1:
+        values = array("I", (x << 16 for x in values))
+    elif source == 2:
+        values = array("I", map(fp16_table().__getitem__, values))
+    elif source > 3:
+        values = array("I", map([from_fp8(x, source) for x in range(256)].__getitem__, values))
+    if target > 3:
+        return bytes(to_fp8(x, target) for x in values)
+    return number_bytes(values) if target == 3 else convert(number_bytes(values), 6 + target, 0)
+
+
 def context_decode(data: bytes, base: bytes, kind: int) -> bytes:
     code, bits, fraction_bits = ELEMENTS[kind]
     values = numbers(base, code)
@@ -1105,13 +1156,17 @@ def delta_decode(data: bytes, base: bytes, length: int) -> bytes:
     derivation, phase, at = data[0] & 15, data[0] >> 4, 1
     if derivation == 15:
         derivation, at = varint(data, 1)
-    known(1 <= derivation <= 11 and phase <= 7, f"derivation {derivation} with phase {phase}")
+    known(1 <= derivation <= 12 and phase <= 7, f"derivation {derivation} with phase {phase}")
     head = data[at : at + phase]
     expect(len(head) == phase <= length, "a delta ends in its first bytes")
     data, base, length = data[at + phase :], base[phase:], length - phase
     if derivation == 11:
         before, base, after, data = quantised(data, base, length)
         return head + before + payload_decode(5, data, base, len(base)) + after
+    if derivation == 12:
+        expect(data, "a delta without its formats")
+        kind = data[0] >> 4
+        return head + payload_decode(kind if kind < 4 else 5, data[1:], between_formats(base, data[0]), length)
     if derivation >= 7:
         expect(data, "a delta without its conversion")
         base, data = convert(base, derivation, data[0]), data[1:]

@@ -1,6 +1,6 @@
 //! Derivation: how a chunk is derived from its base, and its id on disk.
 
-use super::{BlockGrid, Cast, Quantised};
+use super::{BlockGrid, Cast, Converted, Quantised};
 use crate::codec::ElementType;
 
 /// How a chunk is derived from its base. Ids are on disk and never reused.
@@ -18,11 +18,15 @@ pub enum Derivation {
     Cast(Cast),
     /// Quantised blocks of the base's elements.
     Quantised(Quantised),
+    /// The base's elements in another float format, for pairs that [`Cast`] does not have.
+    Converted(Converted),
 }
 
 impl Derivation {
     /// Id of every [`Derivation::Quantised`]. Its payload says which one.
     pub const QUANTISED_ID: u8 = 11;
+    /// Id of every [`Derivation::Converted`]. Its payload says which one.
+    pub const CONVERTED_ID: u8 = 12;
     /// Every derivation that its id alone describes.
     pub const ALL: [Derivation; 10] = [
         Derivation::Context(ElementType::Bf16),
@@ -53,6 +57,7 @@ impl Derivation {
             Derivation::Cast(Cast::Bf16ToFp32) => 9,
             Derivation::Cast(Cast::Fp16ToFp32) => 10,
             Derivation::Quantised(_) => Self::QUANTISED_ID,
+            Derivation::Converted(_) => Self::CONVERTED_ID,
         }
     }
 

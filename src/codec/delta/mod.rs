@@ -21,7 +21,7 @@
 //!
 //! The payload of a cast starts with one more byte, the conversion of the base's elements: 0 exact, or rounded to
 //! nearest with ties to even; 1 truncated. The rest is a payload against the converted base. Quantised blocks are made
-//! from the base in a similar way, see `quantised`.
+//! from the base in a similar way, see `quantised`, as are elements of other float formats, see `converted`.
 
 mod bytes;
 mod cast;
@@ -29,6 +29,9 @@ mod classes;
 #[cfg(test)]
 mod classes_tests;
 mod context;
+mod converted;
+#[cfg(test)]
+mod converted_tests;
 mod derivation;
 mod elements;
 mod masked;
@@ -45,6 +48,7 @@ mod tests;
 
 pub use cast::Cast;
 pub use classes::BlockGrid;
+pub use converted::Converted;
 pub use derivation::Derivation;
 pub use payload::{decode, encode};
 pub use quantised::Quantised;
@@ -65,6 +69,7 @@ pub(super) struct DeltaBuffers {
     quantised: quantised::QuantisedBuffers,
     combined: Vec<u8>,
     converted: Vec<u8>,
+    wide: Vec<u8>,
     trial: Vec<u8>,
     windows: WindowTable,
 }

@@ -1,6 +1,6 @@
 //! Payload: encodes and decodes the modes that are common to all derivations.
 
-use super::{DeltaBuffers, Derivation, WHAT, bytes, cast, classes, elements, pruned, quantised};
+use super::{DeltaBuffers, Derivation, WHAT, bytes, cast, classes, converted, elements, pruned, quantised};
 use crate::codec::{ElementType, Scratch, floats};
 use crate::error::{Error, Result};
 use crate::kernel::elements as kernel;
@@ -46,6 +46,7 @@ pub fn encode(derivation: Derivation, raw: &[u8], base: &[u8], scratch: &mut Scr
         Derivation::Xor => xor(raw, base, &mut buffers.combined, scratch, out),
         Derivation::Cast(cast) => cast::encode(cast, raw, base, &mut buffers, scratch, out),
         Derivation::Quantised(blocks) => quantised::encode(blocks, raw, base, &mut buffers, scratch, out),
+        Derivation::Converted(types) => converted::encode(types, [raw, base], &mut buffers, scratch, out),
     };
     scratch.delta = buffers;
     encoded
@@ -74,7 +75,10 @@ pub fn decode(
         None if id == u64::from(Derivation::QUANTISED_ID) => {
             quantised::decode(&mut reader, base, raw_len, &mut buffers, scratch, out)
         }
-        None | Some(Derivation::Quantised(_) | Derivation::Blocks(_)) => {
+        None if id == u64::from(Derivation::CONVERTED_ID) => {
+            converted::decode(&mut reader, base, raw_len, &mut buffers, scratch, out)
+        }
+        None | Some(Derivation::Quantised(_) | Derivation::Blocks(_) | Derivation::Converted(_)) => {
             Err(Error::unsupported(WHAT, format!("derivation {id}")))
         }
         Some(Derivation::Context(element_type)) => {

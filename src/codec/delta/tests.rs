@@ -36,6 +36,7 @@ fn element_type_of(derivation: Derivation) -> ElementType {
     match derivation {
         Derivation::Context(element_type) => element_type,
         Derivation::Cast(cast) => cast.to(),
+        Derivation::Converted(types) => types.to(),
         Derivation::Bytes | Derivation::Blocks(_) | Derivation::Xor | Derivation::Quantised(_) => ElementType::Unknown,
     }
 }
@@ -66,7 +67,7 @@ fn next(state: &mut u64) -> u64 {
 }
 
 /// An approximately normal number with a standard deviation of 1.
-fn normal(state: &mut u64) -> f32 {
+pub(super) fn normal(state: &mut u64) -> f32 {
     (0..6).map(|_| (next(state) >> 40) as f32 / 16_777_216.0 - 0.5).sum::<f32>() * 1.414
 }
 
@@ -307,7 +308,7 @@ fn ids_of_derivations_are_unique_and_others_are_unsupported() {
         assert_eq!(Derivation::of_id(derivation.id().into()), Some(derivation));
     }
     assert!((0..=255).filter_map(Derivation::of_id).count() == Derivation::ALL.len());
-    for id in [0, 12, 99] {
+    for id in [0, 13, 99] {
         assert!(matches!(decoded(id, &[SAME], &[], 0), Err(Error::Unsupported { .. })), "{id}");
     }
 }
@@ -321,7 +322,7 @@ fn a_derivation_of_15_is_followed_by_its_number() {
     // 5 in the long form, and numbers that no version defines.
     assert_eq!(decoded(&[15, 5, SAME]).unwrap(), b"base");
     for (tagged, number) in
-        [(&[15, 0xac, 0x02, 0][..], "derivation 300"), (&[12, 0], "derivation 12"), (&[0x85, SAME], "phase 8")]
+        [(&[15, 0xac, 0x02, 0][..], "derivation 300"), (&[13, 0], "derivation 13"), (&[0x85, SAME], "phase 8")]
     {
         let error = decoded(tagged).unwrap_err();
         assert!(matches!(&error, Error::Unsupported { .. }) && error.to_string().ends_with(number), "{error}");
