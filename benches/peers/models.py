@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""Stored bytes of slices of a model, and of slices of a fine-tune of it, in formats that other tools write.
+"""Stored bytes of slices of a model, of slices of a fine-tune of it, and of copies of it in other float formats.
 
 Each set is a repository of its own: first a base model (safetensors), then the set. The table has the bytes that the
 second backup adds, in MB (10^6), for each program, and the bytes of the set's files. Every snapshot is restored and
 compared. With --zstd it also has what `zstd -19 --long=27` adds for the set behind the same files.
+
+Sets whose names begin with "file" are a repository of their own. Those of a checkpoint are the weights, both moments of
+Adam and a copy of the weights.
 
     benches/peers/models.py [--layers 4] [--width 384] [--work /tmp] OLD/fhrd NEW/fhrd
     benches/peers/models.py --base corpus/models/minilm-base-bf16 --tune corpus/models/minilm-runA-step0060-bf16 \\
@@ -88,11 +91,14 @@ def read_model(directory, layers):
     return tensors
 
 
+DTYPES = {"uint8": "U8", "uint16": "BF16", "float16": "F16", "float32": "F32"}
+
+
 def safetensors(path, tensors):
     header, offset, parts = {}, 0, []
     for name, values in tensors.items():
         raw = np.ascontiguousarray(values)
-        dtype = {1: "U8", 2: "BF16", 4: "F32"}[raw.dtype.itemsize]
+        dtype = raw.dtype.names[0] if raw.dtype.names else DTYPES[raw.dtype.name]
         header[name] = {"dtype": dtype, "shape": list(raw.shape), "data_offsets": [offset, offset + raw.nbytes]}
         offset += raw.nbytes
         parts.append(raw.tobytes())
@@ -160,7 +166,67 @@ def other_width(tensors):
     return {name: cast(values) for name, values in tensors.items()}
 
 
+def wide(values):
+    """Values in FP32. Those of 16 bits are BF16."""
+    return values if values.dtype == np.float32 else (values.astype(np.uint32) << 16).view(np.float32)
+
+
+def halves(tensors):
+    return {name: wide(values).astype(np.float16) for name, values in tensors.items()}
+
+
+def brains(tensors):
+    return {name: bf16(wide(values)) for name, values in tensors.items()}
+
+
+def eights(tensors):
+    """E4M3, as a cast without a scale gives it: to the nearest, ties to even."""
+    size = np.array([(m / 8 if e == 0 else 1 + m / 8) * 2.0 ** (max(e, 1) - 7) for e in range(16) for m in range(8)][:127])
+    middle = (size[1:] + size[:-1]) / 2
+
+    def cast(values):
+        values = wide(values)
+        magnitude = np.abs(values).astype(np.float64)
+        code = np.searchsorted(middle, magnitude, "left")
+        is_tie = (code < 126) & (magnitude == middle[np.minimum(code, 125)]) & (code % 2 == 1)
+        return ((code + is_tie) | np.signbit(values) << 7).astype(np.uint8).view([("F8_E4M3", "u1")])
+
+    return {name: cast(values) for name, values in tensors.items()}
+
+
+def prefixed(prefix, tensors):
+    return {f"{prefix}.{name}": values for name, values in tensors.items()}
+
+
+def all_formats(tensors):
+    single = {name: wide(values) for name, values in tensors.items()}
+    return {**prefixed("fp32", single), **prefixed("bf16", brains(tensors)), **prefixed("fp16", halves(tensors))}
+
+
+def checkpoint(tensors):
+    """Weights in FP32, moments of their size as Adam has them after some steps, and the weights in BF16."""
+    random = np.random.default_rng(9)
+    single = {name: wide(values) for name, values in tensors.items()}
+    moment = lambda values: random.standard_normal(values.shape, np.float32) * np.float32(1e-4)
+    first = {name: moment(values) for name, values in single.items()}
+    second = {name: np.square(moment(values)) for name, values in single.items()}
+    moments = {**prefixed("exp_avg", first), **prefixed("exp_avg_sq", second)}
+    return {**prefixed("model", single), **moments, **prefixed("bf16", brains(tensors))}
+
+
+# Repositories of their own: the copies, and what they should cost.
+FILES = {
+    "file of FP32": lambda tensors: prefixed("fp32", {name: wide(values) for name, values in tensors.items()}),
+    "file of FP32, BF16, FP16": all_formats,
+    "file of BF16, FP16, FP32": lambda tensors: dict(reversed(all_formats(tensors).items())),
+    "file of w, m, v": lambda tensors: {k: v for k, v in checkpoint(tensors).items() if not k.startswith("bf16")},
+    "file of w, m, v, BF16": checkpoint,
+}
+
 SETS = {
+    "copy in BF16": lambda tensors: [brains(tensors)],
+    "copy in FP16": lambda tensors: [halves(tensors)],
+    "copy in E4M3": lambda tensors: [eights(tensors)],
     "flat buffer": lambda tensors: [flat(tensors)],
     "row shards": row_shards,
     "column shards": column_shards,
@@ -250,6 +316,7 @@ def main():
         columns = [f"{name[-12:]:>12}" for name in arguments.programs + ["zstd"] * arguments.zstd]
         print(f"{'set':40} {'MB':>8}  " + "  ".join(columns))
         rows = [("fine-tune", None, ["base"])]
+        rows += [(name, ([make(base)], False), []) for name, make in FILES.items()]
         for name, make in SETS.items():
             rows += [
                 (name, (make(base), False), ["base"]),

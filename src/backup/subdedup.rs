@@ -428,7 +428,9 @@ impl Stage for SubDedupStage {
                     self.offset = 0;
                     self.slices.set_last(None);
                     if let TreeItem::End { outcome, .. } = &item {
-                        items.extend(self.planner.end(*outcome == Outcome::Complete).map(SaveItem::Model));
+                        items.extend(
+                            self.planner.end(*outcome == Outcome::Complete, &mut self.bases)?.map(SaveItem::Model),
+                        );
                     }
                     items.push(SaveItem::Tree(item));
                 }

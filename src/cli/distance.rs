@@ -12,9 +12,8 @@ use super::exit::Exit;
 use super::location;
 use super::output::{failed, print, print_json, printable};
 use crate::error::{Error, Result};
-use crate::inspect::distance::{
-    BitTally, Distance, LeftOut, OpenModel, SnapshotModels, THRESHOLD, TypeDistance, distance,
-};
+use crate::inspect::distance::{BitTally, Distance, LeftOut, OpenModel, SnapshotModels, TypeDistance, distance};
+use crate::model::{Relation, THRESHOLD};
 use crate::repo::Repository;
 use crate::repo::naming::SnapshotFilter;
 
@@ -69,7 +68,7 @@ impl Opener<'_> {
 
 fn document(first: &OpenModel, second: &OpenModel, found: &Distance) -> Value {
     let side = |side: &OpenModel| json!({"path": side.label, "format": side.model.format, "tensors": side.model.tensors.len()});
-    let family = found.bit_distance();
+    let relation = found.relation();
     let types: Vec<Value> = found.types.iter().map(of_type).collect();
     let left_out = found.left_out.iter().map(|left_out| {
         let model = if left_out.is_second { "second" } else { "first" };
@@ -78,9 +77,11 @@ fn document(first: &OpenModel, second: &OpenModel, found: &Distance) -> Value {
     json!({
         "first": side(first),
         "second": side(second),
-        "bit_distance": family,
+        "bit_distance": found.bit_distance(),
+        "kept_distance": found.kept_distance(),
         "threshold": THRESHOLD,
-        "same_family": family.map(|distance| distance < THRESHOLD),
+        "same_family": relation.map(Relation::is_family),
+        "relation": relation.map(|relation| if relation.is_family() { relation.name() } else { "distant" }),
         "types": types,
         "left_out": left_out.collect::<Vec<_>>(),
     })
@@ -122,13 +123,7 @@ fn write_report(out: &mut dyn Write, first: &OpenModel, second: &OpenModel, foun
         let tensors = tensors(side.model.tensors.len() as u64);
         writeln!(out, "{} ({}, {tensors})", printable(&side.label), side.model.format)?;
     }
-    match found.bit_distance() {
-        Some(distance) if distance < THRESHOLD => {
-            writeln!(out, "bit distance {distance:.2}: the same family (below {THRESHOLD})")?;
-        }
-        Some(distance) => writeln!(out, "bit distance {distance:.2}: different families (not below {THRESHOLD})")?,
-        None => writeln!(out, "no 16-bit floats in common, so the family is unknown")?,
-    }
+    writeln!(out, "{}", verdict(found))?;
     for of in &found.types {
         let (one, other) = (printable(&of.first), printable(&of.second));
         let names = if one == other { one } else { format!("{one} against {other}") };
@@ -139,6 +134,32 @@ fn write_report(out: &mut dyn Write, first: &OpenModel, second: &OpenModel, foun
         }
     }
     write_left_out(out, &found.left_out)
+}
+
+/// Whether the models are of one family, and why.
+fn verdict(found: &Distance) -> String {
+    let distance = match found.bit_distance() {
+        Some(distance) => format!("bit distance {distance:.2}"),
+        None => "no floats in common".into(),
+    };
+    let kept = found.kept_distance().map_or_else(String::new, |kept| format!("{kept:.2}"));
+    match found.relation() {
+        None => format!("{distance}, nothing else to compare: the family is unknown"),
+        Some(Relation::Cast) => format!("{distance}: the same family, one is the cast of the other"),
+        Some(Relation::Pruned) => {
+            format!("{distance}, {kept} where neither is zero: the same family, one is pruned (below {THRESHOLD})")
+        }
+        Some(relation) => {
+            let share = match found.bit_distance() {
+                Some(distance) if format!("{distance:.2}") == kept => String::new(),
+                _ if kept.is_empty() => String::new(),
+                _ => format!(", {kept} of 16 bits of all values but zeros"),
+            };
+            let is_family = relation.is_family();
+            let words = if is_family { "the same family (below" } else { "different families (not below" };
+            format!("{distance}{share}: {words} {THRESHOLD})")
+        }
+    }
 }
 
 fn write_tally(out: &mut dyn Write, title: &str, tally: &BitTally) -> std::io::Result<()> {

@@ -16,7 +16,7 @@ use super::output::{
 };
 use crate::error::Result;
 use crate::inspect::lineage::{FamilyMember, branches, lineage};
-use crate::inspect::models::kind;
+use crate::inspect::models::{bits, kind};
 
 /// Prints the trees, as text, JSON or DOT.
 ///
@@ -133,7 +133,7 @@ fn row(branch: String, member: &FamilyMember, absent: &str) -> Vec<String> {
         format!("{branch}{}", printable(&member.label)),
         model.map_or("-", |model| &model.dtype).into(),
         base.map_or("-", kind).into(),
-        base.map_or_else(|| "-".into(), |base| format!("{:.2}", base.bit_distance)),
+        base.map_or_else(|| "-".into(), bits),
         model.and_then(|model| model.stored_bytes).map_or_else(|| "-".into(), size),
         format!("{}{absent}{note}", printable(&paths.join(", "))),
     ]
@@ -153,7 +153,7 @@ fn dot(members: &[FamilyMember], absent: &str) -> String {
         let label = format!("{}\n{about}", printable(&member.label));
         text.push_str(&format!("  m{number} [label={}{style}];\n", quoted(&label)));
         if let (Some(parent), Some(base)) = (member.parent, &member.base) {
-            let label = quoted(&format!("{} {:.2}", kind(base), base.bit_distance));
+            let label = quoted(&format!("{} {}", kind(base), bits(base)));
             text.push_str(&format!("  m{parent} -> m{number} [label={label}];\n"));
         }
     }

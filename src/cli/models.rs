@@ -17,7 +17,7 @@ use super::exit::Exit;
 use super::location;
 use super::output::{Align, count, failed, hex_unless_utf8, note_empty, print, print_json, ratio, size, write_fitting};
 use crate::error::Result;
-use crate::inspect::models::{ModelReport, kind, models};
+use crate::inspect::models::{ModelReport, bits, kind, models};
 use crate::model::BaseModel;
 use crate::repo::Repository;
 use crate::repo::index::ContainerListing;
@@ -76,7 +76,7 @@ pub fn base(base: Option<&BaseModel>, name: Option<&str>) -> Value {
         json!({
             "id": base.id.to_string(),
             "name": name,
-            "bit_distance": base.bit_distance,
+            "bit_distance": base.relation().has_distance().then_some(base.bit_distance),
             "kind": kind(base),
             "bytes": base.bytes,
         })
@@ -275,7 +275,7 @@ fn row(model: &ModelReport) -> Vec<String> {
         (Some(path), _) => [path.to_string_lossy().into_owned(), "0.00".into(), "same".into()],
         (None, Some(base)) => {
             let name = model.base_name.clone().unwrap_or_else(|| "(lost)".into());
-            [name, format!("{:.2}", base.bit_distance), kind(base).into()]
+            [name, bits(base), kind(base).into()]
         }
         (None, None) => ["-"; 3].map(String::from),
     };

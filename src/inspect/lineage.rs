@@ -84,9 +84,11 @@ fn with_bases(found: FoundModels) -> Result<Vec<FamilyMember>> {
     }
     let mut at = 0;
     // Bases of bases are found too, because the list grows meanwhile.
-    while let Some(id) = members.get(at).map(|member| member.base.as_ref().map(|base| base.id)) {
+    while let Some(base) = members.get(at).map(|member| member.base.as_ref()) {
+        let is_apart = base.is_some_and(|base| !base.relation().is_family());
+        let id = base.filter(|_| !is_apart).map(|base| base.id);
         let mut parent = id.and_then(|id| indexes.get(&id).copied());
-        let mut note = None;
+        let mut note = is_apart.then_some("its base is of another family");
         if let (Some(id), None) = (id, parent) {
             match summaries.with_id(&id, &mut reader)? {
                 Some(summary) if members.len() < DEPTH_MAX => {

@@ -141,7 +141,12 @@ pub fn model_directories(
 
 /// How a model is stored against its base.
 pub fn kind(base: &BaseModel) -> &'static str {
-    if base.is_cast { "cast" } else { "delta" }
+    base.relation().name()
+}
+
+/// The bit distance from a base, for people; `-` if no values were compared.
+pub fn bits(base: &BaseModel) -> String {
+    if base.relation().has_distance() { format!("{:.2}", base.bit_distance) } else { "-".into() }
 }
 
 /// Sets `same_as` of each model that has the content of a model before it.

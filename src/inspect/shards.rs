@@ -16,7 +16,7 @@ use super::model_summaries::{ModelSummaries, ModelSummary, name_at};
 use super::models::{DEPTH_MAX, ModelReport};
 use crate::error::{Error, Result};
 use crate::format::{Dtype, ListedArray, list_arrays};
-use crate::model::BaseModel;
+use crate::model::{BaseModel, Relation};
 use crate::read_at::unwrapped;
 use crate::repo::container::blob_name;
 use crate::repo::read::{ChunkReader, Reader, RecipeWalk};
@@ -152,17 +152,24 @@ impl ModelShard {
 fn common_base<'a>(bases: impl Iterator<Item = &'a BaseModel> + Clone) -> Option<BaseModel> {
     let most = bases.clone().max_by_key(|base| base.bytes)?;
     // Each shard has a base shard with an id of its own, so the ids are not compared.
-    let (mut bytes, mut cast_bytes, mut distance) = (0u64, 0u64, 0.0);
+    let (mut bytes, mut distance) = (0u64, 0.0);
+    let mut relations: Vec<(Relation, u64)> = Vec::new();
     for base in bases {
         bytes = bytes.saturating_add(base.bytes);
-        cast_bytes = cast_bytes.saturating_add(if base.is_cast { base.bytes } else { 0 });
         distance += base.bit_distance * base.bytes as f64;
+        match relations.iter_mut().find(|known| known.0 == base.relation()) {
+            Some(known) => known.1 = known.1.saturating_add(base.bytes),
+            None => relations.push((base.relation(), base.bytes)),
+        }
     }
     let bit_distance = if bytes == 0 { most.bit_distance } else { distance / bytes as f64 };
-    Some(BaseModel { id: most.id, bit_distance, bytes, is_cast: cast_bytes > bytes / 2 })
+    // The relation of most bytes, the first of equals.
+    let relation = relations.iter().rev().max_by_key(|known| known.1).map_or(most.relation(), |known| known.0);
+    let is_cast = relation == Relation::Cast;
+    Some(BaseModel { id: most.id, bit_distance, bytes, is_cast, relation: Some(relation.number()) })
 }
 
-/// Follows the bases to the root of the family. A lost record ends the walk.
+/// Follows the bases to the root of the family. A base of another family is not followed. A lost record ends the walk.
 fn root(
     ids: &[Fingerprint],
     base: Option<&BaseModel>,
@@ -170,14 +177,15 @@ fn root(
     reader: &mut ChunkReader,
 ) -> Result<Option<Fingerprint>> {
     let mut visited: HashSet<Fingerprint> = ids.iter().copied().collect();
-    let (mut root, mut next) = (ids.first().copied(), base.map(|base| base.id));
+    let above = |base: &BaseModel| base.relation().is_family().then_some(base.id);
+    let (mut root, mut next) = (ids.first().copied(), base.and_then(above));
     while let Some(id) = next
         && visited.len() < DEPTH_MAX
         && visited.insert(id)
         && let Some(summary) = summaries.with_id(&id, reader)?
     {
         root = Some(id);
-        next = summary.base.as_ref().map(|base| base.id);
+        next = summary.base.as_ref().and_then(above);
     }
     Ok(root)
 }
@@ -241,9 +249,11 @@ mod tests {
             bytes,
             bit_distance,
             is_cast,
+            relation: None,
         };
         let bases = [base(1, 10, 1.0, true), base(2, 30, 2.0, false)];
-        assert_eq!(common_base(bases.iter()), Some(base(2, 40, 1.75, false)));
+        let near = Some(Relation::Near.number());
+        assert_eq!(common_base(bases.iter()), Some(BaseModel { relation: near, ..base(2, 40, 1.75, false) }));
         assert_eq!(common_base([].iter()), None);
     }
 }

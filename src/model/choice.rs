@@ -9,16 +9,22 @@
 //!    enough. Against a model that the card names, another one must be better by more than the noise. The bit distance
 //!    of ZipLLM is recorded for the family tree only. It does not decide, because a delta to a distant model can still
 //!    pay.
-//! 4. The model's base is the first candidate that is the base of at least one of its tensors. The recorded distance
+//! 4. A tensor may also be a delta to an earlier one of its own file, if that is shorter: most are copies in another
+//!    type.
+//! 5. The model's base is the first candidate that is the base of at least one of its tensors. The recorded distance
 //!    is that of the two whole models: it counts all tensors with a counterpart, whatever their own bases are.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::catalogue::name_hash;
+use super::own::OwnTensors;
 use super::quantised::{compare_any, is_quantised};
 use super::record::{BaseModel, ModelRecord, TensorRecord};
-use super::sketch::{SketchComparison, standalone_bits};
+use super::relation::{ModelLikeness, Relation};
+use super::sketch::standalone_bits;
+use super::tensor_comparison::TensorComparison;
+use crate::types::Fingerprint;
 
 /// Tensors of one shape that are tried on either side of the same rank.
 const NEIGHBOURS: usize = 4;
@@ -35,8 +41,8 @@ const NOISE: f64 = 0.03;
 /// The base of one tensor.
 #[derive(Debug, Clone)]
 pub struct TensorBase {
-    /// The model that holds it.
-    pub model: Arc<ModelRecord>,
+    /// The model that holds it; `None` if that is the new model itself.
+    pub model: Option<Arc<ModelRecord>>,
     /// Index of the tensor in the model.
     pub tensor: usize,
     /// Share of the sampled values that are equal.
@@ -52,6 +58,8 @@ pub struct BaseChoice {
     pub tensors: Vec<Option<TensorBase>>,
     /// The model that it descends from, estimated from the sketches.
     pub base: Option<BaseModel>,
+    /// Candidates of other families.
+    pub distant: Vec<Fingerprint>,
 }
 
 /// How two models differ, estimated from their sketches.
@@ -61,8 +69,8 @@ pub struct ModelComparison {
     pub bit_distance: f64,
     /// Bits of the whole model as a delta; tensors without a counterpart count on their own.
     pub delta_bits: f64,
-    /// Most of the compared bytes are casts of the other model's values.
-    pub is_cast: bool,
+    /// How alike the models are, whatever their types.
+    pub likeness: ModelLikeness,
 }
 
 /// Chooses the bases of `new` among `candidates`; the first of equal candidates wins. With `derives`, the base of a
@@ -73,7 +81,7 @@ pub fn choose(new: &ModelRecord, candidates: &[Arc<ModelRecord>], derives: bool)
     let mut compared: Vec<(ModelComparison, Pairs, &Arc<ModelRecord>)> = Vec::with_capacity(candidates.len());
     for model in candidates {
         let pairs = pairs(new, &TensorLookup { derives, ..TensorLookup::of(model) });
-        compared.extend(comparison_of(new, &pairs).map(|compare_models| (compare_models, pairs, model)));
+        compared.extend(comparison_of(new, &pairs, model).map(|compare_models| (compare_models, pairs, model)));
     }
     compared.sort_by(|one, other| one.0.delta_bits.total_cmp(&other.0.delta_bits));
     let noise = compared.first().map_or(0.0, |best| best.0.delta_bits * (1.0 + NOISE));
@@ -83,9 +91,10 @@ pub fn choose(new: &ModelRecord, candidates: &[Arc<ModelRecord>], derives: bool)
     // Bytes of tensors whose base is in each candidate.
     let mut base_bytes = vec![0u64; compared.len()];
     let mut tensors = Vec::with_capacity(new.tensors.len());
+    let own = OwnTensors::of(&new.tensors);
     for (at, tensor) in new.tensors.iter().enumerate() {
         let worth = WORTH * standalone_bits(tensor.dtype());
-        let mut best: Option<(usize, usize, SketchComparison)> = None;
+        let mut best: Option<(usize, usize, TensorComparison)> = None;
         for (number, (_, pairs, _)) in compared.iter().enumerate() {
             let Some((counterpart, found)) = pairs.get(at).copied().flatten() else { continue };
             let is_better = best.is_none_or(|(known, _, best)| {
@@ -95,29 +104,64 @@ pub fn choose(new: &ModelRecord, candidates: &[Arc<ModelRecord>], derives: bool)
                 best = Some((number, counterpart, found));
             }
         }
+        let known = best.map_or(worth, |best| best.2.delta_bits);
+        if let Some((tensor, found)) = own_base(&own, at, tensor, derives).filter(|own| own.1.delta_bits < known) {
+            tensors.push(Some(TensorBase::new(None, tensor, &found)));
+            continue;
+        }
         if let Some(bytes) = best.and_then(|best| base_bytes.get_mut(best.0)) {
             *bytes += tensor.len;
         }
         tensors.push(best.and_then(|(number, tensor, found)| {
-            let SketchComparison { equal_share, delta_bits, .. } = found;
-            Some(TensorBase { model: compared.get(number)?.2.clone(), tensor, equal_share, delta_bits })
+            Some(TensorBase::new(Some(compared.get(number)?.2.clone()), tensor, &found))
         }));
     }
     let nearest = std::iter::zip(&compared, base_bytes).find(|(_, bytes)| *bytes > 0);
-    let base = nearest.map(|((compare_models, _, model), bytes)| {
-        let ModelComparison { bit_distance, is_cast, .. } = *compare_models;
-        BaseModel { id: model.id, bit_distance, bytes, is_cast }
-    });
-    BaseChoice { tensors, base }
+    let base = nearest.map(|((found, _, model), bytes)| base_model(model, found, bytes));
+    let is_distant = |found: &ModelComparison| found.likeness.relation() == Some(Relation::Distant);
+    let distant = compared.iter().filter(|one| is_distant(&one.0)).map(|one| one.2.id).collect();
+    BaseChoice { tensors, base, distant }
+}
+
+impl TensorBase {
+    fn new(model: Option<Arc<ModelRecord>>, tensor: usize, found: &TensorComparison) -> Self {
+        TensorBase { model, tensor, equal_share: found.equal_share, delta_bits: found.delta_bits }
+    }
+}
+
+/// The earlier tensor of the same file, of another type, to which a delta is shortest.
+fn own_base(
+    own: &OwnTensors<'_>,
+    at: usize,
+    tensor: &TensorRecord,
+    derives: bool,
+) -> Option<(usize, TensorComparison)> {
+    if !derives {
+        return None;
+    }
+    let len_of = |tensor: &TensorRecord| tensor.len / tensor.dtype().width().unwrap_or(1) as u64;
+    own.nearest(at, |other| other.dtype != tensor.dtype && len_of(other) == len_of(tensor))
+}
+
+/// What `model` is as a base of which tensors of `bytes` bytes are stored against it.
+fn base_model(model: &ModelRecord, found: &ModelComparison, bytes: u64) -> BaseModel {
+    let relation = found.likeness.relation().unwrap_or(Relation::Distant);
+    BaseModel {
+        id: model.id,
+        bit_distance: found.likeness.any_bit_distance(),
+        bytes,
+        is_cast: relation == Relation::Cast,
+        relation: Some(relation.number()),
+    }
 }
 
 /// Compares a model with the one of `lookup`; `None` if no tensor has a counterpart.
 pub fn compare_models(new: &ModelRecord, lookup: &TensorLookup<'_>) -> Option<ModelComparison> {
-    comparison_of(new, &pairs(new, lookup))
+    comparison_of(new, &pairs(new, lookup), lookup.model)
 }
 
 /// The counterpart of each tensor and how the two compare.
-type Pairs = Vec<Option<(usize, SketchComparison)>>;
+type Pairs = Vec<Option<(usize, TensorComparison)>>;
 
 fn pairs(new: &ModelRecord, lookup: &TensorLookup<'_>) -> Pairs {
     let mut seen: HashMap<Vec<u64>, usize> = HashMap::new();
@@ -129,22 +173,25 @@ fn pairs(new: &ModelRecord, lookup: &TensorLookup<'_>) -> Pairs {
     new.tensors.iter().map(counterpart).collect()
 }
 
-fn comparison_of(new: &ModelRecord, pairs: &Pairs) -> Option<ModelComparison> {
-    let (mut bytes, mut cast_bytes, mut distance, mut delta_bits) = (0u64, 0u64, 0.0, 0.0);
+fn comparison_of(new: &ModelRecord, pairs: &Pairs, old: &ModelRecord) -> Option<ModelComparison> {
+    let (mut bytes, mut distance, mut delta_bits) = (0u64, 0.0, 0.0);
+    let mut likeness = ModelLikeness::default();
     for (tensor, pair) in new.tensors.iter().zip(pairs) {
         let (len, width) = (tensor.len as f64, tensor.dtype().width().unwrap_or(1) as f64);
         let alone = standalone_bits(tensor.dtype());
         delta_bits += len / width * pair.map_or(alone, |pair| pair.1.delta_bits.min(alone));
-        let Some((_, found)) = pair else { continue };
+        let Some((counterpart, found)) = pair else { continue };
         bytes += tensor.len;
-        cast_bytes += if found.is_cast { tensor.len } else { 0 };
         distance += found.bit_distance * len;
+        // Samples of tensors of other shapes are of other rows, if rows were inserted.
+        let dimensions = |shape: &[u64]| shape.iter().copied().filter(|size| *size != 1).collect::<Vec<u64>>();
+        let is_of_shape = |old: &TensorRecord| dimensions(&old.shape) == dimensions(&tensor.shape);
+        let is_whole = old.tensors.get(*counterpart).is_some_and(is_of_shape);
+        if is_whole || found.is_near() {
+            likeness.add(tensor.dtype(), tensor.len, found);
+        }
     }
-    (bytes > 0).then(|| ModelComparison {
-        bit_distance: distance / bytes as f64,
-        delta_bits,
-        is_cast: cast_bytes > bytes / 2,
-    })
+    (bytes > 0).then(|| ModelComparison { bit_distance: distance / bytes as f64, delta_bits, likeness })
 }
 
 /// The tensors of a record by name and by shape.
@@ -168,7 +215,7 @@ impl<'a> TensorLookup<'a> {
     }
 
     /// The tensor that corresponds to `tensor`, the `rank`-th of its shape.
-    fn counterpart(&self, tensor: &TensorRecord, rank: usize) -> Option<(usize, SketchComparison)> {
+    fn counterpart(&self, tensor: &TensorRecord, rank: usize) -> Option<(usize, TensorComparison)> {
         let compared = |at: usize| {
             let other = self.model.tensors.get(at)?;
             Some((at, compare_any(tensor.sketched(), other.sketched(), self.derives)?))
@@ -178,10 +225,10 @@ impl<'a> TensorLookup<'a> {
         }
         let same = self.shapes.get(&tensor.unordered_shape())?;
         if self.derives && is_quantised(tensor) {
-            let mut best: Option<(usize, SketchComparison)> = None;
+            let mut best: Option<(usize, TensorComparison)> = None;
             for near in outward(rank, QUANTISED_NEIGHBOURS).filter_map(|at| same.get(at)) {
                 let found = compared(*near);
-                let is_better = |found: &(usize, SketchComparison)| {
+                let is_better = |found: &(usize, TensorComparison)| {
                     best.as_ref().is_none_or(|best| found.1.delta_bits < best.1.delta_bits)
                 };
                 best = found.filter(is_better).or(best);

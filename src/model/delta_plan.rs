@@ -1,32 +1,34 @@
 //! Delta planning: finds for each block of a tensor the range of a stored model that it becomes a delta to.
 //!
 //! 1. When a model begins, its tensors are compared with those of stored models ([`crate::model`]). Each tensor near
-//!    enough to a stored one gets that as its base.
+//!    enough to a stored one, or to an earlier one of the same file, gets that as its base.
 //! 2. A new block is planned against the same range of its base. The base's record has the fingerprints of the base's
 //!    blocks; a block that the repository no longer has is no base.
 //! 3. A base block may be a delta itself. Whether the new delta builds on it or on a base below depends on their sizes
 //!    ([`super::chain`]).
 //! 4. When the model ends, its record is complete: the fingerprints of all blocks, and the model it descends from.
 
+use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::Arc;
 
 use lru::LruCache;
 
+use super::base_ranges::{BlockRange, block_ranges, none_if_unreadable, planned, push_below, with_one_more};
 use super::chain::{ChainLink, EntrySizes};
 use super::detect::{ModelFile, TensorBlock};
 use super::previous_version::{CoveredRange, PreviousVersion};
 use super::slice_plan::SliceTrial;
-use crate::codec::delta::{Cast, Derivation};
+use crate::codec::delta::{Cast, Converted, Derivation};
 use crate::codec::{ByteGroupLayout, ElementType};
 use crate::config::{ModelConfig, ModelDelta};
 use crate::error::Result;
 use crate::format::Dtype;
-use crate::model::{BaseChoice, CatalogueBlob, Families, ModelRecord, TensorRecord, choose};
-use crate::repo::container::{Base, DEPTH_LIMIT, EntryNumber, ExtentMap, FrameNumber, FrameReference, Operation};
+use crate::model::{BaseChoice, BaseModel, CatalogueBlob, Families, ModelRecord, Relation, TensorRecord, choose};
+use crate::repo::container::{Base, EntryNumber, ExtentMap, FrameNumber, FrameReference, Operation};
 use crate::repo::recipe::ContentReference;
-use crate::similar::{BaseRange, Bases, base_problem};
+use crate::similar::{BaseRange, Bases};
 use crate::store::Store;
 use crate::types::Fingerprint;
 
@@ -34,6 +36,13 @@ use crate::types::Fingerprint;
 const BLOCKS_MAX: NonZeroUsize = NonZeroUsize::new(1 << 17).expect("not zero");
 /// Share of the values of a plain block that its base must have: the samples of a delta's size suppose weights.
 const PLAIN_EQUAL_SHARE: f64 = 0.5;
+/// Bases of a block that are noted, at most.
+const BASES_MAX: usize = 4;
+/// A copy in another type takes at most so many bits of a value. Its base is the very entry that it was made of: what
+/// lies below that has other values.
+const COPY_BITS: f64 = 0.5;
+/// The chain of a copy may be longer than that of other deltas by this.
+const COPY_DEPTH: u8 = 4;
 /// Ranges of bases in a delta to a tensor or a previous version, at most.
 const OPERATIONS_MAX: usize = 16;
 
@@ -88,6 +97,8 @@ struct ModelInProgress {
     chosen: BaseChoice,
     /// Fingerprints of each tensor's blocks so far.
     blocks: Vec<Vec<u8>>,
+    /// What its blocks are stored against, if it has no base yet.
+    bases: Vec<Fingerprint>,
     id: blake3::Hasher,
 }
 
@@ -140,7 +151,7 @@ impl DeltaPlanner {
         let chosen =
             if self.config.delta == ModelDelta::None { BaseChoice::default() } else { self.choose(&file, bases)? };
         let blocks = vec![Vec::new(); tensors];
-        self.open = Some(ModelInProgress { file, chosen, blocks, id: blake3::Hasher::new() });
+        self.open = Some(ModelInProgress { file, chosen, blocks, bases: Vec::new(), id: blake3::Hasher::new() });
         Ok(())
     }
 
@@ -152,14 +163,7 @@ impl DeltaPlanner {
                 Families::new(stored, self.derives, self.config.outline_bytes.0 as usize)
             }
         };
-        let mut load = |fingerprint: &Fingerprint| match read_record(fingerprint, bases) {
-            Ok(record) => Ok(record.map(Arc::new)),
-            Err(error) if error.is_unreadable() => {
-                tracing::warn!("not comparing with a stored model: {error}");
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        };
+        let mut load = |fingerprint: &Fingerprint| load_record(fingerprint, bases);
         let candidates = families.candidates(&file.record, file.previous_version, &mut load)?;
         self.families = Some(families);
         Ok(choose(&file.record, &candidates, self.derives))
@@ -186,16 +190,49 @@ impl DeltaPlanner {
         self.sizes.expect(entry, bytes);
     }
 
+    /// Notes that the current block is stored against these bases.
+    pub fn stored_against(&mut self, bases: &[Base]) {
+        if let Some(open) = self.open.as_mut().filter(|open| open.chosen.base.is_none()) {
+            open.bases.extend(bases.iter().take(BASES_MAX).map(|base| base.fingerprint));
+        }
+    }
+
+    /// What a model descends from none of whose tensors is like one of another model: blocks of it are ranges of that
+    /// one, or its card names it.
+    fn other_base(&mut self, open: &ModelInProgress, bases: &mut Bases) -> Result<Option<BaseModel>> {
+        let Some(families) = &self.families else { return Ok(None) };
+        let blocks: usize = open.blocks.iter().map(|blocks| blocks.len() / 32).sum();
+        let is_part = !open.bases.is_empty() && open.bases.len() * 2 >= blocks;
+        let against: HashSet<Fingerprint> = open.bases.iter().copied().filter(|_| is_part).collect();
+        let mut load = |fingerprint: &Fingerprint| load_record(fingerprint, bases);
+        let part = families.holding(&against, &mut load)?.map(|id| (id, Relation::Part));
+        let named = || families.named(&open.file.record.bases).filter(|id| !open.chosen.distant.contains(id));
+        let found = part.or_else(|| Some((named()?, Relation::Named)));
+        Ok(found.map(|(id, relation)| BaseModel {
+            id,
+            bit_distance: 0.0,
+            bytes: 0,
+            is_cast: false,
+            relation: Some(relation.number()),
+        }))
+    }
+
     /// Ends the file. Returns its record if it is a model and all its chunks have arrived.
-    pub fn end(&mut self, is_complete: bool) -> Option<Arc<ModelRecord>> {
+    ///
+    /// # Errors
+    /// Errors that end the run.
+    pub fn end(&mut self, is_complete: bool, bases: &mut Bases) -> Result<Option<Arc<ModelRecord>>> {
         self.previous_version = None;
-        let open = self.open.take().filter(|_| is_complete)?;
+        let Some(mut open) = self.open.take().filter(|_| is_complete) else { return Ok(None) };
+        if open.chosen.base.is_none() {
+            open.chosen.base = self.other_base(&open, bases)?;
+        }
         let mut record = open.file.record.clone();
         record.id = Fingerprint(*open.id.finalize().as_bytes());
-        record.base = open.chosen.base;
+        record.base = open.chosen.base.filter(|base| base.id != record.id);
         for (tensor, blocks) in record.tensors.iter_mut().zip(open.blocks) {
             if blocks.len() as u64 != tensor.len.div_ceil(record.block_bytes) * 32 {
-                return None;
+                return Ok(None);
             }
             tensor.blocks = blocks;
         }
@@ -203,7 +240,7 @@ impl DeltaPlanner {
         if let Some(families) = &mut self.families {
             families.add(record.clone());
         }
-        Some(record)
+        Ok(Some(record))
     }
 
     /// Plans a new block as a delta; `None` if it has no base. The base of a plain block must have most of its values.
@@ -224,13 +261,15 @@ impl DeltaPlanner {
             return Ok(None);
         }
         let Some(tensor) = open.file.record.tensors.get(block.tensor) else { return Ok(None) };
-        let Some(base) = chosen.model.tensors.get(chosen.tensor) else { return Ok(None) };
+        let stored = chosen.model.as_deref();
+        let Some(base) = stored.unwrap_or(&open.file.record).tensors.get(chosen.tensor) else { return Ok(None) };
         if self.derives && matches!(tensor.dtype(), Dtype::Quantised(_)) && base.dtype().is_float() {
             let (dtype, chosen) = (tensor.dtype(), chosen.clone());
             return self.plan_quantised(dtype, &chosen, block, len, bases);
         }
-        let derivation = match (self.config.delta, derivation_of(tensor.dtype(), base.dtype())) {
-            (_, None) | (ModelDelta::None, _) | (ModelDelta::Xor, Some(Derivation::Cast(_))) => return Ok(None),
+        let derivation = match (self.config.delta, derivation_of(tensor.dtype(), base.dtype(), self.derives)) {
+            (_, None) | (ModelDelta::None, _) => return Ok(None),
+            (ModelDelta::Xor, Some(Derivation::Cast(_) | Derivation::Converted(_))) => return Ok(None),
             (ModelDelta::Xor, Some(_)) => Derivation::Xor,
             (ModelDelta::Context, Some(Derivation::Bytes)) => self.blocks_of(tensor.dtype(), block.offset),
             (ModelDelta::Context, Some(derivation)) => derivation,
@@ -239,12 +278,48 @@ impl DeltaPlanner {
         let scaled = |offset: u64| offset / width(tensor.dtype()) * width(base.dtype());
         let range = scaled(block.offset)..scaled(block.offset + u64::from(len)).min(base.len);
         let may_have_moved = tensor.len / width(tensor.dtype()) != base.len / width(base.dtype());
-        let (model, at, element_type) = (chosen.model.clone(), chosen.tensor, tensor.dtype().element_type());
+        let element_type = tensor.dtype().element_type();
         let mut expected = (chosen.delta_bits * f64::from(len) / 8.0 / width(tensor.dtype()) as f64) as u64;
-        let ranges = self.ranges(&model, at, range, &mut expected, bases);
+        let (blocks, block_bytes) = match stored {
+            Some(model) => (base.blocks.as_slice(), model.block_bytes),
+            None => (open.blocks.get(chosen.tensor).map_or(&[][..], Vec::as_slice), open.file.record.block_bytes),
+        };
+        let parts: Vec<_> = block_ranges(blocks, block_bytes, range).collect();
+        let is_same_width = width(tensor.dtype()) == width(base.dtype());
+        let is_root = matches!(derivation, Derivation::Converted(_)) && is_same_width;
+        let is_copy = matches!(derivation, Derivation::Cast(_) | Derivation::Converted(_));
+        if is_copy && chosen.delta_bits <= COPY_BITS {
+            let made = self.entries_of(&parts, OPERATIONS_MAX, bases).and_then(|ranges| {
+                let ranges = if is_root { ranges.and_then(with_one_more) } else { ranges };
+                planned(ranges, derivation, element_type, expected, bases)
+            });
+            let depth_max = self.depth_max().saturating_add(COPY_DEPTH);
+            if let Some(made) = none_if_unreadable(made)?.filter(|made| made.depth <= depth_max) {
+                return Ok(Some(PlannedDelta { may_have_moved, ..made }));
+            }
+        }
+        let ranges = self.ranges(parts, &mut expected, bases);
+        let ranges = ranges.map(|ranges| if is_root { ranges.and_then(with_one_more) } else { ranges });
         let made = ranges.and_then(|ranges| planned(ranges, derivation, element_type, expected, bases));
         let made = none_if_unreadable(made)?;
         Ok(made.map(|made| PlannedDelta { may_have_moved, ..made }))
+    }
+
+    /// The ranges of these very blocks, whatever lies below them; `None` if one is not stored, or if they are more
+    /// than `ranges_max`.
+    pub(super) fn entries_of(
+        &mut self,
+        parts: &[Option<BlockRange>],
+        ranges_max: usize,
+        bases: &mut Bases,
+    ) -> Result<Option<Vec<BaseRange>>> {
+        let mut ranges = Vec::with_capacity(parts.len());
+        for part in parts {
+            let Some((fingerprint, inside)) = part else { return Ok(None) };
+            let Some(entry) = self.entry_of(fingerprint, bases)? else { return Ok(None) };
+            ranges.push(BaseRange { entry, offset: inside.start, len: inside.end - inside.start });
+        }
+        Ok((!ranges.is_empty() && ranges.len() <= ranges_max).then_some(ranges))
     }
 
     /// Begins a file that is not a model and has a previous version.
@@ -287,17 +362,15 @@ impl DeltaPlanner {
         Ok(made)
     }
 
-    /// The stored ranges that make up a range of a tensor; `None` if one of them is no base.
+    /// The stored ranges that make up a range of a tensor, given by its blocks; `None` if one of them is no base.
     fn ranges(
         &mut self,
-        model: &ModelRecord,
-        tensor: usize,
-        range: Range<u64>,
+        parts: Vec<Option<BlockRange>>,
         expected: &mut u64,
         bases: &mut Bases,
     ) -> Result<Option<Vec<BaseRange>>> {
         let mut ranges = Vec::new();
-        for part in block_ranges(model, tensor, range) {
+        for part in parts {
             let Some((fingerprint, inside)) = part else { return Ok(None) };
             if !self.push_range(&fingerprint, inside, expected, bases, &mut ranges)? {
                 return Ok(None);
@@ -356,57 +429,6 @@ impl DeltaPlanner {
     }
 }
 
-/// The blocks that make up a range of a tensor, each with the range inside of it; `None` for one that the record lacks.
-pub(super) fn block_ranges(
-    model: &ModelRecord,
-    tensor: usize,
-    range: Range<u64>,
-) -> impl Iterator<Item = Option<(Fingerprint, Range<u32>)>> {
-    let record = model.tensors.get(tensor);
-    let len = model.block_bytes;
-    let blocks = if range.is_empty() { 0..0 } else { range.start / len..range.end.div_ceil(len) };
-    blocks.map(move |index| {
-        let start = index * len;
-        let (from, to) = (range.start.max(start) - start, range.end.min(start + len) - start);
-        Some((record?.block(index)?, from as u32..to as u32))
-    })
-}
-
-/// Appends a range of a base, or what `down` deltas below it have of it. `false` if these are more than `ranges_max`
-/// ranges, or a delta does not make what its base has.
-pub(super) fn push_below(
-    range: BaseRange,
-    down: usize,
-    ranges_max: usize,
-    bases: &mut Bases,
-    ranges: &mut Vec<BaseRange>,
-) -> Result<bool> {
-    if ranges.len() >= ranges_max {
-        return Ok(false);
-    }
-    let Some(down) = down.checked_sub(1) else {
-        ranges.push(range);
-        return Ok(true);
-    };
-    let Some(below) = bases.entries.delta_parts(range.entry)? else {
-        // Another range of a delta leads less far down than the first.
-        ranges.push(range);
-        return Ok(true);
-    };
-    let (mut start, wanted) = (0u32, range.offset..range.offset + range.len);
-    for BaseRange { entry, offset, len } in below {
-        let (from, to) = (wanted.start.max(start), wanted.end.min(start + len));
-        if from < to {
-            let deeper = BaseRange { entry, offset: offset + from - start, len: to - from };
-            if !push_below(deeper, down, ranges_max, bases, ranges)? {
-                return Ok(false);
-            }
-        }
-        start += len;
-    }
-    Ok(true)
-}
-
 /// The element type of a float chunk of unknown format.
 pub fn element_type_of(layout: ByteGroupLayout) -> ElementType {
     match layout.width() {
@@ -417,71 +439,33 @@ pub fn element_type_of(layout: ByteGroupLayout) -> ElementType {
     }
 }
 
+/// The record of a stored model; `None` if there is none that can be read.
+fn load_record(fingerprint: &Fingerprint, bases: &mut Bases) -> Result<Option<Arc<ModelRecord>>> {
+    match read_record(fingerprint, bases) {
+        Ok(record) => Ok(record.map(Arc::new)),
+        Err(error) if error.is_unreadable() => {
+            tracing::warn!("not comparing with a stored model: {error}");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 fn read_record(fingerprint: &Fingerprint, bases: &mut Bases) -> Result<Option<ModelRecord>> {
     let bytes = bases.read_metadata(fingerprint)?;
     bytes.map(|bytes| ModelRecord::decode(fingerprint, &bytes)).transpose()
 }
 
-fn derivation_of(new: Dtype, base: Dtype) -> Option<Derivation> {
+/// How elements of one type derive from those of another; `None` if they do not. With `derives`, not only as casts of
+/// FP32.
+fn derivation_of(new: Dtype, base: Dtype, derives: bool) -> Option<Derivation> {
+    let converted = |from, to| if derives { Converted::between(from, to) } else { None };
     match (new.element_type(), base.element_type()) {
-        (to, from) if to != from => Cast::between(from, to).map(Derivation::Cast),
+        (to, from) if to != from => {
+            let cast = Cast::between(from, to).map(Derivation::Cast);
+            cast.or_else(|| converted(from, to).map(Derivation::Converted))
+        }
         (ElementType::Byte | ElementType::Unknown, _) => (new == base).then_some(Derivation::Bytes),
         (element_type, _) => Some(Derivation::Context(element_type)),
     }
-}
-
-/// Turns an unreadable base into no base, with a warning.
-pub(super) fn none_if_unreadable(made: Result<Option<PlannedDelta>>) -> Result<Option<PlannedDelta>> {
-    match made {
-        Err(error) if error.is_unreadable() => {
-            tracing::warn!("a part of a model is stored whole: {}", base_problem(&error));
-            Ok(None)
-        }
-        made => made,
-    }
-}
-
-pub(super) fn planned(
-    ranges: Option<Vec<BaseRange>>,
-    derivation: Derivation,
-    element_type: ElementType,
-    bytes: u64,
-    bases: &mut Bases,
-) -> Result<Option<PlannedDelta>> {
-    let Some(ranges) = ranges else { return Ok(None) };
-    let plan = DeltaPlan { derivation, phase: 0, element_type, base: Vec::new(), frames: Vec::new() };
-    let mut planned = PlannedDelta {
-        plan,
-        operations: Vec::new(),
-        bases: Vec::new(),
-        entries: Vec::new(),
-        depth: 0,
-        bytes,
-        may_have_moved: false,
-    };
-    for range in ranges {
-        let extent_map = bases.entries.extent_map(range.entry)?;
-        for number in extent_map.frames() {
-            if !planned.plan.frames.iter().any(|frame| frame.0 == *number) {
-                let Some(source) = bases.entries.frame_reference(*number)? else { return Ok(None) };
-                planned.plan.frames.push((*number, source));
-            }
-        }
-        planned.depth = planned.depth.max(bases.entries.depth(range.entry)?.saturating_add(1));
-        if planned.depth > DEPTH_LIMIT {
-            return Ok(None);
-        }
-        let base = match planned.entries.iter().position(|entry| *entry == range.entry) {
-            Some(at) => at,
-            None => {
-                planned.bases.push(bases.entries.name(range.entry)?);
-                planned.entries.push(range.entry);
-                planned.entries.len() - 1
-            }
-        };
-        planned.operations.push(Operation::Delta { base: base as u32, offset: range.offset, len: range.len });
-        planned.plan.base.push((extent_map, range.offset..range.offset + range.len));
-    }
-    planned.plan.frames.sort_unstable_by_key(|frame| frame.0);
-    Ok(Some(planned))
 }

@@ -10,6 +10,7 @@ use crate::config::ModelConfig;
 use crate::error::{Error, Result};
 use crate::filesystem::{FileRange, SourceFile};
 use crate::format::{self, Recognised, Recognition, Tensor, card};
+use crate::model::own::parameters;
 use crate::model::{ModelRecord, TensorRecord, sample, sampled};
 use crate::read_at::ReadAt;
 use crate::types::Fingerprint;
@@ -148,25 +149,20 @@ fn record(content: &ModelContent<'_>, found: &Recognised, block_bytes: u64) -> s
     let large = |tensor: &&Tensor| tensor.len >= TENSOR_BYTES_MIN;
     let count = found.tensors.iter().filter(large).count();
     let blocks: u64 = found.tensors.iter().filter(large).map(|tensor| tensor.len.div_ceil(block_bytes)).sum();
-    if count == 0 || blocks > BLOCKS_MAX {
+    if blocks > BLOCKS_MAX {
+        return Ok(None);
+    }
+    let ModelNames { names, bases } = (content.names)();
+    // An adapter may have small tensors only. It is listed, and stored like any other file.
+    if count == 0 && (bases.is_empty() || found.tensors.is_empty()) {
         return Ok(None);
     }
     let samples: Vec<_> = found.tensors.iter().filter(large).flat_map(|tensor| sampled(tensor, count)).collect();
     content.bytes.will_read(&samples)?;
     let mut tensors = Vec::with_capacity(count);
     for tensor in found.tensors.iter().filter(large) {
-        tensors.push(TensorRecord {
-            name: tensor.name.clone(),
-            dtype: tensor.dtype.code(),
-            shape: tensor.shape.clone(),
-            offset: tensor.offset,
-            len: tensor.len,
-            sketch: sample(content.bytes, tensor, count)?,
-            blocks: Vec::new(),
-        });
+        tensors.push(TensorRecord::of(tensor, sample(content.bytes, tensor, count)?));
     }
-    let values = |tensor: &Tensor| tensor.shape.iter().fold(1u64, |product, size| product.saturating_mul(*size));
-    let ModelNames { names, bases } = (content.names)();
     Ok(Some(ModelRecord {
         id: Fingerprint([0; 32]),
         format: found.format.into(),
@@ -174,7 +170,7 @@ fn record(content: &ModelContent<'_>, found: &Recognised, block_bytes: u64) -> s
         names,
         bases,
         bytes: content.len,
-        parameters: found.tensors.iter().map(values).fold(0, u64::saturating_add),
+        parameters: parameters(content.bytes, &found.tensors, &tensors)?,
         block_bytes,
         tensors,
         base: None,

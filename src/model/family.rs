@@ -138,6 +138,41 @@ impl Families {
         Ok(found)
     }
 
+    /// The model, of this session or the latest stored ones, that holds most of these blocks; `None` if it holds less
+    /// than half of them.
+    ///
+    /// # Errors
+    /// Errors of `load`.
+    pub fn holding(&self, blocks: &HashSet<Fingerprint>, load: &mut RecordLoader<'_>) -> Result<Option<Fingerprint>> {
+        if blocks.is_empty() {
+            return Ok(None);
+        }
+        let held = |record: &ModelRecord| {
+            let all = record.tensors.iter().flat_map(|tensor| tensor.blocks.as_chunks().0);
+            all.filter(|block| blocks.contains(&Fingerprint(**block))).count()
+        };
+        let mut best: Option<(usize, Fingerprint)> = None;
+        let mut rate = |record: &ModelRecord| {
+            let found = held(record);
+            if found * 2 >= blocks.len() && best.is_none_or(|best| found > best.0) {
+                best = Some((found, record.id));
+            }
+        };
+        self.session.iter().rev().for_each(|recent| rate(&recent.record));
+        for entry in self.stored.iter().rev().take(CANDIDATES_MAX) {
+            load(&entry.record)?.iter().for_each(|record| rate(record));
+        }
+        Ok(best.map(|best| best.1))
+    }
+
+    /// The latest model that has one of these names.
+    pub fn named(&self, names: &[String]) -> Option<Fingerprint> {
+        let wanted: Vec<u64> = names.iter().map(|name| name_hash(name)).collect();
+        let session = self.session.iter().rev().map(|recent| &recent.entry);
+        let mut all = session.chain(self.stored.iter().rev());
+        all.find(|entry| entry.names.iter().any(|name| wanted.contains(name))).map(|entry| entry.id)
+    }
+
     fn with_id(&self, id: &Fingerprint, load: &mut RecordLoader<'_>) -> Result<Option<Arc<ModelRecord>>> {
         if let Some(recent) = self.session.iter().find(|recent| recent.entry.id == *id) {
             return Ok(Some(recent.record.clone()));

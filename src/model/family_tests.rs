@@ -100,7 +100,10 @@ fn the_base_is_found_among_many_models_and_each_record_is_read_once() {
         assert!(candidates.len() <= 16, "{}", candidates.len());
         let choice = choose(&new, &candidates, false);
         assert_eq!(choice.base.map(|base| base.id), Some(id(of)));
-        assert!(choice.tensors.iter().flatten().all(|base| base.model.id == id(of)) && choice.tensors.len() == 4);
+        assert!(
+            choice.tensors.iter().flatten().all(|base| base.model.as_ref().is_some_and(|model| model.id == id(of)))
+                && choice.tensors.len() == 4
+        );
     }
     assert!(stored.reads.get() <= 300 + 3 * 16, "{} reads", stored.reads.get());
 }
@@ -116,7 +119,7 @@ fn many_relatives_of_one_model_do_not_hide_the_base_of_other_tensors() {
     let new = record(1000, &new);
     let choice = choose(&new, &stored.candidates(&new, None), false);
     let bases: Vec<Option<Fingerprint>> =
-        choice.tensors.iter().map(|base| base.as_ref().map(|base| base.model.id)).collect();
+        choice.tensors.iter().map(|base| base.as_ref().and_then(|base| Some(base.model.as_ref()?.id))).collect();
     assert_eq!(bases[2..], [Some(id(0)), Some(id(0))]);
     assert!(bases[..2].iter().all(|base| base.is_some_and(|base| base != id(0))), "{bases:?}");
 }
@@ -177,7 +180,7 @@ fn the_base_is_the_nearest_model_and_its_distance_counts_all_tensors() {
     for candidates in [[near.clone(), far.clone()], [far.clone(), near.clone()]] {
         let choice = choose(&new, &candidates, false);
         let ids: Vec<Option<Fingerprint>> =
-            choice.tensors.iter().map(|base| base.as_ref().map(|base| base.model.id)).collect();
+            choice.tensors.iter().map(|base| base.as_ref().and_then(|base| Some(base.model.as_ref()?.id))).collect();
         assert_eq!(ids, [Some(id(2)), Some(id(2)), Some(id(2)), Some(id(1))]);
         let shown = choice.base.unwrap();
         let whole = compare_models(&new, &TensorLookup::of(&near)).unwrap();

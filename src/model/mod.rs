@@ -9,7 +9,8 @@
 //! 4. [`Families`] finds the stored models nearest to a new one by their outlines, small parts of their sketches
 //!    (`family.rs`, `outline.rs`).
 //! 5. [`choose`] compares them tensor by tensor. It estimates the size of a delta from the sketches alone and gives
-//!    each tensor the base with the shortest delta (`choice.rs`).
+//!    each tensor the base with the shortest delta (`choice.rs`). Whether two models are of one family is decided in
+//!    `relation.rs`. Tensors may also be casts of others in their file (`own.rs`).
 //! 6. [`DeltaPlanner`] finds the stored blocks of a base and plans each new block as a delta to them (`delta_plan.rs`),
 //!    or to what lies below them if that makes reads cheaper (`chain.rs`).
 //!    Float chunks of other files become deltas to the file's previous version (`previous_version.rs`). Both
@@ -18,6 +19,7 @@
 //!
 //! All of this is a hint: a lost record costs compression ratio, never data.
 
+mod base_ranges;
 mod catalogue;
 mod chain;
 mod choice;
@@ -28,12 +30,15 @@ mod family;
 mod family_tests;
 mod order;
 mod outline;
+mod own;
 mod previous_version;
 mod quantised;
 mod record;
 mod region;
+mod relation;
 mod sketch;
 mod slice_plan;
+mod tensor_comparison;
 
 pub use catalogue::{BLOB_ENTRIES_MAX, CatalogueBlob, CatalogueEntry, PREFIX};
 pub use choice::{BaseChoice, ModelComparison, TensorBase, TensorLookup, choose, compare_models};
@@ -44,7 +49,10 @@ pub use detect::{
 };
 pub use family::{Families, RecordLoader};
 pub use order::{CANDIDATES_MAX, HOISTED_BYTES_MAX, HoistCandidate, storing_order};
+pub use quantised::{compare_any, compare_blocks, follows_from, quantised_comparison};
 pub use record::{BaseModel, ModelRecord, RECORD_BYTES_MAX, TensorRecord};
 pub use region::ModelRegion;
-pub use sketch::{SketchComparison, Sketched, compare, sample, sampled, standalone_bits};
+pub use relation::{ModelLikeness, Relation, THRESHOLD};
+pub use sketch::{Sketched, compare, sample, sampled, standalone_bits};
 pub use slice_plan::{SliceTrial, WeightType};
+pub use tensor_comparison::{Likeness, TensorComparer, TensorComparison, float_formats};

@@ -15,13 +15,15 @@ use crate::error::Result;
 use crate::format::Dtype;
 use crate::kernel::elements::fp16_value;
 use crate::kernel::quantise::{BlockType, ScaleSource, quantise, unpack};
-use crate::similar::{BaseRange, Bases};
+use crate::similar::Bases;
 
+use super::base_ranges::{block_ranges, none_if_unreadable, planned};
 use super::choice::TensorBase;
-use super::delta_plan::{DeltaPlanner, PlannedDelta, block_ranges, none_if_unreadable, planned};
+use super::delta_plan::{DeltaPlanner, PlannedDelta};
 use super::detect::TensorBlock;
 use super::record::TensorRecord;
-use super::sketch::{GROUP_VALUES, SketchComparison, Sketched, compare, groups};
+use super::sketch::{GROUP_VALUES, Sketched, compare, groups};
+use super::tensor_comparison::{Likeness, TensorComparison};
 
 /// Samples after which a tensor that agrees in less than half of its codes is given up.
 const SAMPLES_MIN: u64 = 2;
@@ -29,6 +31,8 @@ const SAMPLES_MIN: u64 = 2;
 const CAST_SHARE: f64 = 0.9;
 /// Bits of a byte that hardly anything is stored for.
 const LEAST_BITS: f64 = 0.02;
+/// Bits that count as differing in a code that does not follow, of twice as many.
+const MISS_BITS: u64 = 4;
 /// Bits of a byte of scales, as stored.
 const SCALE_BITS: f64 = 3.5;
 /// Bytes of a base, and of all bases of its chain if each is as long, at most.
@@ -37,6 +41,8 @@ const CHAIN_BYTES_MAX: u64 = 64 << 20;
 /// Blocks of a base, about, at most: a base of the most bytes has as many of the shortest blocks of a configuration.
 /// A record that claims shorter ones must not give a chunk more operations than a container holds.
 const BASE_BLOCKS_MAX: u64 = 512;
+/// Ranges of a base: the blocks that it has, and the ends of two.
+const BASE_OPERATIONS_MAX: usize = BASE_BLOCKS_MAX as usize + 2;
 /// The chain may be longer than that of other deltas by this.
 const MORE_DEPTH: u8 = 4;
 
@@ -55,6 +61,11 @@ fn quantised_from(new: Dtype, base: Dtype) -> Option<(BlockType, ElementType)> {
     block_type_of(new).filter(|_| is_source).map(|block_type| (block_type, from))
 }
 
+/// The type of the blocks of `new` if they may follow from floats of type `base`.
+pub fn follows_from(new: Dtype, base: Dtype) -> Option<BlockType> {
+    quantised_from(new, base).map(|found| found.0)
+}
+
 /// Whether blocks of this tensor may follow from floats.
 pub(super) fn is_quantised(tensor: &TensorRecord) -> bool {
     block_type_of(tensor.dtype()).is_some()
@@ -62,7 +73,7 @@ pub(super) fn is_quantised(tensor: &TensorRecord) -> bool {
 
 /// Compares the sketches of two tensors, with `derives` also a quantised one with the floats it may follow from, and a
 /// pruned one as what it is.
-pub(super) fn compare_any(new: Sketched<'_>, old: Sketched<'_>, derives: bool) -> Option<SketchComparison> {
+pub fn compare_any(new: Sketched<'_>, old: Sketched<'_>, derives: bool) -> Option<TensorComparison> {
     compare(new, old, derives).or_else(|| if derives { compare_quantised(new, old) } else { None })
 }
 
@@ -76,7 +87,7 @@ fn widened(sample: &[u8], from: ElementType) -> impl Iterator<Item = f32> {
 }
 
 /// Whether the codes of a quantised tensor are those of the floats; `None` if fewer than half of them are.
-fn compare_quantised(new: Sketched<'_>, old: Sketched<'_>) -> Option<SketchComparison> {
+fn compare_quantised(new: Sketched<'_>, old: Sketched<'_>) -> Option<TensorComparison> {
     let (block_type, from) = quantised_from(new.dtype, old.dtype)?;
     let (values, bytes) = (block_type.values() as u64, block_type.bytes() as u64);
     if new.len / bytes * values != old.len / from.width() as u64 {
@@ -104,18 +115,52 @@ fn compare_quantised(new: Sketched<'_>, old: Sketched<'_>) -> Option<SketchCompa
     if compared == 0 || equal * 2 < compared {
         return None;
     }
-    let missed = (compared - equal) as f64 / compared as f64;
+    Some(quantised_comparison(block_type, compared, equal))
+}
+
+/// The comparison of quantised blocks with floats, of which `equal` of `compared` codes follow.
+pub fn quantised_comparison(block_type: BlockType, compared: u64, equal: u64) -> TensorComparison {
+    let (values, bytes) = (block_type.values() as u64, block_type.bytes() as u64);
+    let missed = (compared - equal) as f64 / compared.max(1) as f64;
     let entropy = |part: f64| if part > 0.0 { -part * part.log2() } else { 0.0 };
     let code_bits = entropy(missed) + entropy(1.0 - missed) + 2.0 * missed;
     let is_computed = block_type.sources().contains(&ScaleSource::Computed);
     let scales = if is_computed { 0.0 } else { block_type.scale_bytes().count() as f64 * SCALE_BITS };
-    Some(SketchComparison {
+    // Half of the codes are the bound between families, which is a quarter of the bits.
+    let differing = (compared - equal) * MISS_BITS;
+    let likeness = Likeness {
+        bits: 2 * MISS_BITS as u32,
+        is_float: false,
+        differing,
+        kept: compared,
+        kept_differing: differing,
+        pruned: 0,
+    };
+    TensorComparison {
         values: compared,
         bit_distance: missed,
         delta_bits: LEAST_BITS + (scales + code_bits * values as f64) / bytes as f64,
         is_cast: missed <= 1.0 - CAST_SHARE,
         equal_share: 1.0 - missed,
-    })
+        likeness,
+    }
+}
+
+/// Compares whole quantised blocks with floats of the same values: the number of codes, of those that follow from the
+/// floats, and the blocks as they would follow. `None` if blocks of this type follow from no such floats.
+pub fn compare_blocks(new: Dtype, blocks: &[u8], old: Dtype, floats: &[u8]) -> Option<(u64, u64, Vec<u8>)> {
+    let (block_type, from) = quantised_from(new, old)?;
+    let wide: Vec<u8> = widened(floats, from).flat_map(f32::to_le_bytes).collect();
+    let mut made = blocks.to_vec();
+    quantise(block_type, ScaleSource::Given, &wide, &mut made);
+    let (mut compared, mut equal) = (0, 0);
+    for (block, made) in blocks.chunks_exact(block_type.bytes()).zip(made.chunks_exact(block_type.bytes())) {
+        let (codes, made) = (unpack(block_type, block), unpack(block_type, made));
+        let pairs = codes.iter().zip(&made).take(block_type.values());
+        equal += pairs.filter(|(code, made)| code == made).count() as u64;
+        compared += block_type.values() as u64;
+    }
+    Some((compared, equal, made))
 }
 
 /// How these bytes of a quantised tensor follow from the floats of a base, and the bytes of the base that they follow
@@ -154,19 +199,17 @@ impl DeltaPlanner {
         len: u32,
         bases: &mut Bases,
     ) -> Result<Option<PlannedDelta>> {
-        let Some(base) = chosen.model.tensors.get(chosen.tensor) else { return Ok(None) };
+        // A quantised tensor has no base in its own file.
+        let Some(model) = &chosen.model else { return Ok(None) };
+        let Some(base) = model.tensors.get(chosen.tensor) else { return Ok(None) };
         let bytes = block.offset..block.offset + u64::from(len);
-        let found = float_range(dtype, bytes, (base.dtype(), base.len), chosen.model.block_bytes);
+        let found = float_range(dtype, bytes, (base.dtype(), base.len), model.block_bytes);
         let Some((quantised, range)) = found else { return Ok(None) };
         let content = range.end - range.start;
         let expected = ((chosen.delta_bits * f64::from(len) / 8.0) as u64).max(1);
         let plan = || {
-            let mut ranges = Vec::new();
-            for part in block_ranges(&chosen.model, chosen.tensor, range) {
-                let Some((fingerprint, inside)) = part else { return Ok(None) };
-                let Some(entry) = self.entry_of(&fingerprint, bases)? else { return Ok(None) };
-                ranges.push(BaseRange { entry, offset: inside.start, len: inside.end - inside.start });
-            }
+            let parts: Vec<_> = block_ranges(&base.blocks, model.block_bytes, range).collect();
+            let Some(ranges) = self.entries_of(&parts, BASE_OPERATIONS_MAX, bases)? else { return Ok(None) };
             planned(Some(ranges), Derivation::Quantised(quantised), ElementType::Unknown, expected, bases)
         };
         let made = none_if_unreadable(plan())?;
@@ -190,7 +233,7 @@ mod tests {
         sample(&bytes, &tensor, 9).unwrap()
     }
 
-    fn compared(new: (&[u8], Dtype), old: (&[u8], Dtype), derives: bool) -> Option<SketchComparison> {
+    fn compared(new: (&[u8], Dtype), old: (&[u8], Dtype), derives: bool) -> Option<TensorComparison> {
         let (one, other) = (sketch(new.0, new.1), sketch(old.0, old.1));
         let new = Sketched { dtype: new.1, len: new.0.len() as u64, sketch: &one };
         compare_any(new, Sketched { dtype: old.1, len: old.0.len() as u64, sketch: &other }, derives)

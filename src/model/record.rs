@@ -2,10 +2,11 @@
 
 use minicbor::{Decode, Encode};
 
+use super::relation::Relation;
 use super::sketch::Sketched;
 use crate::config::CHUNK_BYTES_LIMIT;
 use crate::error::{Error, Result};
-use crate::format::Dtype;
+use crate::format::{Dtype, Tensor};
 use crate::types::Fingerprint;
 
 /// Bytes of a record, at most. A model whose record would be larger has none.
@@ -51,7 +52,8 @@ pub struct BaseModel {
     /// Id of the model.
     #[n(0)]
     pub id: Fingerprint,
-    /// Mean number of differing bits of a value of the two models, estimated from the sketches.
+    /// Mean number of differing bits of a value of the two models, estimated from the sketches. Wider floats are
+    /// rounded to BF16.
     #[n(1)]
     pub bit_distance: f64,
     /// Bytes of the tensors that have a base in it.
@@ -60,6 +62,9 @@ pub struct BaseModel {
     /// Whether most of one model is the cast of the other.
     #[n(3)]
     pub is_cast: bool,
+    /// [`Relation::number`]. Older writers did not note it.
+    #[n(4)]
+    pub relation: Option<u8>,
 }
 
 /// The record of a model file.
@@ -84,7 +89,7 @@ pub struct ModelRecord {
     /// Bytes of the file.
     #[n(5)]
     pub bytes: u64,
-    /// Number of values of all tensors.
+    /// Number of values of all tensors, without copies of others and the state of optimizers.
     #[n(6)]
     pub parameters: u64,
     /// Bytes of a block.
@@ -101,7 +106,28 @@ pub struct ModelRecord {
     pub content: Option<Fingerprint>,
 }
 
+/// Fingerprint `index` of a list as in [`TensorRecord::blocks`].
+pub(super) fn block_of(fingerprints: &[u8], index: u64) -> Option<Fingerprint> {
+    let start = usize::try_from(index).ok()?.checked_mul(32)?;
+    let bytes = fingerprints.get(start..start.checked_add(32)?)?;
+    bytes.try_into().ok().map(Fingerprint)
+}
+
+impl BaseModel {
+    /// How the model relates to this base. Older records, and those of newer versions, tell casts from deltas only.
+    pub fn relation(&self) -> Relation {
+        let noted = self.relation.and_then(Relation::of_number);
+        noted.unwrap_or(if self.is_cast { Relation::Cast } else { Relation::Near })
+    }
+}
+
 impl TensorRecord {
+    /// The record of a tensor without its blocks.
+    pub(super) fn of(tensor: &Tensor, sketch: Vec<u8>) -> Self {
+        let Tensor { name, dtype, shape, offset, len } = tensor.clone();
+        TensorRecord { name, dtype: dtype.code(), shape, offset, len, sketch, blocks: Vec::new() }
+    }
+
     /// Type of its values.
     pub fn dtype(&self) -> Dtype {
         Dtype::from_code(self.dtype).unwrap_or(Dtype::Other)
@@ -114,9 +140,7 @@ impl TensorRecord {
 
     /// Fingerprint of block `index`.
     pub fn block(&self, index: u64) -> Option<Fingerprint> {
-        let start = usize::try_from(index).ok()?.checked_mul(32)?;
-        let bytes = self.blocks.get(start..start.checked_add(32)?)?;
-        bytes.try_into().ok().map(Fingerprint)
+        block_of(&self.blocks, index)
     }
 
     /// Bytes of a row, for each way to take it as a matrix; at most `ROWS_MAX`, the longest first.
@@ -271,7 +295,13 @@ mod tests {
             parameters: 3,
             block_bytes: 10,
             tensors,
-            base: Some(BaseModel { id: Fingerprint([8; 32]), bit_distance: 1.5, bytes: 3, is_cast: false }),
+            base: Some(BaseModel {
+                id: Fingerprint([8; 32]),
+                bit_distance: 1.5,
+                bytes: 3,
+                is_cast: false,
+                relation: Some(1),
+            }),
         }
     }
 

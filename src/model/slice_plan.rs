@@ -9,8 +9,9 @@
 
 use std::collections::HashMap;
 
+use super::base_ranges::{none_if_unreadable, planned, push_below};
 use super::chain::ChainLink;
-use super::delta_plan::{DeltaPlan, DeltaPlanner, PlannedDelta, none_if_unreadable, planned, push_below};
+use super::delta_plan::{DeltaPlan, DeltaPlanner, PlannedDelta};
 use crate::codec::delta::{Cast, Derivation, encode_tagged};
 use crate::codec::{ElementType, Scratch, floats};
 use crate::config::ModelDelta;
@@ -76,6 +77,7 @@ impl SliceTrial {
     pub fn delta(&mut self, of: WeightType, derivation: Derivation, block: &[u8], base: &[u8]) -> Result<u64> {
         let base_width = match derivation {
             Derivation::Cast(cast) => cast.from().width(),
+            Derivation::Converted(types) => types.from().width(),
             _ => of.layout.width,
         };
         self.sample(of, block, base, base_width);

@@ -7,7 +7,7 @@ use crate::html::picture::{COLOURS_OWN, colour, for_both, name};
 use crate::html::table::{counted, table};
 use crate::html::treemap::{MapGroup, MapTile, treemap};
 use crate::inspect::lineage::{FamilyMember, branches};
-use crate::inspect::models::kind;
+use crate::inspect::models::{bits, kind};
 use crate::inspect::report::RepositoryReport;
 use crate::inspect::report::families::{FamilyTree, families as families_of};
 use crate::text::{count, size};
@@ -118,7 +118,7 @@ fn row(branch: &str, member: &FamilyMember) -> Vec<Markup> {
         html! { (name(model.map_or("-", |model| &model.dtype))) },
         or_none(model.map(|model| count(model.parameters))),
         or_none(base.map(|base| kind(base).into())),
-        or_none(base.map(|base| format!("{:.2}", base.bit_distance))),
+        or_none(base.map(bits)),
         or_none(model.map(|model| size(model.size))),
         or_none(model.and_then(|model| model.stored_bytes).map(size)),
         html! {

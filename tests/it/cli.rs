@@ -35,6 +35,7 @@ mod prune;
 mod publish;
 mod recipes;
 mod recompress;
+mod relations;
 mod remote;
 mod report;
 mod restore;

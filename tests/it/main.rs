@@ -4,6 +4,7 @@
 mod append_only;
 mod away;
 mod bucket_source;
+mod casts;
 mod check;
 mod check_snapshots;
 mod chunk_database;

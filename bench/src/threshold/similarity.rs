@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fhrd::inspect::distance::THRESHOLD;
+use fhrd::model::THRESHOLD;
 use serde_json::{Value, json};
 
 use super::{Member, ModelPair, ThresholdBench};

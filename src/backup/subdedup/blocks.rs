@@ -66,10 +66,12 @@ impl SubDedupStage {
         let number = match (encoding, copied) {
             (BlockEncoding::Delta(planned), _) => {
                 bytes = planned.bytes;
+                self.planner.stored_against(&planned.bases);
                 self.delta(chunk, planned, features, emit)?
             }
             (BlockEncoding::Copies(encoded, expected), _) => {
                 bytes = expected;
+                self.planner.stored_against(&encoded.bases);
                 self.copies(chunk, FrameKind::Elements(of.element_type), of, features, encoded, emit)?
             }
             (BlockEncoding::Alone, Some((found, encoded))) => {

@@ -4,7 +4,7 @@
 //! step per byte. The bits are counted from the tables at the end.
 
 use crate::format::Dtype;
-use crate::kernel::elements::{bf16, fp16};
+use crate::kernel::float_format::FloatFormat;
 
 /// Slices of this many bytes are skipped if they are equal. A multiple of every width.
 const SLICE_BYTES: usize = 4096;
@@ -131,12 +131,13 @@ impl BitTally {
     }
 }
 
-/// FP32 values rounded to `narrow`, BF16 or FP16.
-pub fn rounded(wide: &[u8], narrow: Dtype) -> Vec<u8> {
-    let round = if narrow == Dtype::Bfloat16 { bf16 } else { fp16 };
-    let mut rounded = Vec::with_capacity(wide.len() / 2);
-    wide.as_chunks::<4>().0.iter().for_each(|value| rounded.extend(round(u32::from_le_bytes(*value)).to_le_bytes()));
-    rounded
+/// Floats in another format, by way of FP32.
+pub fn converted(bytes: &[u8], from: FloatFormat, to: FloatFormat) -> Vec<u8> {
+    let values = bytes.len() / from.width();
+    let (mut wide, mut converted) = (vec![0; values * 4], vec![0; values * to.width()]);
+    from.widen(bytes, &mut wide);
+    to.narrow(&wide, &mut converted);
+    converted
 }
 
 #[cfg(test)]
