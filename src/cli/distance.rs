@@ -78,7 +78,7 @@ fn document(first: &OpenModel, second: &OpenModel, found: &Distance) -> Value {
         "first": side(first),
         "second": side(second),
         "bit_distance": found.bit_distance(),
-        "kept_distance": found.kept_distance(),
+        "nonzero_distance": found.nonzero_distance(),
         "threshold": THRESHOLD,
         "same_family": relation.map(Relation::is_family),
         "relation": relation.map(|relation| if relation.is_family() { relation.name() } else { "distant" }),
@@ -142,22 +142,22 @@ fn verdict(found: &Distance) -> String {
         Some(distance) => format!("bit distance {distance:.2}"),
         None => "no floats in common".into(),
     };
-    let kept = found.kept_distance().map_or_else(String::new, |kept| format!("{kept:.2}"));
+    let nonzero = found.nonzero_distance().map_or_else(String::new, |nonzero| format!("{nonzero:.2}"));
     match found.relation() {
         None => format!("{distance}, nothing else to compare: the family is unknown"),
         Some(Relation::Cast) => format!("{distance}: the same family, one is the cast of the other"),
         Some(Relation::Pruned) => {
-            format!("{distance}, {kept} where neither is zero: the same family, one is pruned (below {THRESHOLD})")
+            format!("{distance}, {nonzero} where neither is zero: the same family, one is pruned (below {THRESHOLD})")
         }
         Some(relation) => {
             let share = match found.bit_distance() {
-                Some(distance) if format!("{distance:.2}") == kept => String::new(),
-                _ if kept.is_empty() => String::new(),
-                _ => format!(", {kept} of 16 bits of all values but zeros"),
+                Some(distance) if format!("{distance:.2}") == nonzero => String::new(),
+                _ if nonzero.is_empty() => String::new(),
+                _ => format!(", {nonzero} of 16 bits of all values but zeros"),
             };
             let is_family = relation.is_family();
-            let words = if is_family { "the same family (below" } else { "different families (not below" };
-            format!("{distance}{share}: {words} {THRESHOLD})")
+            let verdict = if is_family { "the same family (below" } else { "different families (not below" };
+            format!("{distance}{share}: {verdict} {THRESHOLD})")
         }
     }
 }

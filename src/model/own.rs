@@ -148,8 +148,8 @@ pub(super) fn parameters(source: &dyn ReadAt, tensors: &[Tensor], large: &[Tenso
         records.push(TensorRecord::of(tensor, sketch));
     }
     let own = OwnTensors::of(&records);
-    let kept = (0..records.len()).filter(|at| !own.is_copy(*at));
-    kept.filter_map(|at| records.get(at)).for_each(|tensor| count(&tensor.shape));
+    let originals = (0..records.len()).filter(|at| !own.is_copy(*at));
+    originals.filter_map(|at| records.get(at)).for_each(|tensor| count(&tensor.shape));
     Ok(sum)
 }
 

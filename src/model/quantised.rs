@@ -132,8 +132,8 @@ pub fn quantised_comparison(block_type: BlockType, compared: u64, equal: u64) ->
         bits: 2 * MISS_BITS as u32,
         is_float: false,
         differing,
-        kept: compared,
-        kept_differing: differing,
+        nonzero: compared,
+        nonzero_differing: differing,
         pruned: 0,
     };
     TensorComparison {

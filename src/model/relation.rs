@@ -83,8 +83,8 @@ impl Relation {
 impl TensorComparison {
     /// Whether fewer bits differ than between families.
     pub fn is_near(&self) -> bool {
-        let Likeness { bits, kept, kept_differing, .. } = self.likeness;
-        self.is_cast || kept > 0 && (kept_differing as f64) < SHARE * kept as f64 * f64::from(bits)
+        let Likeness { bits, nonzero, nonzero_differing, .. } = self.likeness;
+        self.is_cast || nonzero > 0 && (nonzero_differing as f64) < SHARE * nonzero as f64 * f64::from(bits)
     }
 }
 
@@ -95,8 +95,8 @@ pub struct ModelLikeness {
     cast_bytes: f64,
     values: f64,
     /// Bits of values that are zero in neither model, and those that differ.
-    kept_bits: f64,
-    kept_differing: f64,
+    nonzero_bits: f64,
+    nonzero_differing: f64,
     pruned: f64,
     /// Differing bits of all values.
     differing: f64,
@@ -108,15 +108,15 @@ pub struct ModelLikeness {
 impl ModelLikeness {
     /// Adds a pair of tensors, of which the first has `len` bytes of type `dtype`.
     pub fn add(&mut self, dtype: Dtype, len: u64, found: &TensorComparison) {
-        let Likeness { bits, is_float, differing, kept, kept_differing, pruned } = found.likeness;
+        let Likeness { bits, is_float, differing, nonzero, nonzero_differing, pruned } = found.likeness;
         let values = len as f64 / dtype.width().unwrap_or(1) as f64;
         // Of a sample, each value stands for several.
         let weight = values / found.values.max(1) as f64;
         self.bytes += len as f64;
         self.cast_bytes += if found.is_cast { len as f64 } else { 0.0 };
         self.values += values;
-        self.kept_bits += kept as f64 * f64::from(bits) * weight;
-        self.kept_differing += kept_differing as f64 * weight;
+        self.nonzero_bits += nonzero as f64 * f64::from(bits) * weight;
+        self.nonzero_differing += nonzero_differing as f64 * weight;
         self.pruned += pruned as f64 * weight;
         self.differing += differing as f64 * weight;
         if is_float && bits == 16 {
@@ -136,8 +136,8 @@ impl ModelLikeness {
     }
 
     /// Mean number of differing bits, of 16, where a value is zero in neither model. `None` without such values.
-    pub fn kept_distance(&self) -> Option<f64> {
-        (self.kept_bits > 0.0).then(|| 16.0 * self.kept_differing / self.kept_bits)
+    pub fn nonzero_distance(&self) -> Option<f64> {
+        (self.nonzero_bits > 0.0).then(|| 16.0 * self.nonzero_differing / self.nonzero_bits)
     }
 
     /// The relation; `None` if there is nothing to compare.
@@ -148,7 +148,7 @@ impl ModelLikeness {
         if self.cast_bytes * 2.0 > self.bytes {
             return Some(Relation::Cast);
         }
-        Some(match self.kept_distance() {
+        Some(match self.nonzero_distance() {
             None if self.differing == 0.0 => Relation::Near,
             None => return None,
             Some(distance) if distance >= THRESHOLD => Relation::Distant,

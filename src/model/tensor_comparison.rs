@@ -43,9 +43,9 @@ pub struct Likeness {
     /// Differing bits of all values.
     pub differing: u64,
     /// Values that are zero in neither tensor. All values, if they are no floats.
-    pub kept: u64,
+    pub nonzero: u64,
     /// Their differing bits.
-    pub kept_differing: u64,
+    pub nonzero_differing: u64,
     /// Values that are zero in one tensor only.
     pub pruned: u64,
 }
@@ -238,8 +238,8 @@ impl Likeness {
         self.differing += differing;
         match (is_zero(one), is_zero(other)) {
             (false, false) => {
-                self.kept += 1;
-                self.kept_differing += differing;
+                self.nonzero += 1;
+                self.nonzero_differing += differing;
             }
             (true, true) => {}
             _ => self.pruned += 1,
@@ -396,13 +396,13 @@ mod tests {
         let likeness = compared((&one, Dtype::Float32), (&other, Dtype::Float32), true).unwrap().likeness;
         let pruned = u64::from((0x40a0u16).count_ones());
         let expected =
-            Likeness { bits: 16, is_float: true, differing: 2 + pruned, kept: 2, kept_differing: 1, pruned: 1 };
+            Likeness { bits: 16, is_float: true, differing: 2 + pruned, nonzero: 2, nonzero_differing: 1, pruned: 1 };
         assert_eq!(likeness, expected);
         let doubles = |values: [f64; 2]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
         let (one, other) = (doubles([1.0, 3.0]), doubles([1.0 + 1e-9, -3.0]));
         let likeness = compared((&one, Dtype::Float64), (&other, Dtype::Float64), true).unwrap().likeness;
-        assert_eq!((likeness.bits, likeness.kept, likeness.kept_differing), (16, 2, 1));
+        assert_eq!((likeness.bits, likeness.nonzero, likeness.nonzero_differing), (16, 2, 1));
         let likeness = compared((&[0, 1], Dtype::Int8), (&[0, 3], Dtype::Int8), true).unwrap().likeness;
-        assert_eq!((likeness.bits, likeness.kept, likeness.kept_differing, likeness.pruned), (8, 2, 1, 0));
+        assert_eq!((likeness.bits, likeness.nonzero, likeness.nonzero_differing, likeness.pruned), (8, 2, 1, 0));
     }
 }

@@ -73,8 +73,8 @@ impl Distance {
 
     /// Mean number of differing bits, of 16, of the values that are zero in neither model: what the relation depends
     /// on. `None` without such values.
-    pub fn kept_distance(&self) -> Option<f64> {
-        self.likeness.kept_distance()
+    pub fn nonzero_distance(&self) -> Option<f64> {
+        self.likeness.nonzero_distance()
     }
 
     /// How the models relate; `None` if nothing was compared.
