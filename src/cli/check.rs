@@ -218,15 +218,15 @@ fn damaged(report: &CheckReport) -> String {
 
 /// What parity has healed, if there is any.
 fn parity_texts(report: &CheckReport, healed: Option<&HealReport>) -> Vec<(&'static str, String)> {
-    let (rebuilt, damaged) = (report.containers_healed, report.parity_damaged.len());
+    let (rebuilt, damaged) = (report.containers_healed + report.short_blobs_healed, report.parity_damaged.len());
     let mut pairs = Vec::new();
     if report.parity_read > 0 || rebuilt > 0 || damaged > 0 {
         let sound = report.parity_read;
-        pairs.push(("parity", format!("{sound} sound, {damaged} damaged; {rebuilt} containers rebuilt from it")));
+        pairs.push(("parity", format!("{sound} sound, {damaged} damaged; {rebuilt} blobs rebuilt from it")));
     }
-    if let Some(HealReport { containers, parity, left }) = healed {
+    if let Some(HealReport { containers, short_blobs, parity, left }) = healed {
         left.iter().for_each(|text| note(&format!("warning: not healed: {text}")));
-        pairs.push(("healed", format!("{containers} containers, parity of {parity}; {} left", left.len())));
+        pairs.push(("healed", format!("{} blobs, parity of {parity}; {} left", containers + short_blobs, left.len())));
     } else if rebuilt > 0 || damaged > 0 {
         note("warning: `fhrd check --read-data --heal` writes back what parity has rebuilt");
     }

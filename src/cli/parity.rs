@@ -55,7 +55,15 @@ fn run_add(session: &Session) -> Result<Exit> {
     } else if !session.options.quiet {
         let pairs = [
             ("parity", added.share.clone()),
-            ("added", format!("{} to {} containers", size(added.bytes), added.containers)),
+            (
+                "added",
+                format!(
+                    "{} to {} containers and {} short blobs",
+                    size(added.bytes),
+                    added.containers,
+                    added.short_blobs
+                ),
+            ),
             ("before", format!("{} containers had it", added.containers_before)),
             ("damaged", format!("{} containers, which get none", added.damaged)),
         ];

@@ -166,7 +166,7 @@ pub fn status(repository: &Repository, filter: &SnapshotFilter) -> Result<Reposi
     for blob in store.list(BlobPrefix::All)? {
         space.bytes += blob.len;
         has_snapshots |= blob.name.kind() == BlobKind::Snapshot;
-        protected.extend(blob.name.protected().map(|id| (ContainerId(id), blob.len)));
+        protected.extend(blob.name.protected().map(|hash| (hash, blob.len)));
         if let (BlobKind::Container, Some(id)) = (blob.name.kind(), parse_name(&blob.name)) {
             containers.insert(id, blob.len);
             space.bytes_containers += blob.len;
@@ -257,12 +257,8 @@ fn damage(quarantine: &Quarantine) -> DamageStatus {
     damage
 }
 
-fn parity(
-    marks: &Marks,
-    containers: &HashMap<ContainerId, u64>,
-    protected: &HashMap<ContainerId, u64>,
-) -> ParityStatus {
-    let with = containers.keys().filter(|id| protected.contains_key(id)).count() as u64;
+fn parity(marks: &Marks, containers: &HashMap<ContainerId, u64>, protected: &HashMap<[u8; 32], u64>) -> ParityStatus {
+    let with = containers.keys().filter(|id| protected.contains_key(&id.0)).count() as u64;
     ParityStatus {
         share: marks.parity().map(|share| share.to_string()),
         containers: with,

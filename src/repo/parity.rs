@@ -1,6 +1,7 @@
 //! Parity of a repository: how much there is, what protects what exists, and what heals.
 //!
-//! 1. A required mark of the kind `parity` says how much parity containers get. Older programs do not write then: what
+//! 1. A required mark of the kind `parity` says how much parity containers get, and that the short blobs have it, too:
+//!    snapshots, segments and marks. Older programs do not write then: what
 //!    they store would be unprotected, and the parity of what they delete would stay.
 //! 2. Whoever writes reads the marks first, and the store puts parity after each container
 //!    ([`ParityStore`](crate::store::ParityStore)).
@@ -8,7 +9,7 @@
 //! 4. A prune sweeps the parity of what is gone. The parity is listed before the containers, so a container whose
 //!    parity is listed is, too, if it is there.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,7 +23,7 @@ use crate::repo::container::{blob_name, parse_name};
 use crate::repo::index::ContainerListing;
 use crate::repo::marks::{Mark, MarkKind, Marks, check_writable};
 use crate::repo::reliance::Reliance;
-use crate::store::{BlobKind, BlobName, Durable, ListedBlob, ParityShare, Store};
+use crate::store::{BlobKind, BlobName, Durable, ListedBlob, ParityShare, ParityStore, SHORT_KINDS, Store};
 use crate::types::ContainerId;
 
 /// Containers that a report names, at most.
@@ -39,6 +40,7 @@ pub fn set(repository: &Repository, share: Option<ParityShare>) -> Result<Option
         return Ok(share);
     }
     if let Some(share) = share {
+        repository.parity.set_share(Some(share));
         Mark::new(MarkKind::Parity(share), "set by `fhrd parity`").save(store)?;
     }
     for name in &before.parity_names {
@@ -52,13 +54,26 @@ pub fn set(repository: &Repository, share: Option<ParityShare>) -> Result<Option
     Ok(before.parity())
 }
 
-/// The containers that have parity, with the bytes of that.
+/// What has parity, by the hash at the end of its name, with the bytes of that.
 ///
 /// # Errors
 /// Errors of listing the store.
-pub fn protected(store: &dyn Store) -> Result<HashMap<ContainerId, u64>> {
-    let of = |blob: &ListedBlob| Some((ContainerId(blob.name.protected()?), blob.len));
+pub fn protected(store: &dyn Store) -> Result<HashMap<[u8; 32], u64>> {
+    let of = |blob: &ListedBlob| Some((blob.name.protected()?, blob.len));
     Ok(store.list(BlobKind::Parity.into())?.iter().filter_map(of).collect())
+}
+
+/// The blobs other than containers that parity protects.
+///
+/// # Errors
+/// Errors of listing the store.
+pub fn short_blobs(store: &dyn Store) -> Result<Vec<ListedBlob>> {
+    let mut all = Vec::new();
+    for kind in SHORT_KINDS {
+        all.extend(store.list(kind.into())?);
+    }
+    all.retain(|blob| ParityStore::is_protected(blob.name.kind(), blob.len));
+    Ok(all)
 }
 
 /// What [`add`] has done.
@@ -68,7 +83,9 @@ pub struct AddedParity {
     pub share: String,
     /// Containers that have got parity.
     pub containers: u64,
-    /// Bytes of it.
+    /// Snapshots, segments and marks that have got parity.
+    pub short_blobs: u64,
+    /// Bytes of all this parity.
     pub bytes: u64,
     /// Containers that had as much before.
     pub containers_before: u64,
@@ -78,7 +95,7 @@ pub struct AddedParity {
     pub damaged_containers: Vec<String>,
 }
 
-/// Protects the containers that have no parity, or less than is set.
+/// Protects the containers and short blobs that have no parity, or less than is set.
 ///
 /// # Errors
 /// [`Error::Usage`] if no parity is set. Errors of the store that are no damage of a container.
@@ -92,12 +109,13 @@ pub fn add(repository: &Repository, progress: &Progress, stop: &AtomicBool) -> R
     let mut added = AddedParity { share: share.to_string(), ..AddedParity::default() };
     let lacking = |blob: &ListedBlob| {
         let bytes = store.parity_len(blob.len)?;
-        let has = parse_name(&blob.name).and_then(|id| there.get(&id)).is_some_and(|len| *len >= bytes);
+        let has = blob.name.hash().and_then(|hash| there.get(&hash)).is_some_and(|len| *len >= bytes);
         (!has).then_some(bytes)
     };
-    let all = store.list(BlobKind::Container.into())?;
+    let mut all = store.list(BlobKind::Container.into())?;
+    added.containers_before = all.iter().filter(|blob| lacking(blob).is_none()).count() as u64;
+    all.extend(short_blobs(store)?);
     let work: Vec<(&ListedBlob, u64)> = all.iter().filter_map(|blob| Some((blob, lacking(blob)?))).collect();
-    added.containers_before = (all.len() - work.len()) as u64;
     progress.files_total.add(work.len() as u64);
     progress.bytes_total.add(work.iter().map(|(blob, _)| blob.len).sum());
     for (blob, bytes) in work {
@@ -106,7 +124,9 @@ pub fn add(repository: &Repository, progress: &Progress, stop: &AtomicBool) -> R
         }
         match store.add(&blob.name) {
             Ok(_) => {
-                added.containers += 1;
+                let is_container = blob.name.kind() == BlobKind::Container;
+                let count = if is_container { &mut added.containers } else { &mut added.short_blobs };
+                *count += 1;
                 added.bytes += bytes;
             }
             // A prune has deleted it.
@@ -125,7 +145,7 @@ pub fn add(repository: &Repository, progress: &Progress, stop: &AtomicBool) -> R
     Ok(added)
 }
 
-/// Deletes the parity of containers that are gone. Returns how many. What cannot be listed, or the store does not let
+/// Deletes the parity of what is gone. Returns how many blobs of it. What cannot be listed, or the store does not let
 /// go, is left to a later prune.
 ///
 /// # Errors
@@ -147,15 +167,21 @@ pub fn sweep(repository: &Repository, stop: &AtomicBool) -> Result<u64> {
     if !listing.unlistable().is_empty() {
         return Ok(0);
     }
-    let gone: Vec<ContainerId> = protected.into_keys().filter(|id| !listing.containers.contains(id)).collect();
+    let is_gone = |hash: &[u8; 32]| !listing.containers.contains(&ContainerId(*hash));
+    let mut gone: HashSet<[u8; 32]> = protected.into_keys().filter(is_gone).collect();
     if gone.is_empty() {
         return Ok(0);
+    }
+    match short_blobs(store) {
+        Err(Error::Unreadable { .. }) => return Ok(0),
+        listed => listed?.iter().filter_map(|blob| blob.name.hash()).for_each(|hash| _ = gone.remove(&hash)),
     }
     // A container that was lost may come back, and it may be damaged then.
     let (segments, marked) = (listing.refresh()?, listing.quarantine());
     let named: HashSet<&ContainerId> = segments.iter().flat_map(|segment| segment.containers()).collect();
     let mut deleted = Vec::new();
-    for id in gone.into_iter().filter(|id| !named.contains(id) && marked.of(id).is_none()) {
+    let gone = gone.into_iter().map(ContainerId);
+    for id in gone.filter(|id| !named.contains(id) && marked.of(id).is_none()) {
         if stop.load(Ordering::Relaxed) {
             return Err(Error::Interrupted);
         }
@@ -178,45 +204,68 @@ pub fn sweep(repository: &Repository, stop: &AtomicBool) -> Result<u64> {
 pub struct HealReport {
     /// Containers that were written again with their right bytes.
     pub containers: u64,
+    /// Snapshots, segments and marks that were written again.
+    pub short_blobs: u64,
     /// Damaged parity that was made again.
     pub parity: u64,
     /// What was not written, with the reason.
     pub left: Vec<String>,
 }
 
-/// Writes back the containers that were rebuilt for readers, and makes the parity of `damaged` again. A container that
-/// a prune may be deleting is left: it must not come back.
+/// Writes back what was rebuilt for readers, and makes the parity of the blobs `damaged` again. A container that a
+/// prune may be deleting is left: it must not come back. Nor must any other blob while a prune runs.
 ///
 /// # Errors
 /// If somebody forbids this program to write, or a prune begins meanwhile. Errors of the store.
-pub fn heal(repository: &Repository, damaged: &[ContainerId]) -> Result<HealReport> {
+pub fn heal(repository: &Repository, damaged: &[BlobName]) -> Result<HealReport> {
     let (store, mut report) = (repository.parity.as_ref(), HealReport::default());
-    let healed: HashSet<ContainerId> = store.healed().iter().filter_map(|name| parse_name(name)).collect();
+    let healed: BTreeSet<BlobName> = store.healed().into_iter().collect();
     if healed.is_empty() && damaged.is_empty() {
         return Ok(report);
     }
     check_writable(repository)?;
-    let wanted: HashSet<ContainerId> = healed.iter().chain(damaged).copied().collect();
+    let wanted: BTreeSet<&BlobName> = healed.iter().chain(damaged).collect();
     let pending = ContainerClaim::containers_of(repository.store.as_ref(), ClaimKind::Pending)?;
-    let (left, mut held): (Vec<_>, Vec<_>) = wanted.into_iter().partition(|id| pending.contains(id));
-    report.left.extend(left.iter().map(|id| format!("{}: a prune may be deleting it", blob_name(id))));
-    held.sort_unstable();
+    let container = |name: &BlobName| parse_name(name).filter(|_| name.kind() == BlobKind::Container);
+    let is_claimed = |name: &BlobName| match container(name) {
+        Some(id) => pending.contains(&id),
+        None => !pending.is_empty(),
+    };
+    let (left, held): (Vec<&BlobName>, Vec<&BlobName>) = wanted.into_iter().partition(|name| is_claimed(name));
+    report.left.extend(left.iter().map(|name| format!("{name}: a prune may be deleting it")));
     // As a writer that relies on these, so that no prune deletes them meanwhile.
     let reliance = Reliance::new(repository, Arc::default());
-    let done = reliance.hold(&held.iter().copied().collect()).map(|_| {
-        for id in &held {
-            let name = blob_name(id);
-            let written = if healed.contains(id) { store.write_back(&name) } else { Ok(()) };
-            let parity = written.and_then(|()| {
-                report.containers += u64::from(healed.contains(id));
-                if damaged.contains(id) { store.add(&name) } else { Ok(false) }
-            });
-            match parity {
-                Ok(is_written) => report.parity += u64::from(is_written),
-                Err(error) => report.left.push(format!("{name}: {error}")),
+    let done = reliance.hold(&held.iter().filter_map(|name| container(name)).collect()).map(|_| {
+        for name in &held {
+            let (was_healed, is_damaged) = (healed.contains(*name), damaged.contains(name));
+            if let Err(error) = heal_blob(store, name, (was_healed, is_damaged), &mut report) {
+                report.left.push(format!("{name}: {error}"));
             }
         }
     });
     reliance.release()?;
     done.map(|()| report)
+}
+
+/// Writes back one blob if it `was_healed`, and its parity if that `is_damaged`.
+fn heal_blob(
+    store: &ParityStore,
+    name: &BlobName,
+    (was_healed, is_damaged): (bool, bool),
+    report: &mut HealReport,
+) -> Result<()> {
+    // What somebody has deleted since it was read stays deleted.
+    if store.head(name)?.is_none() {
+        return Ok(());
+    }
+    if was_healed {
+        store.write_back(name)?;
+        let is_container = name.kind() == BlobKind::Container;
+        let count = if is_container { &mut report.containers } else { &mut report.short_blobs };
+        *count += 1;
+    }
+    if is_damaged && store.add(name)? {
+        report.parity += 1;
+    }
+    Ok(())
 }

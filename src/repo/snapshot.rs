@@ -11,7 +11,7 @@ use crate::repo::recipe::{ContentReference, unknown_variant};
 use crate::repo::salts::Salt;
 use crate::repo::tree::{NewerParts, Node, look_at_node};
 use crate::repo::unknown_keys::UnknownKeys;
-use crate::store::{BlobKind, BlobName, Durable, Store, StoreExt, check_hash};
+use crate::store::{BlobKind, BlobName, Durable, Store, StoreExt, check_hash, read_again};
 use crate::types::{SnapshotId, hex};
 use crate::wire::Envelope;
 
@@ -181,8 +181,11 @@ impl Snapshot {
     /// # Errors
     /// Errors of [`Self::load`].
     pub(super) fn read(store: &dyn Store, id: &SnapshotId) -> Result<(Snapshot, Vec<u8>)> {
-        let stored = store.get_stored(&blob_name(id), BYTES_LIMIT)?;
-        Ok((Self::parse(store, id, &stored)?, stored))
+        let name = blob_name(id);
+        read_again(store, &name, || {
+            let stored = store.get_stored(&name, BYTES_LIMIT)?;
+            Ok((Self::parse(store, id, &stored)?, stored))
+        })
     }
 
     /// Decodes what the store keeps of the snapshot `id`.

@@ -14,14 +14,15 @@ use fhrd::keep::{Copier, prune, recompress};
 use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
 use fhrd::repo::claims::{ClaimKind, ContainerClaim};
-use fhrd::repo::container::{blob_name, parse_name};
+use fhrd::repo::container::parse_name;
 use fhrd::repo::index::ContainerListing;
 use fhrd::repo::parity::{add, heal, protected, set, sweep};
 use fhrd::repo::paths::cache_directory;
 use fhrd::repo::snapshot;
 use fhrd::restore::restore;
 use fhrd::store::{
-    BlobKind, BlobName, BlobPrefix, Durable, FaultyStore, InjectedFault, MemoryStore, ParityFound, ParityShare, Store,
+    BlobKind, BlobName, BlobPrefix, Durable, FaultyStore, InjectedFault, MemoryStore, ParityFound, ParityShare,
+    SHORT_KINDS, Store,
 };
 
 use crate::flips::{back_up, config};
@@ -126,15 +127,21 @@ fn run_check(repository: &Repository) -> CheckReport {
     check(repository, &config(), true, &Progress::default(), &Arc::default()).unwrap()
 }
 
-/// Fails unless every container has whole parity, and nothing else has.
+/// Kinds of blobs that have parity.
+fn kinds() -> impl Iterator<Item = BlobKind> {
+    SHORT_KINDS.into_iter().chain([BlobKind::Container])
+}
+
+/// Fails unless every container, snapshot, segment and mark has whole parity, and nothing else has.
 fn assert_protected(repository: &Repository, what: &str) {
-    let listed = repository.store.list(BlobKind::Container.into()).unwrap();
-    let containers: BTreeSet<_> = listed.iter().filter_map(|blob| parse_name(&blob.name)).collect();
+    let listed = |kind: BlobKind| repository.store.list(kind.into()).unwrap();
+    let names: BTreeSet<BlobName> = kinds().flat_map(listed).map(|blob| blob.name).collect();
+    let hashes: BTreeSet<_> = names.iter().map(|name| name.hash().unwrap()).collect();
     let protected: BTreeSet<_> = protected(repository.store.as_ref()).unwrap().into_keys().collect();
-    assert_eq!(containers, protected, "{what}");
-    for id in containers {
-        let found = repository.parity.inspect(&blob_name(&id)).unwrap();
-        assert!(matches!(found, ParityFound::Whole), "{what}: {found:?}");
+    assert_eq!(hashes, protected, "{what}");
+    for name in names {
+        let found = repository.parity.inspect(&name).unwrap();
+        assert!(matches!(found, ParityFound::Whole), "{what}: {name}: {found:?}");
     }
 }
 
@@ -143,8 +150,8 @@ fn every_damage_of_one_place_heals_without_the_source() {
     let is_all = std::env::var("FHRD_FLIPS").is_ok_and(|text| text == "all");
     for is_encrypted in [false, true] {
         let scene = Scene::new(is_encrypted);
-        let of_containers = scene.of_kind(BlobKind::Container);
-        for (name, bytes) in of_containers.chain(scene.of_kind(BlobKind::Parity)) {
+        let protected = kinds().flat_map(|kind| scene.of_kind(kind));
+        for (name, bytes) in protected.chain(scene.of_kind(BlobKind::Parity)) {
             let (flips, sectors) = if is_all { (1, 1) } else { (997, 7) };
             for at in (0..bytes.len()).step_by(flips) {
                 let mut flipped = bytes.clone();
@@ -165,7 +172,7 @@ fn every_damage_of_one_place_heals_without_the_source() {
 fn every_container_damaged_at_once_heals_and_is_written_back() {
     let scene = Scene::new(true);
     let mut damaged: Vec<(BlobName, Vec<u8>)> = Vec::new();
-    for (name, bytes) in scene.of_kind(BlobKind::Container) {
+    for (name, bytes) in kinds().flat_map(|kind| scene.of_kind(kind)) {
         let mut bytes = bytes.clone();
         let (from, until) = (bytes.len() / 3, bytes.len() / 2);
         bytes[from..until].fill(0x55);
@@ -176,14 +183,17 @@ fn every_container_damaged_at_once_heals_and_is_written_back() {
     let store = scene.store_with(&refs);
     let repository = open(&store);
     let report = run_check(&repository);
-    assert_eq!((report.defects.clone(), report.containers_healed), (Vec::new(), damaged.len() as u64), "{report:#?}");
+    let containers = scene.of_kind(BlobKind::Container).count() as u64;
+    assert_eq!((report.defects.clone(), report.containers_healed), (Vec::new(), containers), "{report:#?}");
+    assert_eq!(report.short_blobs_healed, damaged.len() as u64 - containers, "{report:#?}");
     assert!(report.bad.is_empty(), "{report:#?}");
     assert!(damaged.iter().all(|(name, bytes)| store.get(name, 1 << 20).unwrap() == *bytes), "a check has written");
     let healed = heal(&repository, &report.parity_damaged).unwrap();
-    assert_eq!((healed.containers, healed.left.len()), (damaged.len() as u64, 0), "{healed:?}");
+    assert_eq!((healed.containers, healed.left.len()), (containers, 0), "{healed:?}");
+    assert_eq!(healed.short_blobs, damaged.len() as u64 - containers, "{healed:?}");
     assert!(blobs_of(store.as_ref()) == scene.blobs, "the repository is what it was");
     let again = run_check(&open(&store));
-    assert_eq!((again.defect_count, again.containers_healed), (0, 0), "{again:#?}");
+    assert_eq!((again.defect_count, again.containers_healed, again.short_blobs_healed), (0, 0, 0), "{again:#?}");
 }
 
 #[test]
@@ -254,7 +264,8 @@ fn whoever_writes_containers_protects_them() {
     let before = store.list(BlobKind::Container.into()).unwrap();
     let report = prune(&open(&store), &no_grace(), &Arc::default()).unwrap();
     assert!(report.containers_deleted > 0 && report.containers_written > 0, "{report:?}");
-    assert_eq!(report.parity_deleted, report.containers_deleted, "{report:?}");
+    // Also that of the snapshots, which were deleted without it.
+    assert!(report.parity_deleted > report.containers_deleted, "{report:?}");
     assert!(before != store.list(BlobKind::Container.into()).unwrap());
     assert_protected(&repository, "prune");
     recompress(&open(&store), &no_grace(), 1, &Arc::default()).unwrap();
@@ -288,8 +299,9 @@ fn what_exists_is_protected_later_and_nothing_is_without_a_share() {
     let added = add(&repository, &Progress::default(), &Arc::default()).unwrap();
     assert!(added.containers > 2 && added.containers_before == 0 && added.damaged == 0, "{added:?}");
     assert_protected(&repository, "add");
-    for (name, bytes) in scene.of_kind(BlobKind::Parity) {
-        assert!(store.get(name, 1 << 20).unwrap() == *bytes, "the same as when it was put: {name}");
+    for (name, _) in scene.of_kind(BlobKind::Container) {
+        let parity = BlobName::parity_of(&name.hash().unwrap());
+        assert!(store.get(&parity, 1 << 20).unwrap() == scene.blobs[&parity], "the same as when it was put: {name}");
     }
     assert_eq!(add(&repository, &Progress::default(), &Arc::default()).unwrap().containers, 0);
 }
@@ -332,7 +344,7 @@ fn what_a_crash_leaves_is_protected_before_a_segment_names_it() {
             let protected = protected(store.as_ref()).unwrap();
             let segments = listing.segments();
             let named = segments.iter().flat_map(|segment| segment.containers().iter().copied());
-            let unprotected: Vec<_> = named.filter(|id| !protected.contains_key(id)).collect();
+            let unprotected: Vec<_> = named.filter(|id| !protected.contains_key(&id.0)).collect();
             assert!(unprotected.is_empty(), "{what}: {unprotected:?}");
             let next = back_up(&repository, scene.source.path());
             assert_eq!(lost_files(&repository, &next, scene.source.path(), &what), [""; 0]);
@@ -363,6 +375,8 @@ fn what_a_crash_of_a_prune_leaves_is_swept_by_the_next() {
         let what = format!("operation {operation}");
         assert_eq!(scene.lost(&open(&store), &what), [""; 0]);
         prune(&open(&store), &no_grace(), &Arc::default()).unwrap();
+        // A segment or a mark whose parity was not put is merely unprotected.
+        assert_eq!(add(&open(&store), &Progress::default(), &Arc::default()).unwrap().containers, 0, "{what}");
         assert_protected(&open(&store), &what);
         assert_eq!(scene.lost(&open(&store), &what), [""; 0]);
         if faulty.operations() <= operation {
@@ -381,4 +395,28 @@ fn older_programs_read_and_do_not_write_while_there_is_parity() {
     assert_eq!(store.list(BlobKind::RequiredMark.into()).unwrap().len(), 1, "one mark at a time");
     set(&open(&store), None).unwrap();
     assert!(store.list(BlobKind::Mark.into()).unwrap().is_empty(), "now they write again");
+}
+
+#[test]
+fn what_was_forgotten_does_not_come_back() {
+    let scene = Scene::new(false);
+    let (store, mut bytes) = (scene.store_with(&[]), Vec::new());
+    let named = snapshot::find(store.as_ref(), &scene.snapshot).unwrap();
+    let name = scene.of_kind(BlobKind::Snapshot).find(|(name, _)| name.last() == scene.snapshot).unwrap().0;
+    bytes.extend_from_slice(&scene.blobs[name]);
+    bytes[20] ^= 1;
+    store.replace(name, &bytes);
+    let repository = open(&store);
+    // It is read through its parity, then somebody else forgets it.
+    assert!(snapshot::Snapshot::load(repository.store.as_ref(), &named.id).is_ok());
+    let other = open(&store);
+    // Whoever deletes has read the marks.
+    set(&other, share()).unwrap();
+    snapshot::delete(other.store.as_ref(), &named.id).unwrap();
+    let parity = BlobName::parity_of(&name.hash().unwrap());
+    assert!(store.head(&parity).unwrap().is_none(), "a copy never outlives a deletion");
+    assert!(snapshot::Snapshot::load(repository.store.as_ref(), &named.id).is_err());
+    assert_eq!(heal(&repository, &[]).unwrap().short_blobs, 0);
+    assert!(store.head(name).unwrap().is_none());
+    assert_protected(&open(&store), "the others stay");
 }

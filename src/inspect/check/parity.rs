@@ -1,41 +1,59 @@
-//! Parity, as far as a check has read containers: what it has rebuilt is sound, and damaged parity is noted.
+//! Parity, as far as a check has read: what it has rebuilt is sound, and damaged parity is noted.
+
+use serde::Serializer;
 
 use super::defect_log::{DEFECTS_MAX, damage};
 use super::run::{CheckReport, CheckRun};
 use crate::error::{Error, Result};
 use crate::repo::container::{blob_name, parse_name};
-use crate::repo::parity::protected;
-use crate::store::ParityFound;
+use crate::repo::parity::{protected, short_blobs};
+use crate::store::{BlobKind, BlobName, ParityFound};
 
-/// Reads the parity of the containers that were read whole, and notes what is damaged, and what was rebuilt.
+/// Writes how many there are.
+pub(super) fn count_of<S: Serializer>(blobs: &[BlobName], serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.serialize_u64(blobs.len() as u64)
+}
+
+/// Reads the parity of the containers that were read whole, and then that of the short blobs. Notes what is damaged,
+/// and what was rebuilt.
 pub(super) fn check(run: &CheckRun<'_>, report: &mut CheckReport) -> Result<()> {
     let store = run.repository.parity.as_ref();
-    let protected = match protected(store) {
+    let (protected, short) = match protected(store).and_then(|found| Ok((found, short_blobs(store)?))) {
         Err(error @ Error::Unreadable { .. }) => {
             report.notes.push(format!("parity cannot be listed: {error}"));
             return Ok(());
         }
         listed => listed?,
     };
-    let read: Vec<_> = report.read.iter().map(|(id, _)| *id).filter(|id| protected.contains_key(id)).collect();
-    for id in read {
+    let mut read: Vec<BlobName> = report.read.iter().map(|(id, _)| blob_name(id)).collect();
+    if !read.is_empty() {
+        read.extend(short.into_iter().map(|blob| blob.name));
+    }
+    read.retain(|name| name.hash().is_some_and(|hash| protected.contains_key(&hash)));
+    for name in read {
         run.check_stop()?;
-        let (name, mut note) = (blob_name(&id), |text: String| {
+        let mut note = |text: String| {
             if report.notes.len() < DEFECTS_MAX {
                 report.notes.push(text);
             }
-        });
+        };
         match store.inspect(&name) {
             Ok(ParityFound::Absent) => {}
             Ok(ParityFound::Whole) => report.parity_read += 1,
             Ok(ParityFound::Damaged(error)) => {
                 note(format!("the parity of {name} is damaged: {error}"));
-                report.parity_damaged.push(id);
+                report.parity_damaged.push(name);
             }
             Err(error) => note(format!("the parity of {name} cannot be read: {}", damage(error)?)),
         }
     }
-    let healed: Vec<_> = store.healed().iter().filter_map(|name| parse_name(name)).collect();
-    report.containers_healed = healed.iter().filter(|id| run.listing.containers.contains(id)).count() as u64;
+    for name in store.healed() {
+        if name.kind() == BlobKind::Container {
+            let is_listed = parse_name(&name).is_some_and(|id| run.listing.containers.contains(&id));
+            report.containers_healed += u64::from(is_listed);
+        } else {
+            report.short_blobs_healed += 1;
+        }
+    }
     Ok(())
 }

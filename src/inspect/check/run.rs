@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::damaged_containers::{DamagedContainers, LostChunks};
 use super::defect_log::{DEFECTS_MAX, DefectLog, damage};
@@ -58,11 +58,13 @@ pub struct CheckReport {
     pub bytes_read: u64,
     /// Containers that are damaged, and that parity has given back. They are no defect.
     pub containers_healed: u64,
-    /// Containers whose parity was read and is sound.
+    /// Snapshots, segments and marks that are damaged, and that parity has given back.
+    pub short_blobs_healed: u64,
+    /// Blobs whose parity was read and is sound.
     pub parity_read: u64,
-    /// Containers whose parity is damaged. They are no defect.
-    #[serde(serialize_with = "count_of")]
-    pub parity_damaged: Vec<ContainerId>,
+    /// Blobs whose parity is damaged. They are no defect.
+    #[serde(serialize_with = "parity::count_of")]
+    pub parity_damaged: Vec<BlobName>,
     /// Containers that no segment lists. They are no defect: the next backup adds them to the index.
     pub unreferenced_containers: u64,
     /// Number of defects; 0 for a sound repository.
@@ -100,11 +102,6 @@ pub struct CheckReport {
     /// All containers. None if a directory of them could not be listed: then nobody knows which are gone.
     #[serde(skip)]
     pub listed: HashSet<ContainerId>,
-}
-
-/// Writes how many there are.
-fn count_of<S: Serializer>(containers: &[ContainerId], serializer: S) -> std::result::Result<S::Ok, S::Error> {
-    serializer.serialize_u64(containers.len() as u64)
 }
 
 impl CheckReport {

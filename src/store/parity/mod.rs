@@ -18,4 +18,4 @@ mod store;
 mod tests;
 
 pub use share::ParityShare;
-pub use store::{ParityFound, ParityStore};
+pub use store::{ParityFound, ParityStore, SHORT_KINDS};

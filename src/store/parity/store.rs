@@ -1,4 +1,5 @@
-//! A store that puts parity after each container, and gives healed bytes of a damaged one.
+//! A store that puts parity after each container, and gives healed bytes of a damaged one. Snapshots, segments and
+//! marks have parity in the same way: they are short, so theirs is as long as a copy.
 //!
 //! 1. It belongs right below the store that encrypts, above the cache: parity is of the bytes that are kept.
 //! 2. While a share is set, a container that is put gets its parity before the put returns. So no segment names a
@@ -7,6 +8,7 @@
 //!    and its parity are read whole, bad shards are computed again, and if the hash of all bytes is that of the name,
 //!    reads give them from then on. Nothing is written.
 //! 4. [`ParityStore::write_back`] and [`ParityStore::add`] write, for who asks for it.
+//! 5. Parity never gives back a blob that is gone. That of a snapshot, a segment or a mark is deleted before it.
 //!
 //! One container is coded at a time, so the memory is that of one.
 
@@ -22,7 +24,7 @@ use super::layout::ParityLayout;
 use super::rebuilt::{HealOutcome, HealedContainers, RebuiltContainer, not_healed};
 use super::share::ParityShare;
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::blob::{check_hash, compare_hash, stored_hash};
+use crate::store::blob::{check_hash, compare_hash, read_stream, stored_hash};
 use crate::store::name::{check_len, missing};
 use crate::store::{
     BlobKind, BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice,
@@ -34,7 +36,14 @@ const READ_BYTES: usize = 1 << 20;
 /// Bytes of a parity blob, at most, beyond twice those of its container.
 const BLOB_BYTES_MAX: u64 = 64 << 20;
 
-/// What there is of the parity of a container.
+/// Kinds of blobs that have parity as containers have it.
+pub const SHORT_KINDS: [BlobKind; 4] =
+    [BlobKind::Segment, BlobKind::Snapshot, BlobKind::RequiredMark, BlobKind::OptionalMark];
+/// The longest blob, other than a container, that gets parity, bytes. A longer segment is written again from the
+/// indexes of containers.
+const SHORT_BYTES_MAX: u64 = 32 << 20;
+
+/// What there is of the parity of a container, or of another blob.
 #[derive(Debug)]
 pub enum ParityFound {
     /// No such blob.
@@ -85,19 +94,25 @@ impl ParityStore {
         Some(ParityLayout::new(len, self.share()?)?.blob_bytes() as u64)
     }
 
-    /// The parity of the container `name`, whose stored bytes are the concatenation of `parts`. `None` without a share.
+    /// Whether a blob of this kind and stored length gets parity, if there is a share.
+    pub fn is_protected(kind: BlobKind, len: u64) -> bool {
+        kind == BlobKind::Container || SHORT_KINDS.contains(&kind) && len <= SHORT_BYTES_MAX
+    }
+
+    /// The parity of the blob `name`, whose stored bytes are the concatenation of `parts`. `None` without a share.
     fn parity_of(&self, name: &BlobName, parts: &[&[u8]]) -> Result<Option<(BlobName, Vec<u8>)>> {
         let Some((share, id)) = self.share().zip(name.hash()) else { return Ok(None) };
         let len = parts.iter().map(|part| part.len() as u64).sum();
-        let Some(layout) = ParityLayout::new(len, share) else { return Ok(None) };
+        let layout = ParityLayout::new(len, share).filter(|_| Self::is_protected(name.kind(), len));
+        let Some(layout) = layout else { return Ok(None) };
         let blob = encode(&mut self.encoder.lock(), &layout, &id, parts)?;
         Ok(Some((BlobName::parity_of(&id), blob)))
     }
 
-    /// Puts the parity of a container that is there, in place of what there is. Returns whether there is any now.
+    /// Puts the parity of a blob that is there, in place of what there is. Returns whether there is any now.
     ///
     /// # Errors
-    /// [`Error::ChecksumMismatch`] if the container is damaged and not healed. Errors of the store.
+    /// [`Error::ChecksumMismatch`] if the blob is damaged and not healed. Errors of the store.
     pub fn add(&self, name: &BlobName) -> Result<bool> {
         let bytes = read_again(self, name, || {
             let bytes = self.get(name, u64::MAX)?;
@@ -110,7 +125,7 @@ impl ParityStore {
         Ok(true)
     }
 
-    /// Reads the parity of a container.
+    /// Reads the parity of a blob.
     ///
     /// # Errors
     /// Errors of the store that are no damage. [`Error::Unsupported`] if a newer version wrote it.
@@ -133,12 +148,12 @@ impl ParityStore {
         }
     }
 
-    /// The containers that were healed for readers, and not written back.
+    /// The blobs that were healed for readers, and not written back.
     pub fn healed(&self) -> Vec<BlobName> {
         self.healed.names()
     }
 
-    /// Writes the healed bytes of a container in place of the damaged ones, and reads them again.
+    /// Writes the healed bytes of a blob in place of the damaged ones, and reads them again.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if it was not healed; [`Error::ChecksumMismatch`] if the store gives other bytes afterwards.
@@ -155,6 +170,16 @@ impl ParityStore {
         self.inner.other_copy(name);
         let got = stored_hash(&self.inner, name, &|| Ok(()))?;
         compare_hash(name, &got)
+    }
+
+    /// The healed bytes of a blob. A short one may have been deleted since it was healed, and then it is gone.
+    fn rebuilt(&self, name: &BlobName) -> Result<Option<Arc<RebuiltContainer>>> {
+        let rebuilt = self.healed.rebuilt(name);
+        if rebuilt.is_some() && SHORT_KINDS.contains(&name.kind()) && self.inner.head(name)?.is_none() {
+            self.healed.forget(name);
+            return Ok(None);
+        }
+        Ok(rebuilt)
     }
 
     fn rebuilt_range(
@@ -267,7 +292,7 @@ impl ParityStore {
 impl Store for ParityStore {
     fn put(&self, name: NewName<'_>, parts: &[&[u8]], options: PutOptions) -> Result<PutBlob> {
         let put = self.inner.put(name, parts, options)?;
-        if name == NewName::Hashed(BlobKind::Container)
+        if matches!(name, NewName::Hashed(_))
             && let Some((parity, blob)) = self.parity_of(&put.name, parts)?
         {
             self.inner.put_if_absent(&parity, &[&blob])?;
@@ -276,7 +301,13 @@ impl Store for ParityStore {
     }
 
     fn put_stream(&self, name: NewName<'_>, len: u64, content: &mut dyn ReadTwice) -> Result<PutBlob> {
-        self.inner.put_stream(name, len, content)
+        match name {
+            NewName::Hashed(kind) if self.share().is_some() && Self::is_protected(kind, len) => {
+                let bytes = read_stream(kind.directory(), len, content)?;
+                self.put(name, &[&bytes], PutOptions::default())
+            }
+            _ => self.inner.put_stream(name, len, content),
+        }
     }
 
     fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
@@ -286,7 +317,7 @@ impl Store for ParityStore {
     }
 
     fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
-        match self.healed.rebuilt(name) {
+        match self.rebuilt(name)? {
             Some(rebuilt) => {
                 let len = check_len(name, rebuilt.len, bytes_max)?;
                 self.rebuilt_range(name, &rebuilt, 0, len, Reading::Once)
@@ -296,7 +327,7 @@ impl Store for ParityStore {
     }
 
     fn get_range(&self, name: &BlobName, offset: u64, len: usize, reading: Reading) -> Result<Vec<u8>> {
-        match self.healed.rebuilt(name) {
+        match self.rebuilt(name)? {
             Some(rebuilt) => self.rebuilt_range(name, &rebuilt, offset, len, reading),
             None => self.inner.get_range(name, offset, len, reading),
         }
@@ -317,6 +348,17 @@ impl Store for ParityStore {
     }
 
     fn delete(&self, name: &BlobName, durable: Durable) -> Result<()> {
+        self.healed.forget(name);
+        if self.share().is_some()
+            && SHORT_KINDS.contains(&name.kind())
+            && let Some(hash) = name.hash()
+        {
+            // Whatever keeps it, a prune sweeps it later.
+            let parity = BlobName::parity_of(&hash);
+            if let Err(error) = self.inner.delete(&parity, durable) {
+                tracing::debug!("{parity} stays: {error}");
+            }
+        }
         let deleted = self.inner.delete(name, durable);
         self.healed.forget(name);
         deleted
@@ -328,7 +370,8 @@ impl Store for ParityStore {
 
     fn other_copy(&self, name: &BlobName) -> bool {
         let is_other = self.inner.other_copy(name);
-        name.kind() == BlobKind::Container && self.heal(name).may_help() || is_other
+        let may_have_parity = name.kind() == BlobKind::Container || SHORT_KINDS.contains(&name.kind());
+        may_have_parity && self.heal(name).may_help() || is_other
     }
 
     fn properties(&self) -> StoreProperties {

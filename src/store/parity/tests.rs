@@ -5,8 +5,10 @@ use std::sync::Arc;
 use super::blob::{ParityBlob, encode};
 use super::code::ParityEncoder;
 use super::layout::{HEADER_BYTES, ParityLayout};
-use super::{ParityFound, ParityShare, ParityStore};
-use crate::store::{BlobKind, BlobName, MemoryStore, Reading, Store, StoreExt, check_hash, contract, read_again};
+use super::{ParityFound, ParityShare, ParityStore, SHORT_KINDS};
+use crate::store::{
+    BlobKind, BlobName, Durable, MemoryStore, NewName, Reading, Store, StoreExt, check_hash, contract, read_again,
+};
 
 const SECTOR: usize = 512;
 
@@ -224,15 +226,28 @@ fn a_container_gets_the_same_parity_later_as_when_it_is_put() {
 }
 
 #[test]
-fn only_containers_get_parity_and_only_with_a_share() {
+fn what_heals_gets_parity_and_only_with_a_share() {
     let store = ParityStore::new(Arc::new(MemoryStore::new()));
     store.put_hashed(BlobKind::Container, &[b"without a share"]).unwrap();
     store.set_share(Some(share(300)));
-    store.put_hashed(BlobKind::Segment, &[b"no container"]).unwrap();
+    for kind in [BlobKind::Bundle, BlobKind::Model, BlobKind::ReadRecord, BlobKind::Key] {
+        store.put_hashed(kind, &[b"of no use"]).unwrap();
+    }
     assert!(store.list(BlobKind::Parity.into()).unwrap().is_empty());
-    let name = store.put_hashed(BlobKind::Container, &[b"with ", b"a share"]).unwrap();
-    let listed = store.list(BlobKind::Parity.into()).unwrap();
-    assert_eq!(listed.iter().filter_map(|blob| blob.name.protected()).collect::<Vec<_>>(), [name.hash().unwrap()]);
+    for kind in SHORT_KINDS.into_iter().chain([BlobKind::Container]) {
+        let content = kind.to_string();
+        let parts = [b"with ".as_slice(), content.as_bytes()];
+        let name = store.put_hashed(kind, &parts).unwrap();
+        let parity = BlobName::parity_of(&name.hash().unwrap());
+        assert!(store.head(&parity).unwrap().is_some(), "{kind}");
+        store.delete(&name, Durable::OnReturn).unwrap();
+        // A prune sweeps that of containers.
+        assert_eq!(store.head(&parity).unwrap().is_some(), kind == BlobKind::Container, "{kind}");
+        let whole = parts.concat();
+        let mut stream = std::io::Cursor::new(&whole);
+        store.put_stream(NewName::Hashed(kind), whole.len() as u64, &mut stream).unwrap();
+        assert!(store.head(&parity).unwrap().is_some(), "{kind}, from a stream");
+    }
 }
 
 #[test]

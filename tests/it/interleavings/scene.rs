@@ -367,7 +367,7 @@ fn assert_protected(store: &dyn Store) -> Result<(), String> {
     let protected = parity::protected(store).unwrap();
     let listed = store.list(BlobKind::Container.into()).unwrap();
     let mut ids = listed.iter().filter_map(|blob| parse_name(&blob.name));
-    ids.find(|id| !protected.contains_key(id)).map_or(Ok(()), |id| Err(format!("{id} has no parity")))
+    ids.find(|id| !protected.contains_key(&id.0)).map_or(Ok(()), |id| Err(format!("{id} has no parity")))
 }
 
 /// What is searched: actors that begin with `blobs` in `scene`.
