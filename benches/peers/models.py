@@ -240,6 +240,20 @@ SETS = {
 }
 
 
+def soup(share, make):
+    """Part of the way from one model to the other, in FP32, and in the format that `make` gives."""
+    step = lambda one, other: one + (other - one) * np.float32(share)
+    return lambda one, other: make({name: step(wide(one[name]), wide(other[name])) for name in one})
+
+
+# Made of a model and its fine-tune, which are stored.
+SOUPS = {
+    "average": soup(0.5, brains),
+    "0.3 of the way": soup(0.3, brains),
+    "beyond, 1.4": soup(1.4, brains),
+}
+
+
 def write_set(directory, shards, is_opaque):
     for number, tensors in enumerate(shards):
         path = os.path.join(directory, f"part-{number}", "model.safetensors")
@@ -325,6 +339,13 @@ def main():
                 (f"{name}, opaque", (make(base), True), ["base"]),
                 (f"{name} of fine-tune, opaque", (make(tune), True), ["base"]),
             ]
+        rows += [(f"soup, {name}", ([make(base, tune)], False), ["base", "tune"]) for name, make in SOUPS.items()]
+        single = [soup(share, dict)(base, tune) for share in [0.1234567, 0.7654321]]
+        for name, tensors in zip(["base32", "tune32"], single):
+            directories[name] = os.path.join(work, name)
+            safetensors(os.path.join(directories[name], "model.safetensors"), tensors)
+        for name, share in [("average", 0.5), ("0.3 of the way", 0.3)]:
+            rows.append((f"soup, {name}, FP32", ([soup(share, dict)(*single)], False), ["base32", "tune32"]))
         for name, content, stored in rows:
             if arguments.only and arguments.only not in name:
                 continue

@@ -76,7 +76,7 @@ pub(super) fn push_below(
 }
 
 /// Turns an unreadable base into no base, with a warning.
-pub(super) fn none_if_unreadable(made: Result<Option<PlannedDelta>>) -> Result<Option<PlannedDelta>> {
+pub(super) fn none_if_unreadable<T>(made: Result<Option<T>>) -> Result<Option<T>> {
     match made {
         Err(error) if error.is_unreadable() => {
             tracing::warn!("a part of a model is stored whole: {}", base_problem(&error));

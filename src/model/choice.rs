@@ -11,12 +11,15 @@
 //!    pay.
 //! 4. A tensor may also be a delta to an earlier one of its own file, if that is shorter: most are copies in another
 //!    type.
-//! 5. The model's base is the first candidate that is the base of at least one of its tensors. The recorded distance
+//! 5. A tensor that no model is very near to may be a weighted mean of those of two models ([`super::blend`]). Pairs of
+//!    the nearest candidates are tried.
+//! 6. The model's base is the first candidate that is the base of at least one of its tensors. The recorded distance
 //!    is that of the two whole models: it counts all tensors with a counterpart, whatever their own bases are.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::blend::blend;
 use super::catalogue::name_hash;
 use super::own::OwnTensors;
 use super::quantised::{compare_any, is_quantised};
@@ -37,6 +40,8 @@ const WORTH: f64 = 0.93;
 /// Two estimates of delta bits that differ by less than this part may be in any order: a sketch has 64 to 4096 values
 /// of a model, whose deltas differ by about half their mean.
 const NOISE: f64 = 0.03;
+/// A delta of fewer bits is not worth the search for a blend.
+const BLEND_BITS_MIN: f64 = 0.2;
 
 /// The base of one tensor.
 #[derive(Debug, Clone)]
@@ -49,6 +54,8 @@ pub struct TensorBase {
     pub equal_share: f64,
     /// Estimated bits of a value in a delta.
     pub delta_bits: f64,
+    /// The model and the number of another tensor, if this one is a blend of both.
+    pub second: Option<(Arc<ModelRecord>, usize)>,
 }
 
 /// The bases of a model.
@@ -109,6 +116,12 @@ pub fn choose(new: &ModelRecord, candidates: &[Arc<ModelRecord>], derives: bool)
             tensors.push(Some(TensorBase::new(None, tensor, &found)));
             continue;
         }
+        let blend = if derives && known > BLEND_BITS_MIN { blend(tensor, &compared, at) } else { None };
+        if let Some((number, found)) = blend {
+            base_bytes.get_mut(number).into_iter().for_each(|bytes| *bytes += tensor.len);
+            tensors.push(Some(found));
+            continue;
+        }
         if let Some(bytes) = best.and_then(|best| base_bytes.get_mut(best.0)) {
             *bytes += tensor.len;
         }
@@ -124,8 +137,8 @@ pub fn choose(new: &ModelRecord, candidates: &[Arc<ModelRecord>], derives: bool)
 }
 
 impl TensorBase {
-    fn new(model: Option<Arc<ModelRecord>>, tensor: usize, found: &TensorComparison) -> Self {
-        TensorBase { model, tensor, equal_share: found.equal_share, delta_bits: found.delta_bits }
+    pub(super) fn new(model: Option<Arc<ModelRecord>>, tensor: usize, found: &TensorComparison) -> Self {
+        TensorBase { model, tensor, equal_share: found.equal_share, delta_bits: found.delta_bits, second: None }
     }
 }
 
@@ -161,7 +174,7 @@ pub fn compare_models(new: &ModelRecord, lookup: &TensorLookup<'_>) -> Option<Mo
 }
 
 /// The counterpart of each tensor and how the two compare.
-type Pairs = Vec<Option<(usize, TensorComparison)>>;
+pub(super) type Pairs = Vec<Option<(usize, TensorComparison)>>;
 
 fn pairs(new: &ModelRecord, lookup: &TensorLookup<'_>) -> Pairs {
     let mut seen: HashMap<Vec<u64>, usize> = HashMap::new();

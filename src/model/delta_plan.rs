@@ -42,9 +42,9 @@ const BASES_MAX: usize = 4;
 /// lies below that has other values.
 const COPY_BITS: f64 = 0.5;
 /// The chain of a copy may be longer than that of other deltas by this.
-const COPY_DEPTH: u8 = 4;
+pub(super) const COPY_DEPTH: u8 = 4;
 /// Ranges of bases in a delta to a tensor or a previous version, at most.
-const OPERATIONS_MAX: usize = 16;
+pub(super) const OPERATIONS_MAX: usize = 16;
 
 /// A delta that ModelEncode is to make.
 #[derive(Debug)]
@@ -260,6 +260,20 @@ impl DeltaPlanner {
         if is_plain && chosen.equal_share < PLAIN_EQUAL_SHARE {
             return Ok(None);
         }
+        let Some(tensor) = open.file.record.tensors.get(block.tensor) else { return Ok(None) };
+        if chosen.second.is_some() && self.config.delta == ModelDelta::Context {
+            let (element_type, chosen) = (tensor.dtype().element_type(), chosen.clone());
+            if let Some(made) = self.plan_blend(element_type, &chosen, (block.offset, len), bases)? {
+                return Ok(Some(made));
+            }
+        }
+        self.plan_near(block, len, bases)
+    }
+
+    /// Plans a new block as a delta to the tensor that is nearest to its own.
+    fn plan_near(&mut self, block: TensorBlock, len: u32, bases: &mut Bases) -> Result<Option<PlannedDelta>> {
+        let Some(open) = self.open.as_ref() else { return Ok(None) };
+        let Some(Some(chosen)) = open.chosen.tensors.get(block.tensor) else { return Ok(None) };
         let Some(tensor) = open.file.record.tensors.get(block.tensor) else { return Ok(None) };
         let stored = chosen.model.as_deref();
         let Some(base) = stored.unwrap_or(&open.file.record).tensors.get(chosen.tensor) else { return Ok(None) };

@@ -20,6 +20,7 @@
 //! All of this is a hint: a lost record costs compression ratio, never data.
 
 mod base_ranges;
+mod blend;
 mod catalogue;
 mod chain;
 mod choice;

@@ -671,6 +671,47 @@ ELEMENTS = {1: ("H", 16, 7), 2: ("H", 16, 10), 3: ("I", 32, 23)}  # type code, b
 CHUNK_TYPES = {1: 1, 2: 2, 3: 3, 7: 1, 8: 2, 9: 3, 10: 3}
 
 
+def single(x: float) -> float:
+    """Rounded to FP32. A sum or product of two FP32 numbers is exact enough in FP64."""
+    try:
+        return struct.unpack("<f", struct.pack("<f", x))[0]
+    except OverflowError:
+        return math.copysign(math.inf, x)
+
+
+def blend(base: bytes, kind: int, weight: float) -> bytes:
+    """The blend of the two halves of the base, element by element."""
+    format, arithmetic = kind & 15, kind >> 4
+    known(1 <= format <= 3 and arithmetic <= 4, f"blend {kind} of a delta")
+    half = len(base) // 2
+    first, second = (between_formats(part, format | 3 << 4) if format < 3 else part for part in (base[:half], base[half : 2 * half]))
+    other, weight = single(1.0 - weight), single(weight)
+
+    def narrow(x: float) -> int:
+        bits = 0x7FC00000 if x != x else struct.unpack("<I", struct.pack("<f", x))[0]
+        return to_bfloat16(bits) if format == 1 else to_fp16(bits) if format == 2 else bits
+
+    def rounded(x: float) -> float:
+        if x != x or format == 3:
+            return x
+        bits = narrow(x) << 16 if format == 1 else fp16_table()[narrow(x)]
+        return struct.unpack("<f", struct.pack("<I", bits))[0]
+
+    def element(a: float, b: float) -> float:
+        if arithmetic == 0:
+            return single(single(a * other) + single(b * weight))
+        if arithmetic == 1:
+            return single(a + single(single(b - a) * weight))
+        if arithmetic == 2:
+            return single(b - single(single(b - a) * other))
+        if arithmetic == 3:
+            return single(rounded(single(a * other)) + rounded(single(b * weight)))
+        return single(a + rounded(single(rounded(single(b - a)) * weight)))
+
+    pairs = zip(numbers(first, "f"), numbers(second, "f"))
+    return number_bytes(array("I" if format == 3 else "H", (narrow(element(a, b)) for a, b in pairs)))
+
+
 def numbers(data: bytes, code: str) -> array:
     values = array(code)
     values.frombytes(data[: len(data) // values.itemsize * values.itemsize])
@@ -1156,7 +1197,7 @@ def delta_decode(data: bytes, base: bytes, length: int) -> bytes:
     derivation, phase, at = data[0] & 15, data[0] >> 4, 1
     if derivation == 15:
         derivation, at = varint(data, 1)
-    known(1 <= derivation <= 12 and phase <= 7, f"derivation {derivation} with phase {phase}")
+    known(1 <= derivation <= 13 and phase <= 7, f"derivation {derivation} with phase {phase}")
     head = data[at : at + phase]
     expect(len(head) == phase <= length, "a delta ends in its first bytes")
     data, base, length = data[at + phase :], base[phase:], length - phase
@@ -1167,6 +1208,10 @@ def delta_decode(data: bytes, base: bytes, length: int) -> bytes:
         expect(data, "a delta without its formats")
         kind = data[0] >> 4
         return head + payload_decode(kind if kind < 4 else 5, data[1:], between_formats(base, data[0]), length)
+    if derivation == 13:
+        expect(len(data) >= 9, "a delta without its blend")
+        base = blend(base, data[0], struct.unpack("<d", data[1:9])[0])
+        return head + payload_decode(data[0] & 15, data[9:], base, length)
     if derivation >= 7:
         expect(data, "a delta without its conversion")
         base, data = convert(base, derivation, data[0]), data[1:]

@@ -168,7 +168,7 @@ fn operations_of_unknown_kinds_cost_their_entries() {
 fn derivations_and_modes_of_deltas_cost_their_chunks() {
     // The first byte has the derivation and the phase, the next one the mode.
     let payloads: [(&str, &[u8]); 5] = [
-        ("derivation 13", &[13, 0, 0]),
+        ("derivation 14", &[14, 0, 0]),
         ("a long derivation", &[15, 0xac, 0x02, 0]),
         ("mode", &[5, 99, 1]),
         ("conversion", &[7, 9, 0]),

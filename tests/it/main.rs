@@ -66,6 +66,7 @@ mod short_answers;
 mod slice_bounds;
 mod slice_types;
 mod slices;
+mod soups;
 mod strategies;
 mod tidy;
 mod trees;

@@ -1,6 +1,6 @@
 //! Derivation: how a chunk is derived from its base, and its id on disk.
 
-use super::{BlockGrid, Cast, Converted, Quantised};
+use super::{Blended, BlockGrid, Cast, Converted, Quantised};
 use crate::codec::ElementType;
 
 /// How a chunk is derived from its base. Ids are on disk and never reused.
@@ -20,6 +20,8 @@ pub enum Derivation {
     Quantised(Quantised),
     /// The base's elements in another float format, for pairs that [`Cast`] does not have.
     Converted(Converted),
+    /// A weighted mean of two bases.
+    Blended(Blended),
 }
 
 impl Derivation {
@@ -27,6 +29,8 @@ impl Derivation {
     pub const QUANTISED_ID: u8 = 11;
     /// Id of every [`Derivation::Converted`]. Its payload says which one.
     pub const CONVERTED_ID: u8 = 12;
+    /// Id of every [`Derivation::Blended`]. Its payload says which one.
+    pub const BLENDED_ID: u8 = 13;
     /// Every derivation that its id alone describes.
     pub const ALL: [Derivation; 10] = [
         Derivation::Context(ElementType::Bf16),
@@ -58,6 +62,7 @@ impl Derivation {
             Derivation::Cast(Cast::Fp16ToFp32) => 10,
             Derivation::Quantised(_) => Self::QUANTISED_ID,
             Derivation::Converted(_) => Self::CONVERTED_ID,
+            Derivation::Blended(_) => Self::BLENDED_ID,
         }
     }
 

@@ -21,8 +21,12 @@
 //!
 //! The payload of a cast starts with one more byte, the conversion of the base's elements: 0 exact, or rounded to
 //! nearest with ties to even; 1 truncated. The rest is a payload against the converted base. Quantised blocks are made
-//! from the base in a similar way, see `quantised`, as are elements of other float formats, see `converted`.
+//! from the base in a similar way, see `quantised`, as are elements of other float formats, see `converted`, and means
+//! of two bases, see `blended`.
 
+mod blended;
+#[cfg(test)]
+mod blended_tests;
 mod bytes;
 mod cast;
 mod classes;
@@ -46,6 +50,7 @@ mod tagged;
 #[cfg(test)]
 mod tests;
 
+pub use blended::Blended;
 pub use cast::Cast;
 pub use classes::BlockGrid;
 pub use converted::Converted;
@@ -69,6 +74,7 @@ pub(super) struct DeltaBuffers {
     quantised: quantised::QuantisedBuffers,
     combined: Vec<u8>,
     converted: Vec<u8>,
+    second: Vec<u8>,
     wide: Vec<u8>,
     trial: Vec<u8>,
     windows: WindowTable,

@@ -1,6 +1,6 @@
 //! Payload: encodes and decodes the modes that are common to all derivations.
 
-use super::{DeltaBuffers, Derivation, WHAT, bytes, cast, classes, converted, elements, pruned, quantised};
+use super::{DeltaBuffers, Derivation, WHAT, blended, bytes, cast, classes, converted, elements, pruned, quantised};
 use crate::codec::{ElementType, Scratch, floats};
 use crate::error::{Error, Result};
 use crate::kernel::elements as kernel;
@@ -47,6 +47,7 @@ pub fn encode(derivation: Derivation, raw: &[u8], base: &[u8], scratch: &mut Scr
         Derivation::Cast(cast) => cast::encode(cast, raw, base, &mut buffers, scratch, out),
         Derivation::Quantised(blocks) => quantised::encode(blocks, raw, base, &mut buffers, scratch, out),
         Derivation::Converted(types) => converted::encode(types, [raw, base], &mut buffers, scratch, out),
+        Derivation::Blended(blended) => blended::encode(blended, [raw, base], &mut buffers, scratch, out),
     };
     scratch.delta = buffers;
     encoded
@@ -78,8 +79,8 @@ pub fn decode(
         None if id == u64::from(Derivation::CONVERTED_ID) => {
             converted::decode(&mut reader, base, raw_len, &mut buffers, scratch, out)
         }
-        None | Some(Derivation::Quantised(_) | Derivation::Blocks(_) | Derivation::Converted(_)) => {
-            Err(Error::unsupported(WHAT, format!("derivation {id}")))
+        None if id == u64::from(Derivation::BLENDED_ID) => {
+            blended::decode(&mut reader, base, raw_len, &mut buffers, scratch, out)
         }
         Some(Derivation::Context(element_type)) => {
             decode_mode(element_type, &mut reader, base, raw_len, &mut buffers, scratch, out)
@@ -88,6 +89,8 @@ pub fn decode(
             decode_mode(ElementType::Byte, &mut reader, base, raw_len, &mut buffers, scratch, out)
         }
         Some(Derivation::Cast(cast)) => cast::decode(cast, &mut reader, base, raw_len, &mut buffers, scratch, out),
+        // No id alone describes the others.
+        _ => Err(Error::unsupported(WHAT, format!("derivation {id}"))),
     };
     scratch.delta = buffers;
     decoded

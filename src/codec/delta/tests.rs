@@ -37,7 +37,11 @@ fn element_type_of(derivation: Derivation) -> ElementType {
         Derivation::Context(element_type) => element_type,
         Derivation::Cast(cast) => cast.to(),
         Derivation::Converted(types) => types.to(),
-        Derivation::Bytes | Derivation::Blocks(_) | Derivation::Xor | Derivation::Quantised(_) => ElementType::Unknown,
+        Derivation::Bytes
+        | Derivation::Blocks(_)
+        | Derivation::Xor
+        | Derivation::Quantised(_)
+        | Derivation::Blended(_) => ElementType::Unknown,
     }
 }
 
@@ -322,7 +326,7 @@ fn a_derivation_of_15_is_followed_by_its_number() {
     // 5 in the long form, and numbers that no version defines.
     assert_eq!(decoded(&[15, 5, SAME]).unwrap(), b"base");
     for (tagged, number) in
-        [(&[15, 0xac, 0x02, 0][..], "derivation 300"), (&[13, 0], "derivation 13"), (&[0x85, SAME], "phase 8")]
+        [(&[15, 0xac, 0x02, 0][..], "derivation 300"), (&[14, 0], "derivation 14"), (&[0x85, SAME], "phase 8")]
     {
         let error = decoded(tagged).unwrap_err();
         assert!(matches!(&error, Error::Unsupported { .. }) && error.to_string().ends_with(number), "{error}");

@@ -1,0 +1,268 @@
+//! Blended: a delta to a weighted mean of two bases, as averages of models and steps between two models are.
+//!
+//! | bytes | meaning |
+//! |---|---|
+//! | 1 | bits 0-3: format of all elements, 1 BF16, 2 FP16, 3 FP32; bits 4-7: [`Arithmetic`] |
+//! | 8 | weight of the second base, FP64 |
+//! | the rest | a payload of floats against the blend |
+//!
+//! The base content is both bases, one after another, of the same length. Tools compute blends in several ways, which
+//! differ in the last bits. The writer takes the way and the weight that give most elements of a sample.
+
+use super::{DeltaBuffers, elements, payload};
+use crate::codec::{ElementType, Scratch};
+use crate::error::{Error, Result};
+use crate::kernel::float_format::FloatFormat;
+use crate::wire::WireReader;
+
+/// Elements of a sample, at most, in runs of [`RUN`].
+const SAMPLE_ELEMENTS: usize = 1024;
+const RUN: usize = 16;
+/// People choose weights that are multiples of one of these.
+const DENOMINATORS: [f64; 11] = [2.0, 3.0, 5.0, 7.0, 8.0, 9.0, 10.0, 20.0, 64.0, 100.0, 1000.0];
+/// Part of the squares of the differences from the first base that a blend must explain. Rounding is the rest.
+const EXPLAINED_MIN: f64 = 0.3;
+/// Blends whose shares of a sample differ by less may be in any order. So many of them are tried on all elements.
+const SHARE_NOISE: f64 = 0.02;
+const TRIED_MAX: usize = 8;
+/// The bits of a blend that is not a number: machines give them other signs and fractions.
+const NAN: u32 = 0x7fc0_0000;
+
+/// The type of both bases and of the chunk: BF16, FP16 or FP32.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Blended {
+    element_type: ElementType,
+}
+
+/// In which steps elements a and b are blended. Each step is rounded to FP32, or to the format of the elements. Numbers
+/// are on disk and never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Arithmetic {
+    /// a · (1 - w) + b · w
+    Products = 0,
+    /// a + (b - a) · w
+    Line = 1,
+    /// b - (b - a) · (1 - w)
+    LineBack = 2,
+    /// As `Products`; each step is rounded to the format.
+    NarrowProducts = 3,
+    /// As `Line`; each step is rounded to the format.
+    NarrowLine = 4,
+}
+
+const ALL: [Arithmetic; 5] =
+    [Arithmetic::Products, Arithmetic::Line, Arithmetic::LineBack, Arithmetic::NarrowProducts, Arithmetic::NarrowLine];
+
+/// The format of elements of a type, with its number on disk.
+const fn format_of(element_type: ElementType) -> Option<(FloatFormat, u8)> {
+    match element_type {
+        ElementType::Bf16 => Some((FloatFormat::Bf16, 1)),
+        ElementType::Fp16 => Some((FloatFormat::Fp16, 2)),
+        ElementType::Fp32 => Some((FloatFormat::Fp32, 3)),
+        _ => None,
+    }
+}
+
+impl Blended {
+    /// Blends of elements of this type; `None` if these are not blended.
+    pub const fn of(element_type: ElementType) -> Option<Blended> {
+        match format_of(element_type) {
+            Some(_) => Some(Blended { element_type }),
+            None => None,
+        }
+    }
+
+    /// Share of the elements of `raw` that the best blend of two bases gives, in a sample. All have the same length.
+    pub fn share(self, raw: &[u8], bases: [&[u8]; 2]) -> f64 {
+        let found = format_of(self.element_type).map(|(format, _)| Blend::fit(format, raw, bases));
+        found.unwrap_or_default().first().map_or(0.0, |(_, share)| *share)
+    }
+}
+
+/// A way to blend.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Blend {
+    format: FloatFormat,
+    arithmetic: Arithmetic,
+    /// Weight of the second base.
+    weight: f64,
+}
+
+/// One element, rounded to `format`, as FP32.
+#[inline(always)]
+fn rounded(format: FloatFormat, value: f32) -> f32 {
+    f32::from_bits(format.widened(format.narrowed(value.to_bits())))
+}
+
+/// The elements of a base at a position, as FP32.
+fn element(format: FloatFormat, bytes: &[u8], at: usize) -> f32 {
+    let width = format.width();
+    let mut wide = [0; 4];
+    if let Some(element) = bytes.get(at * width..(at + 1) * width) {
+        wide.iter_mut().zip(element).for_each(|(wide, byte)| *wide = *byte);
+    }
+    f32::from_bits(format.widened(u32::from_le_bytes(wide)))
+}
+
+impl Blend {
+    /// The blend of two elements, as FP32 that is still to be narrowed.
+    #[inline(always)]
+    fn value(self, a: f32, b: f32) -> f32 {
+        let (other, weight, format) = ((1.0 - self.weight) as f32, self.weight as f32, self.format);
+        let value = match self.arithmetic {
+            Arithmetic::Products => a * other + b * weight,
+            Arithmetic::Line => a + (b - a) * weight,
+            Arithmetic::LineBack => b - (b - a) * other,
+            Arithmetic::NarrowProducts => rounded(format, a * other) + rounded(format, b * weight),
+            Arithmetic::NarrowLine => a + rounded(format, rounded(format, b - a) * weight),
+        };
+        if value.is_nan() { f32::from_bits(NAN) } else { value }
+    }
+
+    /// Fills `wide` and `blended` with the blend of the two halves of `base`, at most `raw_len` bytes.
+    fn blend(self, base: &[u8], raw_len: usize, [wide, second]: [&mut Vec<u8>; 2], blended: &mut Vec<u8>) {
+        let width = self.format.width();
+        let (a, b) = base.split_at(base.len() / 2);
+        let bytes = a.len().min(raw_len) / width * width;
+        wide.resize(bytes / width * 4, 0);
+        second.resize(bytes / width * 4, 0);
+        blended.resize(bytes, 0);
+        self.format.widen(a.get(..bytes).unwrap_or_default(), wide);
+        self.format.widen(b.get(..bytes).unwrap_or_default(), second);
+        let number = |bytes: &[u8; 4]| f32::from_le_bytes(*bytes);
+        let (a, b) = (wide.as_chunks_mut::<4>().0, second.as_chunks::<4>().0);
+        match self.arithmetic {
+            // The cases are apart so that each loop has one.
+            Arithmetic::Products => {
+                let blend = Blend { arithmetic: Arithmetic::Products, ..self };
+                a.iter_mut().zip(b).for_each(|(a, b)| *a = blend.value(number(a), number(b)).to_le_bytes());
+            }
+            Arithmetic::Line => {
+                let blend = Blend { arithmetic: Arithmetic::Line, ..self };
+                a.iter_mut().zip(b).for_each(|(a, b)| *a = blend.value(number(a), number(b)).to_le_bytes());
+            }
+            _ => a.iter_mut().zip(b).for_each(|(a, b)| *a = self.value(number(a), number(b)).to_le_bytes()),
+        }
+        self.format.narrow(wide, blended);
+    }
+
+    /// The blends of two bases that give most elements of a sample of `raw`, each with their share, the best first.
+    /// None if `raw` is not on the line through both.
+    fn fit(format: FloatFormat, raw: &[u8], [first, second]: [&[u8]; 2]) -> Vec<(Blend, f64)> {
+        let elements = raw.len().min(first.len()).min(second.len()) / format.width();
+        let runs = elements.div_ceil(RUN);
+        let step = runs.div_ceil(SAMPLE_ELEMENTS / RUN).max(1);
+        let sampled = (0..runs).step_by(step).flat_map(|run| run * RUN..((run + 1) * RUN).min(elements));
+        let triple = |at| [raw, first, second].map(|bytes| element(format, bytes, at));
+        let sample: Vec<[f32; 3]> = sampled.map(triple).filter(|of| of.iter().all(|x| x.is_finite())).collect();
+        let (mut along, mut square, mut all) = (0.0, 0.0, 0.0);
+        for [raw, a, b] in &sample {
+            let (way, taken) = (f64::from(*b) - f64::from(*a), f64::from(*raw) - f64::from(*a));
+            along += way * taken;
+            square += way * way;
+            all += taken * taken;
+        }
+        let measured = along / square;
+        if !measured.is_finite() || measured * along < EXPLAINED_MIN * all {
+            return Vec::new();
+        }
+        let short = DENOMINATORS.map(|of| (measured * of).round() / of);
+        let is_narrow = format != FloatFormat::Fp32;
+        let mut found: Vec<(Blend, usize)> = Vec::new();
+        for weight in short.into_iter().chain([measured]) {
+            let ways = ALL.into_iter().take(if is_narrow { ALL.len() } else { 3 });
+            for blend in ways.map(|arithmetic| Blend { format, arithmetic, weight }) {
+                let narrow = |value: f32| format.narrowed(value.to_bits());
+                let is_equal = |[raw, a, b]: &&[f32; 3]| narrow(blend.value(*a, *b)) == narrow(*raw);
+                let equal = sample.iter().filter(is_equal).count();
+                if !found.iter().any(|(known, _)| *known == blend) {
+                    found.push((blend, equal));
+                }
+            }
+        }
+        // The sort is stable: of equal ones, the shorter denominator comes first.
+        found.sort_by_key(|(_, equal)| std::cmp::Reverse(*equal));
+        found.into_iter().map(|(blend, equal)| (blend, equal as f64 / sample.len() as f64)).collect()
+    }
+}
+
+/// The blend of those `found` that gives most of all elements. A sample does not tell ways apart that differ in few.
+fn best(found: Vec<(Blend, f64)>, [raw, base]: [&[u8]; 2], buffers: &mut DeltaBuffers) -> Option<Blend> {
+    let least = found.first()?.1 - SHARE_NOISE;
+    let mut best: Option<(Blend, usize)> = None;
+    for (blend, _) in found.into_iter().filter(|(_, share)| *share >= least).take(TRIED_MAX) {
+        let width = blend.format.width();
+        let mut equal = 0;
+        let counted = with_blend(blend, base, raw.len(), buffers, |blended, _| {
+            let pairs = blended.chunks_exact(width).zip(raw.chunks_exact(width));
+            equal = pairs.filter(|(blended, raw)| blended == raw).count();
+            Ok(())
+        });
+        if counted.is_ok() && best.is_none_or(|best| equal > best.1) {
+            best = Some((blend, equal));
+        }
+        if equal == raw.len() / width {
+            break;
+        }
+    }
+    best.map(|(blend, _)| blend)
+}
+
+/// Appends the way to blend and the payload of `raw` against the blend of the halves of `base`.
+pub(super) fn encode(
+    Blended { element_type }: Blended,
+    [raw, base]: [&[u8]; 2],
+    buffers: &mut DeltaBuffers,
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let (format, number) = format_of(element_type).ok_or_else(|| Error::internal("a blend of no floats"))?;
+    let halves = base.split_at(base.len() / 2);
+    let blend = best(Blend::fit(format, raw, halves.into()), [raw, base], buffers);
+    let blend = blend.unwrap_or(Blend { format, arithmetic: Arithmetic::Line, weight: 0.0 });
+    out.push(number | (blend.arithmetic as u8) << 4);
+    out.extend_from_slice(&blend.weight.to_le_bytes());
+    with_blend(blend, base, raw.len(), buffers, |blended, buffers| {
+        elements::encode(element_type, raw, blended, buffers, scratch, out)
+    })
+}
+
+/// Appends the `raw_len` bytes that `reader` and `base` decode to.
+pub(super) fn decode(
+    reader: &mut WireReader<'_>,
+    base: &[u8],
+    raw_len: usize,
+    buffers: &mut DeltaBuffers,
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let numbers = reader.u8()?;
+    let types = [ElementType::Bf16, ElementType::Fp16, ElementType::Fp32];
+    let formats = types.into_iter().filter_map(|of| Some((of, format_of(of)?)));
+    let found = formats.into_iter().find(|(_, (_, number))| *number == numbers & 15);
+    let arithmetic = ALL.into_iter().find(|arithmetic| *arithmetic as u8 == numbers >> 4);
+    let Some(((element_type, (format, _)), arithmetic)) = found.zip(arithmetic) else {
+        return Err(reader.unsupported(format!("a blend of format {} by arithmetic {}", numbers & 15, numbers >> 4)));
+    };
+    let blend = Blend { format, arithmetic, weight: f64::from_le_bytes(reader.array()?) };
+    with_blend(blend, base, raw_len, buffers, |blended, buffers| {
+        payload::decode_mode(element_type, reader, blended, raw_len, buffers, scratch, out)
+    })
+}
+
+/// Calls `act` with the blend of the halves of `base`.
+fn with_blend(
+    blend: Blend,
+    base: &[u8],
+    raw_len: usize,
+    buffers: &mut DeltaBuffers,
+    act: impl FnOnce(&[u8], &mut DeltaBuffers) -> Result<()>,
+) -> Result<()> {
+    let take = std::mem::take;
+    let (mut wide, mut second) = (take(&mut buffers.wide), take(&mut buffers.second));
+    let mut blended = take(&mut buffers.converted);
+    blend.blend(base, raw_len, [&mut wide, &mut second], &mut blended);
+    let done = act(&blended, buffers);
+    (buffers.wide, buffers.second, buffers.converted) = (wide, second, blended);
+    done
+}

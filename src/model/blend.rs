@@ -1,0 +1,92 @@
+//! Blends: tensors that are weighted means of those of two stored models, as averages and interpolations of models are.
+//!
+//! 1. The sketches of a tensor and of its counterparts in the nearest models have values at the same places. Those of
+//!    two counterparts give the weight, and how many values of the tensor follow.
+//! 2. A block's base is the same range of both, these very entries: what lies below them has other values. So a base is
+//!    twice as long as its block, which tells readers of operations that it has not the block's elements.
+
+use std::sync::Arc;
+
+use super::base_ranges::{block_ranges, none_if_unreadable, planned};
+use super::choice::{ModelComparison, Pairs, TensorBase};
+use super::delta_plan::{COPY_DEPTH, DeltaPlanner, OPERATIONS_MAX, PlannedDelta};
+use super::record::{ModelRecord, TensorRecord};
+use crate::codec::ElementType;
+use crate::codec::delta::{Blended, Derivation};
+use crate::error::Result;
+use crate::similar::Bases;
+
+/// Candidates of which two may make a blend.
+const CANDIDATES: usize = 8;
+/// Share of the sampled values that a blend must give.
+const SHARE_MIN: f64 = 0.5;
+
+/// The number of the candidate, and the bases, of tensor `at` as a blend.
+pub(super) fn blend(
+    tensor: &TensorRecord,
+    compared: &[(ModelComparison, Pairs, &Arc<ModelRecord>)],
+    at: usize,
+) -> Option<(usize, TensorBase)> {
+    let blended = Blended::of(tensor.dtype().element_type())?;
+    let counterpart = |(number, (_, pairs, model)): (usize, &(ModelComparison, Pairs, &Arc<ModelRecord>))| {
+        let (index, found) = pairs.get(at).copied().flatten()?;
+        let other = model.tensors.get(index)?;
+        let fits = other.dtype == tensor.dtype && other.len == tensor.len && other.sketch.len() == tensor.sketch.len();
+        fits.then(|| (number, index, found, Arc::clone(model)))
+    };
+    let near: Vec<_> = compared.iter().enumerate().filter_map(counterpart).take(CANDIDATES).collect();
+    let mut best: Option<(f64, usize, usize)> = None;
+    for (one, (_, first, _, model)) in near.iter().enumerate() {
+        for (other, (_, second, _, another)) in near.iter().enumerate().skip(one + 1) {
+            let (Some(a), Some(b)) = (model.tensors.get(*first), another.tensors.get(*second)) else { continue };
+            let share = blended.share(&tensor.sketch, [&a.sketch, &b.sketch]);
+            if share >= SHARE_MIN && best.is_none_or(|best| share > best.0) {
+                best = Some((share, one, other));
+            }
+        }
+    }
+    let (share, one, other) = best?;
+    let ((number, index, found, model), (_, second, _, another)) = (near.get(one)?, near.get(other)?);
+    let delta_bits = found.delta_bits * (1.0 - share);
+    let bases = TensorBase {
+        delta_bits,
+        second: Some((another.clone(), *second)),
+        ..TensorBase::new(Some(model.clone()), *index, found)
+    };
+    Some((*number, bases))
+}
+
+impl DeltaPlanner {
+    /// Plans bytes from `offset` on of a tensor as a blend of its bases; `None` if it has one base, or if one of the
+    /// blocks is not stored.
+    pub(super) fn plan_blend(
+        &mut self,
+        element_type: ElementType,
+        chosen: &TensorBase,
+        (offset, len): (u64, u32),
+        bases: &mut Bases,
+    ) -> Result<Option<PlannedDelta>> {
+        let second = chosen.second.as_ref();
+        let (Some(blended), Some(first), Some((second, tensor))) =
+            (Blended::of(element_type), chosen.model.as_ref(), second)
+        else {
+            return Ok(None);
+        };
+        let range = offset..offset + u64::from(len);
+        let mut both = Vec::new();
+        for (model, tensor) in [(first, chosen.tensor), (second, *tensor)] {
+            let Some(tensor) = model.tensors.get(tensor).filter(|tensor| range.end <= tensor.len) else {
+                return Ok(None);
+            };
+            let parts: Vec<_> = block_ranges(&tensor.blocks, model.block_bytes, range.clone()).collect();
+            match none_if_unreadable(self.entries_of(&parts, OPERATIONS_MAX / 2, bases))? {
+                Some(mut ranges) => both.append(&mut ranges),
+                None => return Ok(None),
+            }
+        }
+        let bytes = (chosen.delta_bits * f64::from(len) / 8.0 / element_type.width() as f64) as u64;
+        let made = planned(Some(both), Derivation::Blended(blended), element_type, bytes, bases);
+        let depth_max = self.depth_max().saturating_add(COPY_DEPTH);
+        Ok(none_if_unreadable(made)?.filter(|made| made.depth <= depth_max))
+    }
+}
