@@ -4,6 +4,7 @@
 //! what was found before still counts, and `/readyz` says so. A name that is not found while a snapshot cannot be read
 //! may be in that one: it is unavailable, not absent.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -37,6 +38,24 @@ pub struct PublishedNames {
     reader: Reader,
     /// Snapshots that cannot be read.
     pub unreadable: usize,
+}
+
+impl PublishedNames {
+    /// What is published under a name, oldest first. Never nothing.
+    fn of_name(&self, kind: PublishedKind, name: &str) -> Result<Vec<&PublishedSnapshot>, Fault> {
+        let is_wanted =
+            |found: &&PublishedSnapshot| (found.publication.kind, found.publication.name.as_str()) == (kind, name);
+        let found: Vec<&PublishedSnapshot> = self.snapshots.iter().filter(is_wanted).collect();
+        if found.is_empty() { Err(self.absent(Fault::NoName)) } else { Ok(found) }
+    }
+
+    /// What says that something is absent, as far as that can be known.
+    pub fn absent(&self, fault: Fault) -> Fault {
+        match self.unreadable {
+            0 => fault,
+            _ => Fault::Unavailable("not all snapshots can be read, and it may be in one of them".into()),
+        }
+    }
 }
 
 /// What is known without a look at the store.
@@ -274,28 +293,30 @@ impl Catalogue {
     /// [`Fault::NoName`] and [`Fault::NoRevision`], but [`Fault::Unavailable`] if not all snapshots could be read.
     pub fn find(&self, kind: PublishedKind, name: &str, revision: &str) -> Result<FoundCommit, Fault> {
         let names = self.names()?;
-        let absent = |fault: Fault| match names.unreadable {
-            0 => fault,
-            _ => Fault::Unavailable("not all snapshots can be read, and it may be in one of them".into()),
-        };
-        let is_wanted =
-            |found: &&PublishedSnapshot| (found.publication.kind, found.publication.name.as_str()) == (kind, name);
-        let found: Vec<&PublishedSnapshot> = names.snapshots.iter().filter(is_wanted).collect();
-        if found.is_empty() {
-            return Err(absent(Fault::NoName));
-        }
+        let found = names.of_name(kind, name)?;
         let short = revision.strip_prefix("refs/heads/").unwrap_or(revision);
         let by_name = |wanted: &str| found.iter().rfind(|found| found.publication.revision == wanted);
         let by_commit = || found.iter().rfind(|found| found.commit.eq_ignore_ascii_case(revision));
         let published = by_name(revision).or_else(|| by_name(short)).or_else(by_commit);
-        let published = (*published.ok_or_else(|| absent(Fault::NoRevision))?).clone();
-        let tree = PublishedTree::new(
-            names.reader.clone(),
-            self.directories.clone(),
-            published.named.snapshot.root,
-            &published.publication,
-        );
-        Ok(FoundCommit { published, tree })
+        let published = published.ok_or_else(|| names.absent(Fault::NoRevision))?;
+        Ok(self.opened(&names, published))
+    }
+
+    /// All commits of a name, the latest ones first, each once. Blocks.
+    ///
+    /// # Errors
+    /// Errors of [`Self::find`].
+    pub fn commits(&self, kind: PublishedKind, name: &str) -> Result<Vec<FoundCommit>, Fault> {
+        let names = self.names()?;
+        let (found, mut seen) = (names.of_name(kind, name)?, HashSet::new());
+        let once = found.into_iter().rev().filter(|found| seen.insert(found.commit.as_str()));
+        Ok(once.map(|found| self.opened(&names, found)).collect())
+    }
+
+    fn opened(&self, names: &PublishedNames, published: &PublishedSnapshot) -> FoundCommit {
+        let root = published.named.snapshot.root;
+        let tree = PublishedTree::new(names.reader.clone(), self.directories.clone(), root, &published.publication);
+        FoundCommit { published: published.clone(), tree }
     }
 }
 

@@ -38,6 +38,8 @@ pub enum Fault {
     NoRevision,
     /// The commit has no such entry.
     NoEntry(String),
+    /// No commit of the name has a file with this digest.
+    NoBlob,
     /// The route has no such method. Those that it has.
     NoMethod(&'static str),
     /// The file of this length has no such range.
@@ -63,7 +65,8 @@ impl Fault {
             Fault::NoToken | Fault::WrongToken => StatusCode::UNAUTHORIZED,
             Fault::ForeignHost => StatusCode::MISDIRECTED_REQUEST,
             Fault::ForeignOrigin | Fault::NotAllowed | Fault::Forbidden(_) => StatusCode::FORBIDDEN,
-            Fault::NoRoute | Fault::NoName | Fault::NoRevision | Fault::NoEntry(_) => StatusCode::NOT_FOUND,
+            Fault::NoRoute | Fault::NoName | Fault::NoRevision => StatusCode::NOT_FOUND,
+            Fault::NoEntry(_) | Fault::NoBlob => StatusCode::NOT_FOUND,
             Fault::NoMethod(_) => StatusCode::METHOD_NOT_ALLOWED,
             Fault::NoRange(_) => StatusCode::RANGE_NOT_SATISFIABLE,
             Fault::TooLong => StatusCode::PAYLOAD_TOO_LARGE,
@@ -76,7 +79,7 @@ impl Fault {
     /// The code in `X-Error-Code`. Without one, clients take a 404 for a broken connection.
     pub fn code(&self) -> Option<&'static str> {
         match self {
-            Fault::NoRoute | Fault::NoEntry(_) => Some("EntryNotFound"),
+            Fault::NoRoute | Fault::NoEntry(_) | Fault::NoBlob => Some("EntryNotFound"),
             Fault::NoName => Some("RepoNotFound"),
             Fault::NoRevision => Some("RevisionNotFound"),
             _ => None,
@@ -98,6 +101,7 @@ impl Fault {
             Fault::NoName => "Repository not found".into(),
             Fault::NoRevision => "Invalid rev id".into(),
             Fault::NoEntry(_) => "Entry not found".into(),
+            Fault::NoBlob => "the name has no file with this digest".into(),
             Fault::NoMethod(_) => "this route has no such method".into(),
             Fault::NoRange(_) => "the file has no such range, or the request has several".into(),
             Fault::TooLong => "the request is too long".into(),

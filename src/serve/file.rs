@@ -14,7 +14,7 @@ use super::parts::{blocking, frames};
 use super::ranges::RangeChoice;
 use super::state::ServeState;
 use super::target::encoded;
-use crate::repo::published::{PublishedFile, PublishedItem, TreePath};
+use crate::repo::published::{PublishedFile, PublishedItem, PublishedTree, TreePath};
 
 const LINKED_ETAG: HeaderName = HeaderName::from_static("x-linked-etag");
 const LINKED_SIZE: HeaderName = HeaderName::from_static("x-linked-size");
@@ -36,16 +36,37 @@ pub async fn file(
         return Err(Fault::NoEntry(commit));
     };
     let etag = state.hashes.etag(&found.tree, &file).await?;
-    let names = [etag.clone(), content_etag(&file)?];
-    if headers.get(IF_NONE_MATCH).is_some_and(|header| is_named(header.as_bytes(), &names)) {
+    let etags = [etag, content_etag(&file)?];
+    let mut answer = content(&found.tree, &file, &etags, method, headers)?;
+    answer::set(&mut answer, COMMIT, &commit);
+    // They would be of the body that is not sent, and a cache would believe them.
+    if file.len >= LARGE_FROM && answer.status() != StatusCode::NOT_MODIFIED {
+        answer::set(&mut answer, LINKED_ETAG, &format!("\"{}\"", etags[0]));
+        answer::set(&mut answer, LINKED_SIZE, &file.len.to_string());
+    }
+    let name = encoded(path.last().map(Vec::as_slice).unwrap_or_default());
+    answer::set(&mut answer, CONTENT_DISPOSITION, &format!("attachment; filename*=UTF-8''{name}"));
+    Ok(answer)
+}
+
+/// Answers a request for the bytes of a file: all, a range, or a look. The first of its ETags is told, and all count.
+///
+/// # Errors
+/// [`Fault::NoRange`]; errors of opening the file.
+pub fn content(
+    tree: &PublishedTree,
+    file: &PublishedFile,
+    etags: &[String],
+    method: &Method,
+    headers: &HeaderMap,
+) -> Result<HttpAnswer, Fault> {
+    if headers.get(IF_NONE_MATCH).is_some_and(|header| is_named(header.as_bytes(), etags)) {
         let mut answer = answer::text(StatusCode::NOT_MODIFIED, "");
-        describe(&mut answer, &commit, &etag, &file, &path);
-        // They would be of the body that is not sent, and a cache would believe them.
-        answer.headers_mut().remove(LINKED_SIZE);
+        describe(&mut answer, etags);
         answer.headers_mut().remove(CONTENT_TYPE);
         return Ok(answer);
     }
-    let is_same = headers.get(IF_RANGE).is_none_or(|header| is_named(header.as_bytes(), &names));
+    let is_same = headers.get(IF_RANGE).is_none_or(|header| is_named(header.as_bytes(), etags));
     let range = headers.get(RANGE).filter(|_| is_same && method == Method::GET);
     // Several headers are as bad as several ranges.
     let is_one = headers.get_all(RANGE).iter().count() <= 1;
@@ -57,14 +78,14 @@ pub async fn file(
     let body = match *method {
         // A look reads nothing.
         Method::HEAD => answer::whole(""),
-        _ => answer::streamed(frames(found.tree.open(&file)?, from, to)),
+        _ => answer::streamed(frames(tree.open(file)?, from, to)),
     };
     let mut answer = answer::with_type(status, "application/octet-stream", body);
     answer.headers_mut().insert(CONTENT_LENGTH, (to - from).into());
     if status == StatusCode::PARTIAL_CONTENT {
         answer::set(&mut answer, CONTENT_RANGE, &format!("bytes {from}-{}/{}", to.saturating_sub(1), file.len));
     }
-    describe(&mut answer, &commit, &etag, &file, &path);
+    describe(&mut answer, etags);
     Ok(answer)
 }
 
@@ -76,17 +97,10 @@ fn is_named(header: &[u8], names: &[String]) -> bool {
 }
 
 /// Sets what clients want to know of a file, and what keeps a browser from running it.
-fn describe(answer: &mut HttpAnswer, commit: &str, etag: &str, file: &PublishedFile, path: &[Vec<u8>]) {
-    let quoted = format!("\"{etag}\"");
-    answer::set(answer, COMMIT, commit);
-    answer::set(answer, ETAG, &quoted);
+fn describe(answer: &mut HttpAnswer, etags: &[String]) {
+    let etag = etags.first().map(String::as_str).unwrap_or_default();
+    answer::set(answer, ETAG, &format!("\"{etag}\""));
     answer::set(answer, ACCEPT_RANGES, "bytes");
-    if file.len >= LARGE_FROM {
-        answer::set(answer, LINKED_ETAG, &quoted);
-        answer::set(answer, LINKED_SIZE, &file.len.to_string());
-    }
-    let name = encoded(path.last().map(Vec::as_slice).unwrap_or_default());
-    answer::set(answer, CONTENT_DISPOSITION, &format!("attachment; filename*=UTF-8''{name}"));
     answer::set(answer, CONTENT_SECURITY_POLICY, "default-src 'none'; sandbox");
     // What a proxy keeps must not reach those who may not read it.
     answer::set(answer, CACHE_CONTROL, "private, no-cache");

@@ -4,6 +4,7 @@
 //! 2. A look at a file must be quick, so the ETag of a large file is a name of its content until its SHA-256 is known.
 //! 3. A tree has the SHA-256 of each file. Files are hashed one after another for all clients. What has begun ends even
 //!    if its client leaves, so nobody can have one file read again and again.
+//! 4. Clients of registries know small files by SHA-256, too. It is remembered beside the other hash.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -29,8 +30,9 @@ const MEMORY_MAX: NonZeroUsize = NonZeroUsize::MIN.saturating_add(65_535);
 const PENDING_MAX: usize = 256;
 /// Small files that are hashed at once.
 const SMALL_AT_ONCE: usize = 4;
-/// Purpose of the hash that names a content.
+/// Purposes of the hashes that name a content, for the hash that the Hub uses, and for SHA-256 of small files.
 const CONTEXT: &str = "fhrd 2026-11 content that is served";
+const SHA256_CONTEXT: &str = "fhrd 2026-11 SHA-256 of a small content that is served";
 
 /// A hash that a client knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,10 +86,30 @@ pub struct Hashes {
 }
 
 /// The name of a content: of its reference, so nothing is read.
-fn content_name(file: &PublishedFile) -> Result<[u8; 32]> {
+fn content_name(context: &str, file: &PublishedFile) -> Result<[u8; 32]> {
     let reference = minicbor::to_vec(file.content);
     let reference = reference.map_err(|error| Error::internal(format!("cannot name a content: {error}")))?;
-    Ok(blake3::derive_key(CONTEXT, &reference))
+    Ok(blake3::derive_key(context, &reference))
+}
+
+/// A hash that is asked for: where it is remembered, and which one it is.
+#[derive(Debug, Clone, Copy)]
+struct WantedHash {
+    name: [u8; 32],
+    is_sha256: bool,
+}
+
+impl WantedHash {
+    /// The one by which the Hub knows a file.
+    fn of_hub(file: &PublishedFile) -> Result<Self> {
+        Ok(WantedHash { name: content_name(CONTEXT, file)?, is_sha256: file.len >= LARGE_FROM })
+    }
+
+    /// The SHA-256 of any file.
+    fn sha256(file: &PublishedFile) -> Result<Self> {
+        let context = if file.len < LARGE_FROM { SHA256_CONTEXT } else { CONTEXT };
+        Ok(WantedHash { name: content_name(context, file)?, is_sha256: true })
+    }
 }
 
 /// The ETag of a content whose hash is not known, without quotes.
@@ -95,7 +117,7 @@ fn content_name(file: &PublishedFile) -> Result<[u8; 32]> {
 /// # Errors
 /// [`Error::Internal`].
 pub fn content_etag(file: &PublishedFile) -> Result<String> {
-    Ok(format!("fhrd-{}", hex(&content_name(file)?)))
+    Ok(format!("fhrd-{}", hex(&content_name(CONTEXT, file)?)))
 }
 
 /// The hash of the git blob that git-lfs stores in place of a large file, and its length.
@@ -113,8 +135,8 @@ fn git_blob(len: u64) -> Context {
 }
 
 /// The hash of a file of `len` bytes. Reads it.
-async fn computed(stored: &StoredFile, len: u64) -> Result<ContentHash> {
-    let mut digest = if len < LARGE_FROM { git_blob(len) } else { Context::new(&SHA256) };
+async fn computed(stored: &StoredFile, len: u64, is_sha256: bool) -> Result<ContentHash> {
+    let mut digest = if is_sha256 { Context::new(&SHA256) } else { git_blob(len) };
     let mut from = 0;
     while from < len {
         let (stored, to) = (stored.clone(), from.saturating_add(PART_BYTES).min(len));
@@ -152,7 +174,11 @@ impl Hashes {
     /// # Errors
     /// [`Error::Internal`].
     pub async fn known(self: &Arc<Self>, file: &PublishedFile) -> Result<Option<ContentHash>> {
-        let name = content_name(file)?;
+        self.remembered(WantedHash::of_hub(file)?).await
+    }
+
+    async fn remembered(self: &Arc<Self>, wanted: WantedHash) -> Result<Option<ContentHash>> {
+        let WantedHash { name, is_sha256 } = wanted;
         let remembered = self.memory.lock().get(&name).copied();
         if remembered.is_some() {
             self.look_ups.add(true);
@@ -161,8 +187,7 @@ impl Hashes {
         let hashes = self.clone();
         let stored = blocking(move || Ok(hashes.database.lock().as_ref().and_then(|database| database.get(&name))));
         let stored = stored.await?;
-        let is_large = file.len >= LARGE_FROM;
-        let fits = |hash: &ContentHash| matches!(hash, ContentHash::Sha256(_)) == is_large;
+        let fits = |hash: &ContentHash| matches!(hash, ContentHash::Sha256(_)) == is_sha256;
         let hash = stored.and_then(|bytes| ContentHash::from_bytes(&bytes)).filter(fits);
         self.look_ups.add(hash.is_some());
         if let Some(hash) = hash {
@@ -176,21 +201,42 @@ impl Hashes {
     /// # Errors
     /// Errors of reading.
     pub async fn of(self: &Arc<Self>, tree: &PublishedTree, file: &PublishedFile) -> Result<ContentHash> {
-        if let Some(hash) = self.known(file).await? {
+        self.found(WantedHash::of_hub(file)?, tree, file).await
+    }
+
+    /// The SHA-256 of a file, also of a small one. Reads the file if it is not known. Who asks for many calls
+    /// [`Self::write`] then.
+    ///
+    /// # Errors
+    /// Errors of reading.
+    pub async fn sha256(self: &Arc<Self>, tree: &PublishedTree, file: &PublishedFile) -> Result<[u8; 32]> {
+        match self.found(WantedHash::sha256(file)?, tree, file).await? {
+            ContentHash::Sha256(hash) => Ok(hash),
+            ContentHash::GitBlob(_) => Err(Error::internal("a hash is of another kind")),
+        }
+    }
+
+    async fn found(
+        self: &Arc<Self>,
+        wanted: WantedHash,
+        tree: &PublishedTree,
+        file: &PublishedFile,
+    ) -> Result<ContentHash> {
+        if let Some(hash) = self.remembered(wanted).await? {
             return Ok(hash);
         }
         let turns = if file.len < LARGE_FROM { &self.small } else { &self.large };
         let turn = turns.clone().acquire_owned().await.map_err(|error| Error::internal(error.to_string()))?;
         // Another client may have waited for the same.
-        if let Some(hash) = self.known(file).await? {
+        if let Some(hash) = self.remembered(wanted).await? {
             return Ok(hash);
         }
-        let (hashes, name, stored, len) = (self.clone(), content_name(file)?, tree.open(file)?, file.len);
+        let (hashes, stored, len) = (self.clone(), tree.open(file)?, file.len);
         // Only who has a turn begins, so what goes on without a client is bounded, too.
         let computing = tokio::spawn(async move {
-            let hash = computed(&stored, len).await?;
+            let hash = computed(&stored, len, wanted.is_sha256).await?;
             blocking(move || {
-                hashes.remember(name, hash);
+                hashes.remember(wanted.name, hash, len);
                 Ok(())
             })
             .await?;
@@ -221,7 +267,7 @@ impl Hashes {
         if file.len < LARGE_FROM {
             return Ok(None);
         }
-        let name = content_name(file)?;
+        let name = WantedHash::of_hub(file)?.name;
         let remembered = self.memory.lock().get(&name).copied();
         let stored = || self.database.lock().as_ref().and_then(|database| database.get(&name));
         let hash = remembered.or_else(|| ContentHash::from_bytes(&stored()?));
@@ -234,18 +280,20 @@ impl Hashes {
     /// [`Error::Internal`].
     pub fn add_large(&self, file: &PublishedFile, sha256: [u8; 32]) -> Result<()> {
         if file.len >= LARGE_FROM {
-            self.remember(content_name(file)?, ContentHash::Sha256(sha256));
+            self.remember(WantedHash::of_hub(file)?.name, ContentHash::Sha256(sha256), file.len);
         }
         Ok(())
     }
 
-    fn remember(&self, name: [u8; 32], hash: ContentHash) {
+    /// Remembers a hash of a file of `len` bytes.
+    fn remember(&self, name: [u8; 32], hash: ContentHash, len: u64) {
         self.memory.lock().put(name, hash);
         let mut pending = self.pending.lock();
         pending.push((name, hash.bytes()));
         let is_full = pending.len() >= PENDING_MAX;
         drop(pending);
-        if is_full || matches!(hash, ContentHash::Sha256(_)) {
+        // That of a large file took long.
+        if is_full || len >= LARGE_FROM {
             self.write();
         }
     }

@@ -3,6 +3,7 @@
 //! 1. `server` takes connections within bounds, `router` checks for whom a request is and who asks, and answers it by
 //!    its `route`.
 //! 2. `catalogue` knows the names. `names`, `listing` and `file` answer for one name, for a tree and for a file.
+//!    `oci` answers for the same names as a registry does.
 //! 3. `pages` are for people, who log in with a token and get one of the `sessions`. What takes long to find is found
 //!    in the background: `models` of names, and an `overview` of the repository. Names may be `unrecorded`.
 //! 4. The engine blocks, so it works on a bounded number of threads (`parts`). A file is read part by part, when its
@@ -23,6 +24,7 @@ mod listing;
 mod metrics;
 mod models;
 mod names;
+mod oci;
 mod overview;
 mod pages;
 mod parts;
@@ -46,6 +48,7 @@ use std::sync::Arc;
 use catalogue::Catalogue;
 use hashes::Hashes;
 use metrics::ServeMetrics;
+use oci::KnownManifests;
 use sessions::Sessions;
 use turns::Turns;
 use unrecorded::UnrecordedNames;
@@ -98,6 +101,7 @@ pub fn state(
         sessions: Sessions::default(),
         overview: Arc::default(),
         models: Arc::default(),
+        manifests: KnownManifests::default(),
         uploads: uploads.map(Arc::new),
         tensors: Turns::of_pages(TENSOR_TURNS),
         directories: Turns::of_pages(DIRECTORY_TURNS),

@@ -1,6 +1,7 @@
 //! Routes: what the path of a request names.
 
 use super::fault::Fault;
+use super::oci::RegistryName;
 use super::upload::SignedObject;
 use crate::keep::upload::sha256_of;
 use crate::keep::upload::xet::XetHash;
@@ -124,6 +125,16 @@ pub enum Route {
     Object(SignedObject),
     /// Whether an object was taken.
     ObjectCheck(SignedObject),
+    /// Whether there is a registry, and who asks.
+    Registry,
+    /// The manifest with a tag or a digest.
+    Manifest(RegistryName, String),
+    /// The blob with a digest.
+    Blob(RegistryName, String),
+    /// All tags.
+    Tags(RegistryName),
+    /// What registries have that this one does not offer.
+    RegistryAbsent,
 }
 
 impl Route {
@@ -148,6 +159,7 @@ impl Route {
             [b"login"] => Ok(Route::Login),
             [b"logout"] => Ok(Route::Logout),
             [b"api", rest @ ..] => Self::of_api(rest),
+            [b"v2", rest @ ..] => Self::of_registry(rest),
             [b"datasets", _] => Err(Fault::NoRoute),
             [b"datasets", org, name, rest @ ..] => Self::of_name(PublishedKind::Dataset, org, name, rest),
             [org, name, rest @ ..] => Self::of_name(PublishedKind::Model, org, name, rest),
@@ -177,6 +189,23 @@ impl Route {
                 }
             }
             _ => Err(Fault::NoRoute),
+        }
+    }
+
+    /// The routes of a registry.
+    fn of_registry(names: &[&[u8]]) -> Result<Self, Fault> {
+        let (kind, names) = match names {
+            [b"datasets", rest @ ..] => (PublishedKind::Dataset, rest),
+            names => (PublishedKind::Model, names),
+        };
+        let own = |org, name| name_of(org, name).map(|name| RegistryName { kind, name });
+        let text = |reference: &[u8]| String::from_utf8(reference.to_vec()).map_err(|_| Fault::NoRevision);
+        match names {
+            [] if kind == PublishedKind::Model => Ok(Route::Registry),
+            [org, name, b"manifests", reference] => Ok(Route::Manifest(own(org, name)?, text(reference)?)),
+            [org, name, b"blobs", digest] => Ok(Route::Blob(own(org, name)?, text(digest)?)),
+            [org, name, b"tags", b"list"] => Ok(Route::Tags(own(org, name)?)),
+            _ => Ok(Route::RegistryAbsent),
         }
     }
 
@@ -245,6 +274,11 @@ impl Route {
             Route::ObjectBatch(..) => "/{name}.git/info/lfs/objects/batch",
             Route::Object(_) => "/{name}.git/lfs/{object}",
             Route::ObjectCheck(_) => "/{name}.git/lfs/{object}/verify",
+            Route::Registry => "/v2",
+            Route::Manifest(..) => "/v2/{name}/manifests/{reference}",
+            Route::Blob(..) => "/v2/{name}/blobs/{digest}",
+            Route::Tags(_) => "/v2/{name}/tags/list",
+            Route::RegistryAbsent => "/v2/{path}",
             Route::Style => "/style.css",
             Route::Icon => "/icon.svg",
             Route::Login => "/login",
@@ -272,6 +306,17 @@ impl Route {
         let is_file = matches!(self, Route::Files(_) | Route::Entry(_) | Route::Download(_));
         let is_whole = matches!(self, Route::Snapshots | Route::Overview(_));
         is_file || is_whole || matches!(self, Route::Home | Route::Login | Route::Logout | Route::Card(..))
+    }
+
+    /// Whether it is of a registry.
+    pub fn is_registry(&self) -> bool {
+        let is_content = matches!(self, Route::Manifest(..) | Route::Blob(..) | Route::Tags(_));
+        is_content || matches!(self, Route::Registry | Route::RegistryAbsent)
+    }
+
+    /// Whether its clients send a user and a token as their password.
+    pub fn takes_password(&self) -> bool {
+        self.is_registry() || matches!(self, Route::ObjectBatch(..))
     }
 
     /// The methods that it has.
@@ -334,6 +379,23 @@ mod tests {
         let (name, revision) = ("a/b".to_string(), "refs/pr/1".to_string());
         assert_eq!(found, NamedPath { kind: PublishedKind::Dataset, name, revision, path });
         assert!(matches!(route("/api/models/a/b"), Ok(Route::Name(found)) if found.revision == DEFAULT_REVISION));
+    }
+
+    #[test]
+    fn a_registry_has_names_of_two_parts_and_datasets() {
+        let digest = format!("sha256:{}", "0".repeat(64));
+        let model = || RegistryName { kind: PublishedKind::Model, name: "a/b".into() };
+        let dataset = RegistryName { kind: PublishedKind::Dataset, name: "a/b".into() };
+        assert_eq!((route("/v2/").ok(), route("/v2").ok()), (Some(Route::Registry), Some(Route::Registry)));
+        assert_eq!(route("/v2/a/b/manifests/v1").ok(), Some(Route::Manifest(model(), "v1".into())));
+        assert_eq!(route(&format!("/v2/a/b/blobs/{digest}")).ok(), Some(Route::Blob(model(), digest.clone())));
+        assert_eq!(route("/v2/datasets/a/b/tags/list").ok(), Some(Route::Tags(dataset)));
+        for path in
+            ["/v2/_catalog", "/v2/a/manifests/x", "/v2/a/b/c/manifests/x", "/v2/a/b/referrers/x", "/v2/datasets"]
+        {
+            assert_eq!(route(path).ok(), Some(Route::RegistryAbsent), "{path}");
+        }
+        assert!(matches!(route("/v2/%ff/b/tags/list"), Err(Fault::NoName)));
     }
 
     #[test]

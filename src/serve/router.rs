@@ -17,13 +17,14 @@ use super::hosts::HostFault;
 use super::listing;
 use super::metrics::metrics;
 use super::names;
+use super::oci;
 use super::pages::{self, PageFrame};
 use super::parts::blocking;
 use super::question::Question;
 use super::route::{LOOKS, NO_ROUTE, Route};
 use super::state::{Client, ServeState};
 use super::target::{RequestTarget, pairs};
-use super::tokens::bearer;
+use super::tokens::{bearer, password};
 use super::upload;
 
 /// Bytes of the body of a request, at most.
@@ -49,23 +50,43 @@ pub struct AskedRoute {
     pub template: &'static str,
     /// The line of its token in the file.
     pub token: Option<usize>,
-    /// What the frame of a page shows for the client, if what fails is a page.
-    frame: Option<PageFrame>,
+    /// How a client of the route is told what fails.
+    on_fault: FaultAnswer,
+}
+
+/// An answer that says what fails.
+enum FaultAnswer {
+    /// As clients of the Hub know it.
+    Hub,
+    /// As git-lfs does.
+    Objects,
+    /// As clients of a registry do.
+    Registry,
+    /// A page, and what its frame shows for the client.
+    Page(PageFrame),
+}
+
+impl FaultAnswer {
+    fn answer(self, fault: Fault, path: &str) -> HttpAnswer {
+        match self {
+            FaultAnswer::Hub => fault.into(),
+            FaultAnswer::Objects => upload::object_fault(fault),
+            FaultAnswer::Registry => oci::registry_fault(fault),
+            FaultAnswer::Page(frame) => pages::fault_page(frame, fault, path),
+        }
+    }
 }
 
 /// The answer to a request.
 pub async fn answer(state: &Arc<ServeState>, request: Request<Incoming>, is_tls: bool) -> (HttpAnswer, AskedRoute) {
     let (parts, body) = request.into_parts();
-    let mut asked = AskedRoute { template: NO_ROUTE, token: None, frame: None };
+    let mut asked = AskedRoute { template: NO_ROUTE, token: None, on_fault: FaultAnswer::Hub };
     let answer = match answered(state, &parts, body, is_tls, &mut asked).await {
         Ok(answer) => answer,
-        Err(fault) => match asked.frame {
-            Some(frame) => {
-                let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-                pages::fault_page(frame, fault, path)
-            }
-            None => fault.into(),
-        },
+        Err(fault) => {
+            let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+            std::mem::replace(&mut asked.on_fault, FaultAnswer::Hub).answer(fault, path)
+        }
     };
     let answer = if parts.method == Method::HEAD { answer::without_body(answer) } else { answer };
     (answer, asked)
@@ -87,18 +108,24 @@ async fn answered(
         Some(Ok(route)) => route.is_page(),
         _ => wants_page(&parts.headers),
     };
-    asked.frame = is_page.then(PageFrame::default);
+    asked.on_fault = match &route {
+        _ if is_page => FaultAnswer::Page(PageFrame::default()),
+        Some(Ok(route)) if route.is_registry() => FaultAnswer::Registry,
+        Some(Ok(Route::ObjectBatch(..))) => FaultAnswer::Objects,
+        _ => FaultAnswer::Hub,
+    };
     let origin = checked(state, parts, is_tls)?;
     let (Some(target), Some(route)) = (&target, route) else {
         return Err(Fault::Bad("the path or the query is not valid"));
     };
     let is_open = route.as_ref().is_ok_and(Route::is_open);
-    let (client, has_session) = client(state, &parts.headers, is_open, is_page)?;
+    let takes_password = route.as_ref().is_ok_and(Route::takes_password);
+    let (client, has_session) = client(state, &parts.headers, is_open, (is_page, takes_password))?;
     if let Client::Holder(token) = &client {
         asked.token = Some(token.line);
     }
     if is_page && !is_open {
-        asked.frame = Some(PageFrame { can_log_out: has_session, may_read_all: client.may_read_all() });
+        asked.on_fault = FaultAnswer::Page(PageFrame { can_log_out: has_session, may_read_all: client.may_read_all() });
     }
     let methods = route.as_ref().map_or(LOOKS, Route::methods);
     if !methods.split(", ").any(|method| method == parts.method.as_str()) {
@@ -150,7 +177,13 @@ fn checked(state: &ServeState, parts: &http::request::Parts, is_tls: bool) -> Re
 /// Who asks, and whether a session says so. Only pages know sessions: a page elsewhere can make a browser send its
 /// cookie to other routes. A token that is sent counts before a session. A browser also sends what a proxy before this
 /// server asks of it, by another scheme: that says nothing to this server, so it hides no session.
-fn client(state: &ServeState, headers: &HeaderMap, is_open: bool, is_page: bool) -> Result<(Client, bool), Fault> {
+/// Clients of registries and git-lfs send a token as a password, which counts on their routes.
+fn client(
+    state: &ServeState,
+    headers: &HeaderMap,
+    is_open: bool,
+    (is_page, takes_password): (bool, bool),
+) -> Result<(Client, bool), Fault> {
     let Some(tokens) = &state.tokens else { return Ok((Client::Anybody, false)) };
     if is_open {
         return Ok((Client::Anybody, false));
@@ -159,8 +192,10 @@ fn client(state: &ServeState, headers: &HeaderMap, is_open: bool, is_page: bool)
     let has_other_scheme = |text: &str| bearer(text).is_none() && text.contains(' ');
     let is_of_proxy = is_page && authorization.is_some_and(has_other_scheme);
     if headers.contains_key(AUTHORIZATION) && !is_of_proxy {
-        let presented = authorization.and_then(bearer).ok_or(Fault::WrongToken)?;
-        return Ok((Client::Holder(tokens.find(presented).ok_or(Fault::WrongToken)?), false));
+        let presented = authorization.and_then(bearer).map(str::to_string);
+        let presented = presented.or_else(|| authorization.filter(|_| takes_password).and_then(password));
+        let presented = presented.ok_or(Fault::WrongToken)?;
+        return Ok((Client::Holder(tokens.find(&presented).ok_or(Fault::WrongToken)?), false));
     }
     let line = if is_page { state.sessions.find(headers) } else { None };
     let absent = if is_of_proxy { Fault::WrongToken } else { Fault::NoToken };
@@ -186,10 +221,19 @@ async fn routed(question: &Question<'_>, route: Route, body: Incoming) -> Result
         Route::File(at) | Route::Download(at) => file(state, question.find(&at).await?, at.path, method, headers).await,
         Route::XetAbsent => Err(Fault::NoRoute),
         Route::XetToken(..) | Route::XetXorb(_) | Route::XetShard(_) => uploaded(question, route, body).await,
-        Route::Create | Route::ValidCard | Route::Preupload(_) | Route::Commit(_) | Route::ObjectBatch(..) => {
+        Route::ObjectBatch(kind, name) => {
+            let body = bytes_of(state, body).await?;
+            upload::batch(question, state.uploads.as_ref(), (kind, &name), &body).await
+        }
+        Route::Create | Route::ValidCard | Route::Preupload(_) | Route::Commit(_) => {
             uploaded(question, route, body).await
         }
         Route::Object(_) | Route::ObjectCheck(_) => uploaded(question, route, body).await,
+        Route::Registry => Ok(oci::root()),
+        Route::Manifest(name, reference) => oci::manifest(question, &name, &reference).await,
+        Route::Blob(name, digest) => oci::blob(question, &name, &digest).await,
+        Route::Tags(name) => oci::tags(question, &name).await,
+        Route::RegistryAbsent => Err(Fault::NoRoute),
         Route::Home => pages::home(question).await,
         Route::Snapshots => pages::snapshots(question).await,
         Route::Overview(wanted) => pages::overview(question, wanted).await,
@@ -210,7 +254,7 @@ async fn routed(question: &Question<'_>, route: Route, body: Incoming) -> Result
 /// What comes with an upload.
 async fn uploaded(question: &Question<'_>, route: Route, body: Incoming) -> Result<HttpAnswer, Fault> {
     let Some(uploads) = &question.state.uploads else {
-        return Err(Fault::Forbidden("this server is read-only: uploads need `fhrd serve --writable`"));
+        return Err(Fault::Forbidden(upload::READ_ONLY));
     };
     match route {
         Route::Commit(at) => upload::commit(question, uploads, &at, body).await,
@@ -224,7 +268,6 @@ async fn uploaded(question: &Question<'_>, route: Route, body: Incoming) -> Resu
                 Route::Create => upload::create(question, &body).await,
                 Route::ValidCard => Ok(upload::valid_card()),
                 Route::Preupload(at) => upload::preupload(question, &at, &body).await,
-                Route::ObjectBatch(kind, name) => upload::batch(question, uploads, (kind, &name), &body).await,
                 Route::ObjectCheck(object) => upload::verified(question, uploads, object, &body).await,
                 _ => Err(Fault::NoRoute),
             }

@@ -9,6 +9,7 @@ use super::hashes::Hashes;
 use super::hosts::HostRules;
 use super::metrics::ServeMetrics;
 use super::models::KnownModels;
+use super::oci::KnownManifests;
 use super::overview::Overview;
 use super::parts::blocking;
 use super::sessions::Sessions;
@@ -67,6 +68,8 @@ pub struct ServeState {
     pub overview: Arc<Overview>,
     /// What is known of the models of names.
     pub models: Arc<KnownModels>,
+    /// What is known of manifests.
+    pub manifests: KnownManifests,
     /// What takes uploads, if the server does.
     pub uploads: Option<Arc<UploadReceiver>>,
     /// Turns of who lists tensors, which takes memory.

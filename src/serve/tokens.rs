@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use subtle::ConstantTimeEq;
 
 /// Characters of a token, at least and at most.
@@ -113,6 +115,14 @@ pub fn bearer(header: &str) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
+/// The password of an `Authorization` header with a user and a password. `None` if it is of another scheme.
+pub fn password(header: &str) -> Option<String> {
+    let (scheme, both) = header.split_once(' ')?;
+    let both = scheme.eq_ignore_ascii_case("basic").then(|| BASE64_STANDARD.decode(both.trim()))?.ok()?;
+    let (_, password) = std::str::from_utf8(&both).ok()?.split_once(':')?;
+    Some(password.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,8 +173,12 @@ mod tests {
     }
 
     #[test]
-    fn only_the_bearer_scheme_counts() {
+    fn a_header_has_a_token_or_a_password() {
         assert_eq!((bearer("Bearer abc"), bearer("bearer  abc ")), (Some("abc"), Some("abc")));
         assert_eq!((bearer("Basic abc"), bearer("abc"), bearer("")), (None, None, None));
+        assert_eq!(password("Basic dTphOmI=").as_deref(), Some("a:b"));
+        for other in ["Bearer dTphOmI=", "Basic", "Basic ", "Basic u:a", "Basic dXNlcg==", "Basic /zo="] {
+            assert_eq!(password(other), None, "{other}");
+        }
     }
 }

@@ -7,6 +7,7 @@
 //! 3. What is acknowledged is a snapshot ([`crate::keep::upload`]). One is stored at a time.
 
 mod announce;
+mod batch;
 mod body;
 mod commit;
 mod objects;
@@ -31,11 +32,14 @@ use crate::repo::Repository;
 use crate::repo::paths::{cache_directory, create_private};
 
 pub use announce::{create, preupload, valid_card};
+pub use batch::{batch, object_fault};
 pub use commit::commit;
-pub use objects::{SignedObject, batch, object, verified};
+pub use objects::{SignedObject, object, verified};
 pub use xet::{shard, xorb};
 pub use xet_access::xet_token;
 
+/// What a server that takes no uploads says.
+pub const READ_ONLY: &str = "this server is read-only: uploads need `fhrd serve --writable`";
 /// Bodies that are received at the same time, and those of one token.
 const BODIES: usize = 8;
 const BODIES_OF_TOKEN: usize = 4;

@@ -1,9 +1,8 @@
 //! Large files, by git-lfs' basic transfer.
 //!
-//! A client asks for URLs by the SHA-256 of its files, and puts each file to its URL. It sends no token there, so the
-//! URL is signed, for an hour: with a key that only this process has.
+//! A client has asked (`batch`) for URLs by the SHA-256 of its files, and puts each file to its URL. It sends no token
+//! there, so the URL is signed, for an hour: with a key that only this process has.
 
-use std::collections::HashSet;
 use std::io::Write;
 use std::sync::Arc;
 
@@ -12,15 +11,15 @@ use bytes::Bytes;
 use http::StatusCode;
 use http::header::CONTENT_LENGTH;
 use hyper::body::Incoming;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use subtle::ConstantTimeEq;
 
 use super::UploadReceiver;
 use super::announce::parsed;
+use super::batch::NewObject;
 use super::body::ReceivedBody;
 use crate::error::Error;
-use crate::keep::upload::{OBJECT_BYTES_MAX, ObjectKey, owner, sha256_of};
+use crate::keep::upload::{owner, sha256_of};
 use crate::repo::published::PublishedKind;
 use crate::serve::answer::{self, HttpAnswer};
 use crate::serve::fault::Fault;
@@ -29,8 +28,6 @@ use crate::serve::parts::{PART_BYTES, blocking};
 use crate::serve::question::Question;
 use crate::types::hex;
 
-/// Objects that a client may ask for at once.
-const OBJECTS_MAX: usize = 1000;
 /// Time for which a URL counts, seconds.
 const URL_SECONDS: i64 = 3600;
 
@@ -54,20 +51,6 @@ pub struct SignedObject {
     pub name: String,
     /// Its SHA-256.
     pub sha256: [u8; 32],
-}
-
-#[derive(Deserialize)]
-struct ObjectBatch {
-    operation: String,
-    objects: Vec<NewObject>,
-    #[serde(default)]
-    hash_algo: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct NewObject {
-    oid: String,
-    size: u64,
 }
 
 impl UploadReceiver {
@@ -106,53 +89,8 @@ impl UploadReceiver {
     }
 }
 
-/// Says which objects are there, and where the others shall be put.
-///
-/// # Errors
-/// [`Fault::Refused`], and errors of listing the snapshots.
-pub async fn batch(
-    question: &Question<'_>,
-    uploads: &Arc<UploadReceiver>,
-    (kind, name): (PublishedKind, &str),
-    body: &Bytes,
-) -> Result<HttpAnswer, Fault> {
-    question.may_write(name)?;
-    let ObjectBatch { operation, objects, hash_algo } = parsed(body)?;
-    if operation != "upload" {
-        return Err(Fault::Refused("files are downloaded by `resolve`, not by git-lfs".into()));
-    }
-    if hash_algo.is_some_and(|algorithm| algorithm != "sha256") {
-        return Err(Fault::Refused("objects have a SHA-256".into()));
-    }
-    if objects.len() > OBJECTS_MAX {
-        return Err(Fault::TooLong);
-    }
-    let (own, owner) = (uploads.clone(), owner(kind, name));
-    let wanted: Vec<ObjectKey> =
-        objects.iter().filter_map(|object| Some((sha256_of(&object.oid)?, object.size))).collect();
-    let present = blocking(move || own.store.present(&owner, &wanted)).await?;
-    let present: HashSet<ObjectKey> = present.into_iter().map(|(key, ..)| key).collect();
-    let described = objects.iter().map(|object| {
-        let refused = |code: u16, message: &str| {
-            json!({ "oid": object.oid, "size": object.size, "error": { "code": code, "message": message } })
-        };
-        let Some(sha256) = sha256_of(&object.oid) else { return refused(422, "the oid is no SHA-256") };
-        if object.size > OBJECT_BYTES_MAX {
-            return refused(413, "the object is longer than 50 GB");
-        }
-        if present.contains(&(sha256, object.size)) {
-            return json!({ "oid": object.oid, "size": object.size });
-        }
-        let actions = actions(question, uploads, &SignedObject { kind, name: name.into(), sha256 }, object.size);
-        json!({ "oid": object.oid, "size": object.size, "actions": actions })
-    });
-    let document = json!({ "transfer": "basic", "objects": described.collect::<Vec<_>>(), "hash_algo": "sha256" });
-    let mut answer = answer::document(&document);
-    answer::set(&mut answer, http::header::CONTENT_TYPE, "application/vnd.git-lfs+json");
-    Ok(answer)
-}
-
-fn actions(question: &Question<'_>, uploads: &UploadReceiver, object: &SignedObject, len: u64) -> Value {
+/// Where an object of `len` bytes shall be put, and checked.
+pub(super) fn actions(question: &Question<'_>, uploads: &UploadReceiver, object: &SignedObject, len: u64) -> Value {
     let expires = uploads.now_seconds().saturating_add(URL_SECONDS);
     let line = question.client.line();
     let signature = uploads.signature(object, UrlTerms { len, expires, line });

@@ -133,7 +133,12 @@ fn damage_is_never_absence() {
         std::fs::write(container, damaged).unwrap();
     }
     let server = Server::start(&place, &[]);
-    for target in ["/me/model/resolve/main/config.json", "/me/model/resolve/main/none", "/api/models/me/model"] {
+    for target in [
+        "/me/model/resolve/main/config.json",
+        "/me/model/resolve/main/none",
+        "/api/models/me/model",
+        "/v2/me/model/manifests/main",
+    ] {
         let reply = server.get(target);
         assert_eq!((reply.status, reply.header("x-error-code")), (500, ""), "{target}: {reply:?}");
     }
@@ -146,7 +151,7 @@ fn damage_is_never_absence() {
         std::fs::write(&snapshot, b"damaged").unwrap();
     }
     let server = Server::start(&place, &[]);
-    for target in [FILE, "/api/models/me/none"] {
+    for target in [FILE, "/api/models/me/none", "/v2/me/model/manifests/main", "/v2/me/none/tags/list"] {
         assert_eq!(server.get(target).status, 503, "{target}");
     }
     server.stop();

@@ -10,6 +10,8 @@ mod metrics;
 mod pages;
 mod publish_all;
 mod real_client;
+mod registry;
+mod registry_clients;
 mod tokens;
 mod upload;
 mod upload_crash;
