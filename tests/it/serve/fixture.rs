@@ -87,13 +87,22 @@ impl Server {
 
     pub fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        // Long enough for a machine that does much else.
+        stream.set_read_timeout(Some(Duration::from_secs(180))).unwrap();
         stream
     }
 
     /// Sends bytes and reads until the server closes. `None` if it closes without an answer.
     pub fn send(&self, bytes: &[u8]) -> Option<Reply> {
-        let mut stream = self.connect();
+        Self::exchange(self.connect(), bytes)
+    }
+
+    /// The same with a server that may be dead.
+    pub fn try_send(&self, bytes: &[u8]) -> Option<Reply> {
+        Self::exchange(TcpStream::connect(self.address).ok()?, bytes)
+    }
+
+    fn exchange(mut stream: TcpStream, bytes: &[u8]) -> Option<Reply> {
         // The server may close while it is still sent something.
         let _ = stream.write_all(bytes);
         let mut answer = Vec::new();

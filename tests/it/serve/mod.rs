@@ -16,6 +16,7 @@ mod tokens;
 mod upload;
 mod upload_crash;
 mod upload_hostile;
+mod upload_kill;
 mod uploader;
 mod whole;
 mod xet;
