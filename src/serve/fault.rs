@@ -1,9 +1,11 @@
 //! What a client is told if it does not get what it asked for, with the codes that clients of the Hub know.
 
+use std::path::Path;
+
 use http::StatusCode;
 
 use crate::error::{Error, ErrorKind};
-use crate::keep::upload::CommitFault;
+use crate::keep::upload::{CommitFault, SPOOLED};
 use crate::text::{printable, shortened};
 
 /// Characters of a message that depends on the request.
@@ -46,6 +48,8 @@ pub enum Fault {
     NoRange(u64),
     /// Its body is too long.
     TooLong,
+    /// A disk of this server is full.
+    NoSpace(&'static str),
     /// Its body came too slowly.
     TooSlow,
     /// Too many ask for the same kind of thing.
@@ -71,6 +75,7 @@ impl Fault {
             Fault::NoRange(_) => StatusCode::RANGE_NOT_SATISFIABLE,
             Fault::TooLong => StatusCode::PAYLOAD_TOO_LARGE,
             Fault::TooSlow => StatusCode::REQUEST_TIMEOUT,
+            Fault::NoSpace(_) => StatusCode::INSUFFICIENT_STORAGE,
             Fault::Unavailable(_) | Fault::Busy => StatusCode::SERVICE_UNAVAILABLE,
             Fault::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -89,7 +94,8 @@ impl Fault {
     /// The message, for people.
     pub fn message(&self) -> String {
         match self {
-            Fault::Bad(message) | Fault::Failed(message) | Fault::Forbidden(message) => (*message).into(),
+            Fault::Bad(message) | Fault::Failed(message) => (*message).into(),
+            Fault::Forbidden(message) | Fault::NoSpace(message) => (*message).into(),
             Fault::Refused(message) | Fault::Changed(message) => shortened(&printable(message), MESSAGE_CHARS_MAX),
             Fault::NoToken => "a token is needed".into(),
             // Clients know this text, and say that the token is wrong.
@@ -116,12 +122,26 @@ impl From<Error> for Fault {
     /// What the client is told says nothing about the store. The log has the rest.
     fn from(error: Error) -> Self {
         tracing::error!("a request fails: {error}");
+        if let Some(full) = full_disk(&error) {
+            return Fault::NoSpace(full);
+        }
         match error.kind() {
             ErrorKind::Interrupted => Fault::Unavailable("the server is stopping".into()),
             ErrorKind::Damaged | ErrorKind::NotFound => Fault::Failed("stored data is damaged; the log has more"),
             ErrorKind::Unsupported => Fault::Failed("a newer fhrd is needed to read this"),
             _ => Fault::Failed("the repository cannot be read; the log has more"),
         }
+    }
+}
+
+/// What to say of a full disk. That of the cache directory takes bodies of uploads until they are stored.
+fn full_disk(error: &Error) -> Option<&'static str> {
+    match error {
+        _ if !error.is_full_disk() => None,
+        Error::Io { path, .. } if path == Path::new(SPOOLED) => {
+            Some("the disk of this server's cache directory, which receives uploads, is full")
+        }
+        _ => Some("a disk of this server is full or read-only; the log names it"),
     }
 }
 
@@ -134,6 +154,27 @@ impl From<CommitFault> for Fault {
             CommitFault::NoRevision => Fault::NoRevision,
             CommitFault::Unavailable(reason) => Fault::Unavailable(reason),
             CommitFault::Failed(error) => error.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_named_and_is_no_damage() {
+        use rustix::io::Errno;
+        for (path, errno, expected) in [
+            (SPOOLED, Errno::NOSPC, Some("cache directory")),
+            (SPOOLED, Errno::DQUOT, Some("cache directory")),
+            ("/repo/containers/x", Errno::NOSPC, Some("a disk of this server")),
+            (SPOOLED, Errno::ACCESS, None),
+        ] {
+            let fault = Fault::from(Error::io("write", path, errno));
+            let is_full = fault.status() == StatusCode::INSUFFICIENT_STORAGE;
+            assert_eq!(expected.is_some(), is_full, "{path} {errno}");
+            assert!(expected.is_none_or(|expected| fault.message().contains(expected)), "{}", fault.message());
         }
     }
 }

@@ -125,6 +125,10 @@ pub enum Route {
     Object(SignedObject),
     /// Whether an object was taken.
     ObjectCheck(SignedObject),
+    /// A part of an object.
+    ObjectPart(SignedObject, u64),
+    /// What says that all parts of an object are there.
+    ObjectParts(SignedObject),
     /// Whether there is a registry, and who asks.
     Registry,
     /// The manifest with a tag or a digest.
@@ -234,6 +238,11 @@ impl Route {
                 [b"info", b"lfs", b"objects", b"batch"] => Ok(Route::ObjectBatch(kind, name)),
                 [b"lfs", oid] => object(oid).map(Route::Object),
                 [b"lfs", oid, b"verify"] => object(oid).map(Route::ObjectCheck),
+                [b"lfs", oid, b"parts"] => object(oid).map(Route::ObjectParts),
+                [b"lfs", oid, b"part", number] => {
+                    let number = std::str::from_utf8(number).ok().and_then(|text| text.parse().ok());
+                    Ok(Route::ObjectPart(object(oid)?, number.ok_or(Fault::NoRoute)?))
+                }
                 _ => Err(Fault::NoRoute),
             };
         }
@@ -274,6 +283,8 @@ impl Route {
             Route::ObjectBatch(..) => "/{name}.git/info/lfs/objects/batch",
             Route::Object(_) => "/{name}.git/lfs/{object}",
             Route::ObjectCheck(_) => "/{name}.git/lfs/{object}/verify",
+            Route::ObjectPart(..) => "/{name}.git/lfs/{object}/part/{part}",
+            Route::ObjectParts(_) => "/{name}.git/lfs/{object}/parts",
             Route::Registry => "/v2",
             Route::Manifest(..) => "/v2/{name}/manifests/{reference}",
             Route::Blob(..) => "/v2/{name}/blobs/{digest}",
@@ -294,8 +305,9 @@ impl Route {
 
     /// Whether it says nothing of what is stored, or its URL or its own token is signed, so that nobody needs a token.
     pub fn is_open(&self) -> bool {
-        let is_signed = matches!(self, Route::Object(_) | Route::ObjectCheck(_));
-        if is_signed || matches!(self, Route::XetAbsent | Route::XetXorb(_) | Route::XetShard(_)) {
+        let is_object = matches!(self, Route::Object(_) | Route::ObjectCheck(_));
+        let is_part = matches!(self, Route::ObjectPart(..) | Route::ObjectParts(_));
+        if is_object || is_part || matches!(self, Route::XetAbsent | Route::XetXorb(_) | Route::XetShard(_)) {
             return true;
         }
         matches!(self, Route::Health | Route::Ready | Route::Style | Route::Icon | Route::Login | Route::Logout)
@@ -325,7 +337,8 @@ impl Route {
             Route::Paths(_) | Route::Logout | Route::ObjectCheck(_) | Route::ObjectBatch(..) => "POST",
             Route::Create | Route::ValidCard | Route::Preupload(_) | Route::Commit(_) => "POST",
             Route::XetXorb(_) | Route::XetShard(_) => "POST",
-            Route::Object(_) => "PUT",
+            Route::ObjectParts(_) => "POST",
+            Route::Object(_) | Route::ObjectPart(..) => "PUT",
             Route::XetAbsent => "GET, HEAD, POST",
             Route::Login => "GET, HEAD, POST",
             _ => LOOKS,

@@ -229,6 +229,7 @@ async fn routed(question: &Question<'_>, route: Route, body: Incoming) -> Result
             uploaded(question, route, body).await
         }
         Route::Object(_) | Route::ObjectCheck(_) => uploaded(question, route, body).await,
+        Route::ObjectPart(..) | Route::ObjectParts(_) => uploaded(question, route, body).await,
         Route::Registry => Ok(oci::root()),
         Route::Manifest(name, reference) => oci::manifest(question, &name, &reference).await,
         Route::Blob(name, digest) => oci::blob(question, &name, &digest).await,
@@ -259,6 +260,7 @@ async fn uploaded(question: &Question<'_>, route: Route, body: Incoming) -> Resu
     match route {
         Route::Commit(at) => upload::commit(question, uploads, &at, body).await,
         Route::Object(object) => upload::object(question, uploads, object, body).await,
+        Route::ObjectPart(object, number) => upload::part(question, uploads, (object, number), body).await,
         Route::XetToken(kind, name) => upload::xet_token(question, uploads, (kind, &name)),
         Route::XetXorb(hash) => upload::xorb(question, uploads, hash, body).await,
         Route::XetShard(is_streamed) => upload::shard(question, uploads, is_streamed, body).await,
@@ -269,6 +271,7 @@ async fn uploaded(question: &Question<'_>, route: Route, body: Incoming) -> Resu
                 Route::ValidCard => Ok(upload::valid_card()),
                 Route::Preupload(at) => upload::preupload(question, &at, &body).await,
                 Route::ObjectCheck(object) => upload::verified(question, uploads, object, &body).await,
+                Route::ObjectParts(object) => upload::whole(question, uploads, object, &body).await,
                 _ => Err(Fault::NoRoute),
             }
         }

@@ -40,6 +40,8 @@ use crate::types::SnapshotId;
 
 /// Length of an object, bytes, at most. Clients get no longer ones by the ways that a server here has.
 pub const OBJECT_BYTES_MAX: u64 = 50_000_000_000;
+/// What errors say of a file that a body goes into: where it is, because that disk may be full.
+pub const SPOOLED: &str = "a file of an upload in the cache directory";
 /// Time after which an upload that no commit has taken expires, nanoseconds.
 const UPLOAD_TIME_NS: i64 = 7 * 24 * 3600 * 1_000_000_000;
 

@@ -9,9 +9,10 @@ use http::header::CONTENT_TYPE;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::UploadReceiver;
 use super::announce::parsed;
+use super::multipart::part_actions;
 use super::objects::{SignedObject, actions};
-use super::{READ_ONLY, UploadReceiver};
 use crate::keep::upload::{OBJECT_BYTES_MAX, ObjectKey, owner, sha256_of};
 use crate::repo::published::PublishedKind;
 use crate::serve::answer::{self, HttpAnswer};
@@ -20,6 +21,8 @@ use crate::serve::oci::{RegistryName, objects_of};
 use crate::serve::parts::blocking;
 use crate::serve::question::Question;
 
+/// What a server that takes no uploads says.
+pub const READ_ONLY: &str = "this server is read-only: uploads need `fhrd serve --writable`";
 /// Objects that a client may ask for at once.
 const OBJECTS_MAX: usize = 1000;
 /// Type of documents of git-lfs.
@@ -33,7 +36,13 @@ struct ObjectBatch {
     objects: Vec<NewObject>,
     #[serde(default)]
     hash_algo: Option<String>,
+    /// Ways that the client knows.
+    #[serde(default)]
+    transfers: Vec<String>,
 }
+
+/// The way of clients of the Hub to send an object in parts.
+const MULTIPART: &str = "multipart";
 
 /// An object that a client names.
 #[derive(Deserialize)]
@@ -73,7 +82,8 @@ pub async fn batch(
     (kind, name): (PublishedKind, &str),
     body: &Bytes,
 ) -> Result<HttpAnswer, Fault> {
-    let ObjectBatch { operation, objects, hash_algo } = parsed(body)?;
+    let ObjectBatch { operation, objects, hash_algo, transfers } = parsed(body)?;
+    let knows_parts = operation == "upload" && transfers.iter().any(|way| way == MULTIPART);
     if hash_algo.is_some_and(|algorithm| algorithm != "sha256") {
         return Err(Fault::Refused("objects have a SHA-256".into()));
     }
@@ -83,12 +93,13 @@ pub async fn batch(
     let described = match operation.as_str() {
         "upload" => {
             let uploads = uploads.ok_or(Fault::Forbidden(READ_ONLY))?;
-            uploaded(question, uploads, (kind, name), &objects).await?
+            uploaded(question, uploads, (kind, name), (&objects, knows_parts)).await?
         }
         "download" => downloaded(question, RegistryName { kind, name: name.into() }, &objects).await?,
         _ => return Err(Fault::Refused("expected the operation upload or download".into())),
     };
-    let mut answer = answer::document(&json!({ "transfer": "basic", "objects": described, "hash_algo": "sha256" }));
+    let transfer = if knows_parts { MULTIPART } else { "basic" };
+    let mut answer = answer::document(&json!({ "transfer": transfer, "objects": described, "hash_algo": "sha256" }));
     answer::set(&mut answer, CONTENT_TYPE, KIND);
     Ok(answer)
 }
@@ -97,7 +108,7 @@ async fn uploaded(
     question: &Question<'_>,
     uploads: &Arc<UploadReceiver>,
     (kind, name): (PublishedKind, &str),
-    objects: &[NewObject],
+    (objects, knows_parts): (&[NewObject], bool),
 ) -> Result<Vec<Value>, Fault> {
     question.may_write(name)?;
     let (own, owner) = (uploads.clone(), owner(kind, name));
@@ -113,7 +124,9 @@ async fn uploaded(
         if present.contains(&(sha256, object.size)) {
             return json!({ "oid": object.oid, "size": object.size });
         }
-        let actions = actions(question, uploads, &SignedObject { kind, name: name.into(), sha256 }, object.size);
+        let own = SignedObject { kind, name: name.into(), sha256 };
+        let parts = if knows_parts { part_actions(question, uploads, &own, object.size) } else { None };
+        let actions = parts.unwrap_or_else(|| actions(question, uploads, &own, object.size));
         json!({ "oid": object.oid, "size": object.size, "actions": actions })
     });
     Ok(described.collect())

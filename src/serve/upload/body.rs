@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 use tokio::time::timeout;
 
 use crate::error::Error;
+use crate::keep::upload::SPOOLED;
 use crate::serve::fault::Fault;
 use crate::serve::parts::{PART_BYTES, blocking};
 use crate::serve::turns::Turn;
@@ -92,7 +93,7 @@ impl ReceivedBody {
                 return Err(Fault::TooLong);
             }
             file = blocking(move || {
-                file.write_all(&part).map_err(|error| Error::io("write", "a file of an upload", error))?;
+                file.write_all(&part).map_err(|error| Error::io("write", SPOOLED, error))?;
                 Ok(file)
             })
             .await?;

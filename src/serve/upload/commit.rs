@@ -12,7 +12,7 @@ use super::UploadReceiver;
 use super::announce::target;
 use super::body::ReceivedBody;
 use crate::error::Error;
-use crate::keep::upload::{CommitLines, CommitOperations, CommitTarget, LINE_BYTES_MAX};
+use crate::keep::upload::{CommitLines, CommitOperations, CommitTarget, LINE_BYTES_MAX, SPOOLED};
 use crate::repo::published::{name_defect, revision_defect};
 use crate::serve::answer::{self, HttpAnswer};
 use crate::serve::fault::Fault;
@@ -65,7 +65,7 @@ async fn received(body: &mut ReceivedBody, mut file: File) -> Result<CommitOpera
         let inline = lines.add(&line)?;
         if !inline.is_empty() {
             file = blocking(move || {
-                file.write_all(&inline).map_err(|error| Error::io("write", "a file of an upload", error))?;
+                file.write_all(&inline).map_err(|error| Error::io("write", SPOOLED, error))?;
                 Ok(file)
             })
             .await?;

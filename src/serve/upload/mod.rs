@@ -1,8 +1,8 @@
 //! Uploads: what clients of the Hub send, stored by the ordinary pipeline.
 //!
-//! 1. `announce` says what a client shall send how. `objects` takes large files by git-lfs' basic transfer, each at a
-//!    signed URL. `xet` takes what newer clients send, who ask for a token of `xet_access` first. `commit` reads a
-//!    commit line by line.
+//! 1. `announce` says what a client shall send how, `batch` where. `objects` takes large files, each at a signed URL,
+//!    `multipart` the largest ones in parts. `xet` takes what newer clients send, who ask for a token of `xet_access`
+//!    first. `commit` reads a commit line by line.
 //! 2. A body goes into a file without a name, so memory is bounded, and what is cut short or false stores nothing.
 //! 3. What is acknowledged is a snapshot ([`crate::keep::upload`]). One is stored at a time.
 
@@ -10,6 +10,7 @@ mod announce;
 mod batch;
 mod body;
 mod commit;
+mod multipart;
 mod objects;
 mod xet;
 mod xet_access;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
+use multipart::PartialObjects;
 use tokio::sync::Semaphore;
 
 use super::fault::Fault;
@@ -27,19 +29,18 @@ use super::parts::blocking;
 use super::turns::Turns;
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::keep::upload::UploadStore;
+use crate::keep::upload::{SPOOLED, UploadStore};
 use crate::repo::Repository;
 use crate::repo::paths::{cache_directory, create_private};
 
 pub use announce::{create, preupload, valid_card};
-pub use batch::{batch, object_fault};
+pub use batch::{READ_ONLY, batch, object_fault};
 pub use commit::commit;
+pub use multipart::{part, whole};
 pub use objects::{SignedObject, object, verified};
 pub use xet::{shard, xorb};
 pub use xet_access::xet_token;
 
-/// What a server that takes no uploads says.
-pub const READ_ONLY: &str = "this server is read-only: uploads need `fhrd serve --writable`";
 /// Bodies that are received at the same time, and those of one token.
 const BODIES: usize = 8;
 const BODIES_OF_TOKEN: usize = 4;
@@ -61,6 +62,7 @@ pub struct UploadReceiver {
     /// Turns of bodies, and of shards.
     bodies: Turns,
     shards: Turns,
+    partial: PartialObjects,
     /// When it was last looked for what has expired, seconds since 1970.
     expired_at: AtomicI64,
     /// Held by who stores.
@@ -81,10 +83,9 @@ impl UploadReceiver {
         store.expire()?;
         let bodies = Turns::new(BODIES, BODIES_OF_TOKEN, BODY_WAIT);
         let shards = Turns::new(SHARDS, SHARDS_OF_TOKEN, BODY_WAIT);
-        let (expired_at, storing) = (AtomicI64::new(0), Arc::new(Semaphore::new(1)));
-        let receiver = UploadReceiver { store, spool, key, bodies, shards, expired_at, storing };
-        receiver.expired_at.store(receiver.now_seconds(), Ordering::Relaxed);
-        Ok(receiver)
+        let (partial, storing) = (PartialObjects::default(), Arc::new(Semaphore::new(1)));
+        let expired_at = AtomicI64::new(store.repository.clock.now_ns().div_euclid(1_000_000_000));
+        Ok(UploadReceiver { store, spool, key, bodies, shards, partial, expired_at, storing })
     }
 
     /// Deletes what has expired, if nobody has looked for an hour.
@@ -99,7 +100,7 @@ impl UploadReceiver {
 
     /// A file for a body. It has no name, so it ends with this process.
     fn spool(&self) -> Result<File> {
-        tempfile::tempfile_in(&self.spool).map_err(|error| Error::io("create a file in", &self.spool, error))
+        tempfile::tempfile_in(&self.spool).map_err(|error| Error::io("create", SPOOLED, error))
     }
 
     /// Does `work` once nobody else stores. Nobody else does meanwhile, also if the client leaves.

@@ -3,6 +3,7 @@
 //! A client has asked (`batch`) for URLs by the SHA-256 of its files, and puts each file to its URL. It sends no token
 //! there, so the URL is signed, for an hour: with a key that only this process has.
 
+use std::fs::File;
 use std::io::Write;
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use super::announce::parsed;
 use super::batch::NewObject;
 use super::body::ReceivedBody;
 use crate::error::Error;
-use crate::keep::upload::{owner, sha256_of};
+use crate::keep::upload::{SPOOLED, owner, sha256_of};
 use crate::repo::published::PublishedKind;
 use crate::serve::answer::{self, HttpAnswer};
 use crate::serve::fault::Fault;
@@ -33,13 +34,13 @@ const URL_SECONDS: i64 = 3600;
 
 /// What a URL promises of its object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct UrlTerms {
+pub(super) struct UrlTerms {
     /// Length of the object, bytes.
-    len: u64,
+    pub len: u64,
     /// Until when it counts, seconds since 1970.
     expires: i64,
     /// The line of the token that asked for it, whose turn it takes. 0 without tokens.
-    line: usize,
+    pub line: usize,
 }
 
 /// An object that a URL names.
@@ -65,7 +66,7 @@ impl UploadReceiver {
     }
 
     /// What the signed URL of an object promises.
-    fn signed(&self, question: &Question<'_>, object: &SignedObject) -> Result<UrlTerms, Fault> {
+    pub(super) fn signed(&self, question: &Question<'_>, object: &SignedObject) -> Result<UrlTerms, Fault> {
         let value = |key: &str| question.target.value(key);
         let (len, expires) = (value("size").and_then(|text| text.parse().ok()), value("expires"));
         let line = value("token").and_then(|text| text.parse().ok());
@@ -89,16 +90,27 @@ impl UploadReceiver {
     }
 }
 
-/// Where an object of `len` bytes shall be put, and checked.
-pub(super) fn actions(question: &Question<'_>, uploads: &UploadReceiver, object: &SignedObject, len: u64) -> Value {
-    let expires = uploads.now_seconds().saturating_add(URL_SECONDS);
+/// Makes URLs of what stands behind the URL of an object of `len` bytes, which count for some seconds.
+pub(super) fn signed_urls(
+    question: &Question<'_>,
+    uploads: &UploadReceiver,
+    object: &SignedObject,
+    (len, seconds): (u64, i64),
+) -> impl Fn(&str) -> String {
+    let expires = uploads.now_seconds().saturating_add(seconds);
     let line = question.client.line();
     let signature = uploads.signature(object, UrlTerms { len, expires, line });
     let base = format!("{}{}.git/lfs/{}", question.origin, path_of(object.kind, &object.name), hex(&object.sha256));
     let query = format!("size={len}&expires={expires}&token={line}&signature={signature}");
+    move |rest| format!("{base}{rest}?{query}")
+}
+
+/// Where an object of `len` bytes shall be put, and checked.
+pub(super) fn actions(question: &Question<'_>, uploads: &UploadReceiver, object: &SignedObject, len: u64) -> Value {
+    let urls = signed_urls(question, uploads, object, (len, URL_SECONDS));
     json!({
-        "upload": { "href": format!("{base}?{query}"), "header": {}, "expires_in": URL_SECONDS },
-        "verify": { "href": format!("{base}/verify?{query}"), "header": {}, "expires_in": URL_SECONDS },
+        "upload": { "href": urls(""), "header": {}, "expires_in": URL_SECONDS },
+        "verify": { "href": urls("/verify"), "header": {}, "expires_in": URL_SECONDS },
     })
 }
 
@@ -129,7 +141,7 @@ pub async fn object(
         }
         (file, digest) = blocking(move || {
             digest.update(&part);
-            file.write_all(&part).map_err(|error| Error::io("write", "a file of an upload", error))?;
+            file.write_all(&part).map_err(|error| Error::io("write", SPOOLED, error))?;
             Ok((file, digest))
         })
         .await?;
@@ -137,6 +149,16 @@ pub async fn object(
     if received != len || digest.finish().as_ref() != object.sha256.as_slice() {
         return Err(Fault::Refused("the bytes do not have the SHA-256 and the length that they were to have".into()));
     }
+    store_object(question, uploads, object, (len, file)).await
+}
+
+/// Stores the file of an object, whose length and SHA-256 are right.
+pub(super) async fn store_object(
+    question: &Question<'_>,
+    uploads: &Arc<UploadReceiver>,
+    object: SignedObject,
+    (len, file): (u64, File),
+) -> Result<HttpAnswer, Fault> {
     let state = question.state.clone();
     let stored = uploads.storing(move |own| {
         let (_, stored) = own.store.add_object(&owner(object.kind, &object.name), (object.sha256, len), file)?;

@@ -17,6 +17,7 @@ mod upload;
 mod upload_crash;
 mod upload_hostile;
 mod upload_kill;
+mod upload_parts;
 mod uploader;
 mod whole;
 mod xet;

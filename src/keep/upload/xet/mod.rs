@@ -26,6 +26,7 @@ pub use xorbs::ReceivedXorb;
 
 use std::io::{ErrorKind, Read};
 
+use super::SPOOLED;
 use super::fault::CommitFault;
 use crate::error::Error;
 
@@ -48,7 +49,7 @@ fn fill(input: &mut impl Read, space: &mut [u8]) -> Result<usize, CommitFault> {
             Ok(0) => break,
             Ok(count) => filled += count,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(Error::io("read", "a file of an upload", error).into()),
+            Err(error) => return Err(Error::io("read", SPOOLED, error).into()),
         }
     }
     Ok(filled)

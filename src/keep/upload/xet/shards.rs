@@ -15,7 +15,7 @@ use super::refused;
 use super::shard_reader::{ShardFile, ShardReader, ShardTerm, ShardXorb};
 use super::xorbs::StoredXorb;
 use crate::error::{Error, Result};
-use crate::keep::upload::{CommitFault, OBJECT_BYTES_MAX, ObjectKey, UploadStore};
+use crate::keep::upload::{CommitFault, OBJECT_BYTES_MAX, ObjectKey, SPOOLED, UploadStore};
 use crate::repo::published::PublishedFile;
 use crate::repo::read::Reader;
 use crate::repo::snapshot::NamedSnapshot;
@@ -104,7 +104,7 @@ impl FoundXorbs {
         let mut digest = Context::new(&SHA256);
         let mut write = |bytes: &[u8]| {
             digest.update(bytes);
-            into.write_all(bytes).map_err(|error| Error::io("write", "a file of an upload", error))
+            into.write_all(bytes).map_err(|error| Error::io("write", SPOOLED, error))
         };
         for term in &file.terms {
             let (xorb, range) = self.chunks(term)?;
@@ -167,7 +167,7 @@ impl UploadStore {
     /// # Errors
     /// [`CommitFault::Refused`] and [`CommitFault::TooLong`]; errors of reading.
     pub fn check_shard(&self, may_use: &dyn Fn(&str) -> bool, mut sent: &File) -> Result<CheckedShard, CommitFault> {
-        let unread = |error| Error::io("read", "a file of an upload", error);
+        let unread = |error| Error::io("read", SPOOLED, error);
         sent.rewind().map_err(unread)?;
         let len = sent.metadata().map_err(unread)?.len();
         let mut reader = ShardReader::new(BufReader::new(sent), len)?;

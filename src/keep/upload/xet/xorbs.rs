@@ -13,7 +13,7 @@ use super::refused;
 use super::xorb_reader::XorbReader;
 use crate::backup::{MemoryContent, MemoryFile};
 use crate::error::{Error, Result};
-use crate::keep::upload::{CommitFault, UploadStore};
+use crate::keep::upload::{CommitFault, SPOOLED, UploadStore};
 use crate::repo::index::{ChunkPresence, ContainerListing};
 use crate::repo::published::PublishedFile;
 use crate::repo::read::{ChunkReader, Reader, is_whole};
@@ -48,11 +48,11 @@ impl ReceivedXorb {
     /// # Errors
     /// [`CommitFault::Refused`] if it is not valid or has another hash, [`CommitFault::TooLong`]; errors of the files.
     pub fn read(hash: XetHash, mut sent: &File, mut data: File) -> Result<Self, CommitFault> {
-        sent.rewind().map_err(|error| Error::io("read", "a file of an upload", error))?;
+        sent.rewind().map_err(|error| Error::io("read", SPOOLED, error))?;
         let mut reader = XorbReader::new(BufReader::new(sent));
         let (mut chunks, mut len) = (Vec::new(), 0);
         while let Some(chunk) = reader.next_chunk()? {
-            data.write_all(&chunk.bytes).map_err(|error| Error::io("write", "a file of an upload", error))?;
+            data.write_all(&chunk.bytes).map_err(|error| Error::io("write", SPOOLED, error))?;
             let chunk_len = chunk.bytes.len() as u32;
             chunks.push(XorbChunkRange { hash: chunk.hash, len: chunk_len, part: 0, offset: len });
             len += u64::from(chunk_len);
