@@ -41,7 +41,7 @@ const WORTH: f64 = 0.93;
 /// of a model, whose deltas differ by about half their mean.
 const NOISE: f64 = 0.03;
 /// A delta of fewer bits is not worth the search for a blend.
-const BLEND_BITS_MIN: f64 = 0.2;
+const BLEND_BITS_MIN: f64 = 0.02;
 
 /// The base of one tensor.
 #[derive(Debug, Clone)]

@@ -72,6 +72,9 @@ fn exact(values: &[f32]) -> Vec<f32> {
     values.iter().map(|value| f32::from_bits(value.to_bits() & 0xffff_0000)).collect()
 }
 
+/// Writes values in some format.
+type Narrowing = fn(&[f32]) -> Vec<u8>;
+
 #[test]
 fn fine_tunes_are_near_in_every_float_format_and_others_are_not() {
     let base = Weights::base();
@@ -85,8 +88,7 @@ fn fine_tunes_are_near_in_every_float_format_and_others_are_not() {
         safetensors(&[embed, Tensor::new("layer.weight", dtype, LAYER, bytes(&of.layer))])
     };
     let doubles = |values: &[f32]| values.iter().flat_map(|value| f64::from(*value).to_le_bytes()).collect();
-    let types: [(&str, fn(&[f32]) -> Vec<u8>); 4] =
-        [("BF16", bfloat16), ("F32", float32), ("F16", halves), ("F64", doubles)];
+    let types: [(&str, Narrowing); 4] = [("BF16", bfloat16), ("F32", float32), ("F16", halves), ("F64", doubles)];
     for (dtype, bytes) in types {
         let of = |of| file(of, dtype, bytes);
         let found = said(&of(&base), &of(&near));
@@ -128,8 +130,7 @@ fn casts_are_recognised_between_all_float_formats() {
         fhrd::kernel::float_format::FloatFormat::E4m3.narrow(&wide, &mut narrow);
         narrow
     };
-    let types: [(&str, fn(&[f32]) -> Vec<u8>); 4] =
-        [("BF16", bfloat16), ("F32", float32), ("F16", halves), ("F8_E4M3", eights)];
+    let types: [(&str, Narrowing); 4] = [("BF16", bfloat16), ("F32", float32), ("F16", halves), ("F8_E4M3", eights)];
     for (one, one_bytes) in types {
         for (other, other_bytes) in types.into_iter().filter(|(other, _)| *other != one) {
             let found = said(&file(one, one_bytes), &file(other, other_bytes));
