@@ -17,6 +17,8 @@ mod dispatch;
 pub mod elements;
 pub mod entropy;
 pub mod float_format;
+#[cfg(test)]
+mod instructions;
 pub mod interleave;
 mod lanes;
 pub mod peaks;
