@@ -1,4 +1,4 @@
-//! The encoder: collects the codes of entry symbols, or of pairs, in a register. See [`super::avx2_encoder`] for AVX2.
+//! The encoder: collects the codes of entry symbols, or of pairs, in a register. See [`super::eights`] for vectors.
 
 use super::{LENGTHS_BYTES, PrefixCode, STREAMS, SYMBOLS, segment_len};
 use crate::kernel::dispatch::dispatch;
@@ -24,6 +24,7 @@ dispatch! {
     /// other symbols.
     pub fn encode(symbols: &[u8], code: &PrefixCode, out: &mut Vec<u8>) {
         AVX2 => super::avx2_encoder::encode,
+        NEON => super::neon_encoder::encode,
         PORTABLE => encode_portable,
     }
 }

@@ -128,6 +128,7 @@ dispatch! {
     fn encode_symbols(encoder: &mut RansEncoder<'_>, symbols: &[u8], contexts: &[u8]) {
         AVX512 => super::avx512::encode,
         AVX2 => super::avx2::encode,
+        NEON => super::neon::encode,
         PORTABLE => super::portable::encode,
     }
 }
@@ -172,6 +173,7 @@ dispatch! {
     fn decode_symbols(decoder: &mut RansDecoder<'_>, contexts: &[u8], out: &mut [u8]) -> bool {
         AVX512 => super::avx512::decode,
         AVX2 => super::avx2::decode,
+        NEON => super::neon::decode,
         PORTABLE => super::portable::decode,
     }
 }

@@ -1,5 +1,5 @@
 //! Groups of symbols, one for each lane: the part of decoding that the vector loops share.
-#![cfg(target_arch = "x86_64")]
+#![cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 
 use super::{LANES, RansDecoder, UNIT_BYTES, portable};
 
@@ -18,28 +18,25 @@ pub(super) fn decode_each(
     mut step: impl FnMut(&[u8; LANES], &[u8; GROUP_BYTES], &mut [u8; LANES]) -> usize,
 ) -> bool {
     let (contexts, none) = (contexts.as_chunks::<LANES>().0, [0; LANES]);
-    let mut groups = out.as_chunks_mut::<LANES>().0.iter_mut().enumerate();
-    let mut units = decoder.units;
-    while let Some(next) = units.first_chunk() {
-        let Some((number, group)) = groups.next() else {
-            decoder.units = units;
-            return true;
-        };
-        let taken = step(contexts.get(number).unwrap_or(&none), next, group);
-        units = units.get(taken..).unwrap_or_default();
-    }
+    let (mut units, mut left) = (decoder.units, decoder.units.len());
     // Zeros follow the last units, so that each step can read as many as it may take.
     let mut last = [0; 2 * GROUP_BYTES];
-    last[..units.len()].copy_from_slice(units);
-    let mut taken = 0;
-    for (number, group) in groups {
-        let Some(next) = last.get(taken..).and_then(|rest| rest.first_chunk()) else { return false };
-        taken += step(contexts.get(number).unwrap_or(&none), next, group);
-        if taken > units.len() {
+    let last_len = left.min(GROUP_BYTES - UNIT_BYTES);
+    last[..last_len].copy_from_slice(&units[left - last_len..]);
+    let mut is_last = false;
+    for (number, group) in out.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+        if units.len() < GROUP_BYTES && !is_last {
+            (units, is_last) = (&last[last_len - units.len()..], true);
+        }
+        let Some(next) = units.first_chunk() else { return false };
+        let taken = step(contexts.get(number).unwrap_or(&none), next, group);
+        if taken > left {
             return false;
         }
+        units = units.get(taken..).unwrap_or_default();
+        left -= taken;
     }
-    decoder.units = units.get(taken..).unwrap_or_default();
+    decoder.units = &decoder.units[decoder.units.len() - left..];
     true
 }
 

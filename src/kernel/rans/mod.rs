@@ -15,7 +15,7 @@
 //! lanes. The encoder starts all states at `2^15`. So a payload is no encoding if the decoder ends with other states or
 //! not at the last unit.
 //!
-//! There are loops for AVX-512, AVX2 and any processor, with the same encodings. Loops that do not pass a test are not
+//! There are loops for AVX-512, AVX2, NEON and any processor, with the same encodings. Loops that do not pass a test are not
 //! used.
 //!
 //! Sources: J. Duda, *Asymmetric numeral systems* (2013); F. Giesen, *Interleaved entropy coders* (2014); the
@@ -26,6 +26,7 @@ mod avx512;
 mod coder;
 mod frequency_table;
 mod groups;
+mod neon;
 mod portable;
 mod tables;
 #[cfg(test)]
