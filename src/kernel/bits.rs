@@ -7,6 +7,8 @@
 use super::dispatch::dispatch;
 use super::planes::planes_mut;
 
+mod neon;
+
 /// Matrices transposed at a time.
 const BLOCK: usize = 32;
 
@@ -16,12 +18,14 @@ dispatch! {
     /// Bit `k` of a plane's byte `j` comes from byte `8 j + k`. Does nothing unless the length of `bytes` is a multiple
     /// of eight and equals that of `planes`.
     pub fn deinterleave(bytes: &[u8], planes: &mut [u8]) {
+        NEON => neon::deinterleave,
         AVX512 | AVX2 | PORTABLE => deinterleave_matrices,
     }
 }
 dispatch! {
     /// Inverse of [`deinterleave`], with the same conditions.
     pub fn interleave(planes: &[u8], bytes: &mut [u8]) {
+        NEON => neon::interleave,
         AVX512 | AVX2 | PORTABLE => interleave_matrices,
     }
 }

@@ -5,6 +5,8 @@
 
 use super::dispatch::dispatch;
 
+mod neon;
+
 /// Counts of differences for each byte of the base.
 pub type DifferenceCounts = [[u32; 256]; 256];
 /// Counts of differences for each nibble of the base.
@@ -13,6 +15,7 @@ pub type NibbleCounts = [[u32; 16]; 16];
 dispatch! {
     /// Fills `contexts` with the classes of the bytes of `base`.
     pub fn classes_of(classes: &[u8; 256], base: &[u8], contexts: &mut [u8]) {
+        NEON => neon::classes,
         AVX512 | AVX2 | PORTABLE => classes_loop,
     }
 }
@@ -91,6 +94,29 @@ fn join_nibbles_loop(differences: &[u8], base: &[u8], out: &mut [u8]) {
 mod tests {
     use super::*;
     use crate::kernel::cpu_features::with_each_subset;
+
+    #[test]
+    fn every_length_of_classes_agrees_with_the_scalar_reference() {
+        let classes: [u8; 256] = std::array::from_fn(|base| (base as u8).wrapping_mul(167) ^ 0x5a);
+        let base: Vec<u8> = (0..100u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        let all: Vec<u8> = (0..=255).chain(base).collect();
+        with_each_subset(|features| {
+            for (len, shorter) in (0..all.len()).flat_map(|len| [(len, len), (len, len.saturating_sub(7))]) {
+                for [base_len, out_len] in [[len, shorter], [shorter, len]] {
+                    let mut own = vec![99; out_len];
+                    classes_of(&classes, &all[all.len() - base_len..], &mut own);
+                    for (at, own) in own.iter().enumerate() {
+                        let base = all[all.len() - base_len..].get(at);
+                        assert_eq!(
+                            *own,
+                            base.map_or(99, |base| classes[usize::from(*base)]),
+                            "{at} of {len}, {features}"
+                        );
+                    }
+                }
+            }
+        });
+    }
 
     #[test]
     fn nibbles_come_back_and_are_counted_for_each_set_of_cpu_features() {

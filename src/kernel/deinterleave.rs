@@ -8,7 +8,7 @@ use super::dispatch::dispatch;
 use super::planes::UninitBytes;
 
 mod avx2;
-mod neon;
+pub(super) mod neon;
 
 /// The lowest planes, which are appended to the output.
 #[derive(Debug, Clone, Copy)]

@@ -2,11 +2,14 @@
 //!
 //! All loops consist of one step that compilers vectorise on every machine: deinterleaving pairs of bytes into even
 //! and odd bytes, or interleaving two planes. Elements of 4 bytes need two steps: their even bytes are the 2-byte
-//! elements of planes 0 and 2. Elements of 8 bytes need three. Blocks keep the intermediate bytes in the L1 cache.
+//! elements of planes 0 and 2. Elements of 8 bytes need three. Blocks keep the intermediate bytes in the L1 cache. NEON
+//! sorts the bytes of 2, 4 and 8 planes in loads instead.
 
 use std::mem::MaybeUninit;
 
 use super::dispatch::dispatch;
+
+mod neon;
 
 /// Bytes that may be uninitialised.
 pub(super) type UninitBytes = [MaybeUninit<u8>];
@@ -26,6 +29,9 @@ pub fn deinterleave(raw: &[u8], width: usize, planes: &mut [u8]) {
         return;
     }
     let raw = &raw[..elements * width];
+    if deinterleave_vectors(raw, width, false, planes) {
+        return;
+    }
     match width {
         1 => planes.copy_from_slice(raw),
         2 => {
@@ -83,6 +89,9 @@ pub fn deinterleave_rotated(raw: &[u8], width: usize, rotated: bool, planes: &mu
     if !rotated || planes.len() != elements * width {
         return deinterleave(raw, width, planes);
     }
+    if deinterleave_vectors(&raw[..elements * width], width, rotated, planes) {
+        return;
+    }
     match width {
         2 => {
             let (low, high) = planes.split_at_mut(elements);
@@ -138,6 +147,13 @@ pub fn interleave_rotated(planes: &[&[u8]], rotated: bool, out: &mut [u8]) {
 }
 
 dispatch! {
+    /// Deinterleaves whole elements, if the processor sorts bytes by plane as it loads them. False if nothing was done.
+    fn deinterleave_vectors(raw: &[u8], width: usize, rotated: bool, planes: &mut [u8]) -> bool {
+        NEON => neon::deinterleave,
+        PORTABLE => unavailable,
+    }
+}
+dispatch! {
     fn deinterleave_rotated_pairs(raw: &[u8], low: &mut [u8], high: &mut [u8]) {
         AVX512 | AVX2 | PORTABLE => deinterleave_rotated_pairs_loop,
     }
@@ -166,6 +182,10 @@ dispatch! {
     fn interleave_rotated_eights(planes: [&[u8]; 8], out: &mut [u8]) {
         AVX512 | AVX2 | PORTABLE => interleave_rotated_eights_loop,
     }
+}
+
+fn unavailable(_: &[u8], _: usize, _: bool, _: &mut [u8]) -> bool {
+    false
 }
 
 #[inline(always)]

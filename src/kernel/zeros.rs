@@ -5,6 +5,8 @@
 
 use super::dispatch::dispatch;
 
+mod neon;
+
 /// Counters that [`threshold`] needs.
 pub const COUNTERS: usize = 1 << (HIGH_BITS + 1);
 /// Bits of a magnitude that are counted first: all of an element of two bytes.
@@ -16,6 +18,7 @@ dispatch! {
     /// Marks the elements of `raw` that are zero. If `is_signed`, a zero has the sign of the element of `base`, else it
     /// is positive, and `base` may be anything of the same length.
     pub fn mark(width: usize, raw: &[u8], base: &[u8], is_signed: bool, mask: &mut [u8]) {
+        NEON => neon::mark,
         AVX512 | AVX2 | PORTABLE => mark_any,
     }
 }
@@ -23,6 +26,7 @@ dispatch! {
     /// Copies the elements that are not marked to the front of `out`, which has the length of `bytes`. Returns their
     /// bytes.
     pub fn keep(width: usize, bytes: &[u8], mask: &[u8], out: &mut [u8]) -> usize {
+        NEON => neon::keep,
         AVX512 | AVX2 | PORTABLE => keep_any,
     }
 }
@@ -30,12 +34,14 @@ dispatch! {
     /// Inverse of [`keep`]: fills the elements of `out` that are not marked with those of `left`. Of the others only
     /// the sign stays.
     pub fn spread(width: usize, left: &[u8], mask: &[u8], out: &mut [u8]) {
+        NEON => neon::spread,
         AVX512 | AVX2 | PORTABLE => spread_any,
     }
 }
 dispatch! {
     /// Marks the elements with a magnitude below `threshold`.
     pub fn mark_below(width: usize, base: &[u8], threshold: u32, mask: &mut [u8]) {
+        NEON => neon::mark_below,
         AVX512 | AVX2 | PORTABLE => mark_below_any,
     }
 }
@@ -43,6 +49,7 @@ dispatch! {
     /// Marks in each group of four elements the two of least magnitude, of equal ones the later. A missing element has
     /// the magnitude 0.
     pub fn mark_two_of_four(width: usize, base: &[u8], mask: &mut [u8]) {
+        NEON => neon::mark_two_of_four,
         AVX512 | AVX2 | PORTABLE => mark_two_of_four_any,
     }
 }

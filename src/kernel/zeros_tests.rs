@@ -119,3 +119,35 @@ fn the_best_threshold_of_a_mask_that_is_none() {
     assert_eq!(threshold(4, &base, &[0; 13], &mut counters), 0);
     assert_eq!(threshold(8, &base, &mask, &mut counters), 0);
 }
+
+#[test]
+fn every_length_agrees_with_the_portable_loops() {
+    let seeds: Vec<(u8, u32)> =
+        (0..70u32).map(|at| ((at * 7 / 3) as u8, at.wrapping_mul(2_654_435_761) ^ at % 5 << 30)).collect();
+    let bits: Vec<u8> = seeds.iter().map(|(_, seed)| (seed >> 11) as u8).collect();
+    for (width, len) in [2, 4, 8].into_iter().flat_map(|width| (0..=seeds.len()).map(move |len| (width, len))) {
+        let raw = elements(width, &seeds[..len]);
+        let base =
+            elements(width, &seeds.iter().rev().map(|(kind, seed)| (kind / 2, *seed)).collect::<Vec<_>>()[..len]);
+        let mask_len = len.div_ceil(8);
+        let mut mask = bits[..mask_len].to_vec();
+        if let Some(last) = mask.last_mut().filter(|_| len % 8 > 0) {
+            *last &= (1 << (len % 8)) - 1;
+        }
+        let mut all = Vec::new();
+        with_each_subset(|features| {
+            let mut marks: [Vec<u8>; 4] = std::array::from_fn(|_| vec![0; mask_len]);
+            let [signed, unsigned, below, two] = &mut marks;
+            mark(width, &raw, &base, true, signed);
+            mark(width, &raw, &base, false, unsigned);
+            mark_below(width, &base, magnitudes(&base, width.min(4)).first().copied().unwrap_or(9), below);
+            mark_two_of_four(width, &base, two);
+            let (mut left, mut out) = (vec![0; raw.len()], base.clone());
+            let kept = keep(width, &raw, &mask, &mut left);
+            left.truncate(kept);
+            spread(width, &left, &mask, &mut out);
+            all.push((marks, left, out));
+            assert!(all.first() == all.last(), "{len} elements of {width}, {features}");
+        });
+    }
+}

@@ -25,7 +25,7 @@ fn rotated_left(byte: uint8x16_t, below: uint8x16_t) -> uint8x16_t {
 
 /// Elements of two bytes. Every plane has one byte per element. Always true: the planes are filled.
 #[target_feature(enable = "neon")]
-pub(super) fn pairs(raw: &[u8], rotated: bool, planes: [&mut UninitBytes; 2]) -> bool {
+pub(in crate::kernel) fn pairs(raw: &[u8], rotated: bool, planes: [&mut UninitBytes; 2]) -> bool {
     let [(low, low_rest), (high, high_rest)] = planes.map(|plane| plane.as_chunks_mut::<ELEMENTS>());
     let (blocks, rest) = raw.as_chunks::<{ 2 * ELEMENTS }>();
     for ((block, low), high) in blocks.iter().zip(low).zip(high) {
@@ -43,7 +43,7 @@ pub(super) fn pairs(raw: &[u8], rotated: bool, planes: [&mut UninitBytes; 2]) ->
 
 /// Elements of four bytes. Every plane has one byte per element. Always true: the planes are filled.
 #[target_feature(enable = "neon")]
-pub(super) fn fours(raw: &[u8], rotated: bool, planes: [&mut UninitBytes; 4]) -> bool {
+pub(in crate::kernel) fn fours(raw: &[u8], rotated: bool, planes: [&mut UninitBytes; 4]) -> bool {
     let [(a, a_rest), (b, b_rest), (c, c_rest), (d, d_rest)] = planes.map(|plane| plane.as_chunks_mut::<ELEMENTS>());
     let (blocks, rest) = raw.as_chunks::<{ 4 * ELEMENTS }>();
     for ((((block, a), b), c), d) in blocks.iter().zip(a).zip(b).zip(c).zip(d) {
@@ -60,4 +60,39 @@ pub(super) fn fours(raw: &[u8], rotated: bool, planes: [&mut UninitBytes; 4]) ->
         [*a, *b, *c, *d] = element.to_le_bytes().map(MaybeUninit::new);
     }
     true
+}
+
+/// Elements of eight bytes. Every plane has one byte per element. Always true: the planes are filled.
+#[target_feature(enable = "neon")]
+pub(in crate::kernel) fn eights(raw: &[u8], rotated: bool, mut planes: [&mut UninitBytes; 8]) -> bool {
+    let (blocks, rest) = raw.as_chunks::<{ 8 * ELEMENTS }>();
+    for (number, block) in blocks.iter().enumerate() {
+        let own = sorted_eights(block);
+        for (byte, plane) in planes.iter_mut().enumerate() {
+            if let Some(out) = plane.as_chunks_mut().0.get_mut(number) {
+                store(out, if rotated { rotated_left(own[byte], own[(byte + 7) % 8]) } else { own[byte] });
+            }
+        }
+    }
+    for (at, element) in (blocks.len() * ELEMENTS..).zip(rest.as_chunks().0) {
+        let element = u64::from_le_bytes(*element).rotate_left(u32::from(rotated));
+        planes.iter_mut().zip(element.to_le_bytes()).for_each(|(plane, byte)| plane[at] = MaybeUninit::new(byte));
+    }
+    true
+}
+
+/// The bytes of elements of eight bytes, sorted by plane.
+#[target_feature(enable = "neon")]
+#[inline]
+pub(in crate::kernel) fn sorted_eights(block: &[u8; 8 * ELEMENTS]) -> [uint8x16_t; 8] {
+    let [low, high] = [0, 1].map(|half| {
+        // SAFETY: the half is as long as the four vectors; the load needs no alignment.
+        let uint8x16x4_t(a, b, c, d) = unsafe { vld4q_u8(block.as_ptr().add(half * 4 * ELEMENTS)) };
+        // Each vector has two planes of eight elements.
+        [a, b, c, d]
+    });
+    std::array::from_fn(|byte| {
+        let (low, high) = (low[byte % 4], high[byte % 4]);
+        if byte < 4 { vuzp1q_u8(low, high) } else { vuzp2q_u8(low, high) }
+    })
 }
