@@ -21,7 +21,7 @@ const RUN: usize = 16;
 /// People choose weights that are multiples of one of these.
 const DENOMINATORS: [f64; 11] = [2.0, 3.0, 5.0, 7.0, 8.0, 9.0, 10.0, 20.0, 64.0, 100.0, 1000.0];
 /// Part of the squares of the differences from the first base that a blend must explain. Rounding is the rest.
-const EXPLAINED_MIN: f64 = 0.3;
+const EXPLAINED_MIN: f64 = 0.05;
 /// Blends whose shares of a sample differ by less may be in any order. So many of them are tried on all elements.
 const SHARE_NOISE: f64 = 0.02;
 const TRIED_MAX: usize = 8;
