@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Instructions that each kernel of src/kernel/instructions.rs takes for a byte or symbol on 64-bit ARM: with the portable
+# Instructions that each kernel of src/kernel/counted.rs takes for a byte or symbol on 64-bit ARM: with the portable
 # loops and with those for NEON. They are executed by qemu-user and counted by a plugin. They are no times: an
 # instruction may take several.
 #
@@ -25,11 +25,11 @@ fi
 executed() {
   FHRD_CPU_FEATURES=$1 FHRD_TEST_KERNEL=$2 FHRD_TEST_KERNEL_RUNS=$3 \
     qemu-aarch64 -L /usr/aarch64-linux-gnu -plugin "$scratch/plugin.so" \
-    "$BINARY" --exact kernel::instructions::work --ignored --test-threads 1 2>&1 | sed -n 's/^instructions //p'
+    "$BINARY" --exact kernel::counted::work --ignored --test-threads 1 2>&1 | sed -n 's/^instructions //p'
 }
 
 names() {
-  qemu-aarch64 -L /usr/aarch64-linux-gnu "$BINARY" --exact kernel::instructions::work --ignored --nocapture \
+  qemu-aarch64 -L /usr/aarch64-linux-gnu "$BINARY" --exact kernel::counted::work --ignored --nocapture \
     | sed -n 's/^.*work: //p' | grep -E "$pattern"
 }
 

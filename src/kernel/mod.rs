@@ -9,6 +9,8 @@ pub mod bits;
 pub mod byte_classes;
 pub mod codebook;
 pub mod compare;
+#[cfg(test)]
+mod counted;
 pub mod counts;
 pub mod cpu_features;
 pub mod deinterleave;
@@ -17,8 +19,6 @@ mod dispatch;
 pub mod elements;
 pub mod entropy;
 pub mod float_format;
-#[cfg(test)]
-mod instructions;
 pub mod interleave;
 mod lanes;
 pub mod peaks;

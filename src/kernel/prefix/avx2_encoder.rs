@@ -1,4 +1,5 @@
-//! The encoder for AVX2. A byte shuffle looks up 16 symbols of the alphabet. Bits of the symbol choose among the results.
+//! The encoder for AVX2. A byte shuffle looks up 16 symbols of the alphabet. Bits of the symbol choose among the
+//! results.
 #![cfg(target_arch = "x86_64")]
 #![expect(unsafe_code, reason = "loads and stores vectors")]
 

@@ -6,7 +6,8 @@
 //! 2. The symbols are divided into [`STREAMS`] segments of equal length; the last one may be shorter. Each is encoded
 //!    as a stream of bits of its own. The decoder processes the streams side by side, so none waits for another.
 //! 3. The encoder looks up the codes of two symbols at once, if the symbols are few enough to tabulate all pairs, or
-//!    those of 32 symbols with AVX2 or NEON. It collects bits in a register and always stores eight bytes, whole or not.
+//!    those of 32 symbols with AVX2 or NEON. It collects bits in a register and always stores eight bytes, whole or
+//!    not.
 //! 4. The decoder looks up the next [`LENGTH_MAX`] bits. The entry has all whole codes in these bits, up to six, and
 //!    their number of bits. It stores the symbols as one number; the next store overwrites the surplus. It reads 64
 //!    bits for every five look-ups.

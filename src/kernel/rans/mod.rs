@@ -15,8 +15,8 @@
 //! lanes. The encoder starts all states at `2^15`. So a payload is no encoding if the decoder ends with other states or
 //! not at the last unit.
 //!
-//! There are loops for AVX-512, AVX2, NEON and any processor, with the same encodings. Loops that do not pass a test are not
-//! used.
+//! There are loops for AVX-512, AVX2, NEON and any processor, with the same encodings. Loops that do not pass a test
+//! are not used.
 //!
 //! Sources: J. Duda, *Asymmetric numeral systems* (2013); F. Giesen, *Interleaved entropy coders* (2014); the
 //! reciprocals are those of R. Alverson, *Integer division using reciprocals* (1991).

@@ -247,12 +247,12 @@ fn keep_vector(
     shuffle: &[u8; VECTOR_BYTES],
     out: &mut [u8],
     at: usize,
-    kept: u32,
+    count: u32,
 ) -> usize {
     if let Some(out) = out.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
         store(out, vqtbl1q_u8(load(vector), load(shuffle)));
     }
-    at + kept as usize
+    at + count as usize
 }
 
 /// Like [`super::spread_any`].

@@ -2,6 +2,8 @@
 //!
 //! `benches/instructions/count.sh` runs them under an emulator, with the CPU features of its environment.
 
+use std::io::Write;
+
 use super::byte_classes::{classes_of, join_nibbles, split_nibbles};
 use super::codebook::{Codebook, multiply, nearest_codes};
 use super::counts::{count, value_range};
@@ -234,7 +236,7 @@ fn work() {
     let runs = std::env::var(RUNS).map_or(0, |runs| runs.parse().unwrap());
     for (known, mut work) in works() {
         if name.is_empty() {
-            println!("work: {known}");
+            writeln!(std::io::stdout(), "work: {known}").unwrap();
         } else if name == known {
             (0..runs).for_each(|_| work());
         }
