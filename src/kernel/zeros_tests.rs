@@ -123,7 +123,7 @@ fn the_best_threshold_of_a_mask_that_is_none() {
 #[test]
 fn every_length_agrees_with_the_portable_loops() {
     let seeds: Vec<(u8, u32)> =
-        (0..70u32).map(|at| ((at * 7 / 3) as u8, at.wrapping_mul(2_654_435_761) ^ at % 5 << 30)).collect();
+        (0..70u32).map(|at| ((at * 7 / 3) as u8, at.wrapping_mul(2_654_435_761) ^ ((at % 5) << 30))).collect();
     let bits: Vec<u8> = seeds.iter().map(|(_, seed)| (seed >> 11) as u8).collect();
     for (width, len) in [2, 4, 8].into_iter().flat_map(|width| (0..=seeds.len()).map(move |len| (width, len))) {
         let raw = elements(width, &seeds[..len]);
@@ -143,8 +143,8 @@ fn every_length_agrees_with_the_portable_loops() {
             mark_below(width, &base, magnitudes(&base, width.min(4)).first().copied().unwrap_or(9), below);
             mark_two_of_four(width, &base, two);
             let (mut left, mut out) = (vec![0; raw.len()], base.clone());
-            let kept = keep(width, &raw, &mask, &mut left);
-            left.truncate(kept);
+            let count = keep(width, &raw, &mask, &mut left);
+            left.truncate(count);
             spread(width, &left, &mask, &mut out);
             all.push((marks, left, out));
             assert!(all.first() == all.last(), "{len} elements of {width}, {features}");
