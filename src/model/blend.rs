@@ -18,7 +18,8 @@ use crate::similar::Bases;
 
 /// Candidates of which two may make a blend.
 const CANDIDATES: usize = 8;
-/// Share of the sampled values that a blend must give.
+/// Share of the sampled values that a blend must give, of those that neither base has. Most values of sparse steps are
+/// equal in all of a run.
 const SHARE_MIN: f64 = 0.5;
 
 /// The number of the candidate, and the bases, of tensor `at` as a blend.

@@ -40,8 +40,6 @@ const WORTH: f64 = 0.93;
 /// Two estimates of delta bits that differ by less than this part may be in any order: a sketch has 64 to 4096 values
 /// of a model, whose deltas differ by about half their mean.
 const NOISE: f64 = 0.03;
-/// A delta of fewer bits is not worth the search for a blend.
-const BLEND_BITS_MIN: f64 = 0.02;
 
 /// The base of one tensor.
 #[derive(Debug, Clone)]
@@ -116,7 +114,7 @@ pub fn choose(new: &ModelRecord, candidates: &[Arc<ModelRecord>], derives: bool)
             tensors.push(Some(TensorBase::new(None, tensor, &found)));
             continue;
         }
-        let blend = if derives && known > BLEND_BITS_MIN { blend(tensor, &compared, at) } else { None };
+        let blend = if derives && known > 0.0 { blend(tensor, &compared, at) } else { None };
         if let Some((number, found)) = blend {
             base_bytes.get_mut(number).into_iter().for_each(|bytes| *bytes += tensor.len);
             tensors.push(Some(found));

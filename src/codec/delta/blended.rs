@@ -72,7 +72,8 @@ impl Blended {
         }
     }
 
-    /// Share of the elements of `raw` that the best blend of two bases gives, in a sample. All have the same length.
+    /// Share of the elements of `raw` that the best blend of two bases gives, of those that neither base has, in a
+    /// sample of what differs in the bases. All have the same length.
     pub fn share(self, raw: &[u8], bases: [&[u8]; 2]) -> f64 {
         let found = format_of(self.element_type).map(|(format, _)| Blend::fit(format, raw, bases));
         found.unwrap_or_default().first().map_or(0.0, |(_, share)| *share)
@@ -146,13 +147,17 @@ impl Blend {
         self.format.narrow(wide, blended);
     }
 
-    /// The blends of two bases that give most elements of a sample of `raw`, each with their share, the best first.
-    /// None if `raw` is not on the line through both.
+    /// The blends of two bases that give most elements of a sample of `raw`, the best first, each with its share of
+    /// those that neither base has. None if `raw` is not on the line through both.
     fn fit(format: FloatFormat, raw: &[u8], [first, second]: [&[u8]; 2]) -> Vec<(Blend, f64)> {
-        let elements = raw.len().min(first.len()).min(second.len()) / format.width();
-        let runs = elements.div_ceil(RUN);
-        let step = runs.div_ceil(SAMPLE_ELEMENTS / RUN).max(1);
-        let sampled = (0..runs).step_by(step).flat_map(|run| run * RUN..((run + 1) * RUN).min(elements));
+        let (width, len) = (format.width(), raw.len().min(first.len()).min(second.len()));
+        let elements = len / width;
+        let range = |run: usize| run * RUN..((run + 1) * RUN).min(elements);
+        let bases = first.chunks(RUN * width).zip(second.chunks(RUN * width)).enumerate();
+        let differs = bases.filter(|(_, (first, second))| first != second).map(|(run, _)| run);
+        let runs: Vec<usize> = differs.take_while(|run| run * RUN < elements).collect();
+        let step = runs.len().div_ceil(SAMPLE_ELEMENTS / RUN).max(1);
+        let sampled = runs.into_iter().step_by(step).flat_map(range);
         let triple = |at| [raw, first, second].map(|bytes| element(format, bytes, at));
         let sample: Vec<[f32; 3]> = sampled.map(triple).filter(|of| of.iter().all(|x| x.is_finite())).collect();
         let (mut along, mut square, mut all) = (0.0, 0.0, 0.0);
@@ -182,7 +187,10 @@ impl Blend {
         }
         // The sort is stable: of equal ones, the shorter denominator comes first.
         found.sort_by_key(|(_, equal)| std::cmp::Reverse(*equal));
-        found.into_iter().map(|(blend, equal)| (blend, equal as f64 / sample.len() as f64)).collect()
+        let equal = |base: usize| sample.iter().filter(|of| of.first() == of.get(base)).count();
+        let alone = equal(1).max(equal(2));
+        let gained = |equal: usize| equal.saturating_sub(alone) as f64 / (sample.len() - alone).max(1) as f64;
+        found.into_iter().map(|(blend, equal)| (blend, gained(equal))).collect()
     }
 }
 

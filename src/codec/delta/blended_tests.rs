@@ -87,6 +87,15 @@ fn what_is_no_blend_is_found_out() {
         assert!(blended.share(&other, [&first, &second]) < 0.1, "{format:?}");
         assert!(blended.share(&first, [&first, &first]) == 0.0, "bases that do not differ");
         assert!(blended.share(&[], [&[], &[]]) == 0.0);
+        // Steps of which each changes a few values: a step is no blend of those before, and most values are equal.
+        let step = |from: &[u8], number: usize| {
+            let mut next = from.to_vec();
+            let changed = next.chunks_exact_mut(format.width()).skip(number).step_by(31);
+            changed.for_each(|value| value[0] = value[0].wrapping_add(1 + number as u8));
+            next
+        };
+        let (second, third) = (step(&first, 1), step(&step(&first, 1), 2));
+        assert!(blended.share(&third, [&second, &first]) < 0.2, "{format:?}");
         check(element_type, &other, &[&first[..], &second].concat());
     }
     assert_eq!(Blended::of(ElementType::Fp64), None);
