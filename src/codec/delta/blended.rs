@@ -9,6 +9,7 @@
 //! The base content is both bases, one after another, of the same length. Tools compute blends in several ways, which
 //! differ in the last bits. The writer takes the way and the weight that give most elements of a sample.
 
+use super::converted::{element_type, formats, number, of_number};
 use super::{DeltaBuffers, elements, payload};
 use crate::codec::{ElementType, Scratch};
 use crate::error::{Error, Result};
@@ -53,29 +54,24 @@ enum Arithmetic {
 const ALL: [Arithmetic; 5] =
     [Arithmetic::Products, Arithmetic::Line, Arithmetic::LineBack, Arithmetic::NarrowProducts, Arithmetic::NarrowLine];
 
-/// The format of elements of a type, with its number on disk.
-const fn format_of(element_type: ElementType) -> Option<(FloatFormat, u8)> {
-    match element_type {
-        ElementType::Bf16 => Some((FloatFormat::Bf16, 1)),
-        ElementType::Fp16 => Some((FloatFormat::Fp16, 2)),
-        ElementType::Fp32 => Some((FloatFormat::Fp32, 3)),
+/// The format of elements of a type, if they are blended: those of FP8 have two.
+fn format_of(element_type: ElementType) -> Option<FloatFormat> {
+    match formats(element_type) {
+        [only] => Some(*only),
         _ => None,
     }
 }
 
 impl Blended {
     /// Blends of elements of this type; `None` if these are not blended.
-    pub const fn of(element_type: ElementType) -> Option<Blended> {
-        match format_of(element_type) {
-            Some(_) => Some(Blended { element_type }),
-            None => None,
-        }
+    pub fn of(element_type: ElementType) -> Option<Blended> {
+        format_of(element_type).map(|_| Blended { element_type })
     }
 
     /// Share of the elements of `raw` that the best blend of two bases gives, of those that neither base has, in a
     /// sample of what differs in the bases. All have the same length.
     pub fn share(self, raw: &[u8], bases: [&[u8]; 2]) -> f64 {
-        let found = format_of(self.element_type).map(|(format, _)| Blend::fit(format, raw, bases));
+        let found = format_of(self.element_type).map(|format| Blend::fit(format, raw, bases));
         found.unwrap_or_default().first().map_or(0.0, |(_, share)| *share)
     }
 }
@@ -224,11 +220,11 @@ pub(super) fn encode(
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
 ) -> Result<()> {
-    let (format, number) = format_of(element_type).ok_or_else(|| Error::internal("a blend of no floats"))?;
+    let format = format_of(element_type).ok_or_else(|| Error::internal("a blend of no floats"))?;
     let halves = base.split_at(base.len() / 2);
     let blend = best(Blend::fit(format, raw, halves.into()), [raw, base], buffers);
     let blend = blend.unwrap_or(Blend { format, arithmetic: Arithmetic::Line, weight: 0.0 });
-    out.push(number | (blend.arithmetic as u8) << 4);
+    out.push(number(format) | (blend.arithmetic as u8) << 4);
     out.extend_from_slice(&blend.weight.to_le_bytes());
     with_blend(blend, base, raw.len(), buffers, |blended, buffers| {
         elements::encode(element_type, raw, blended, buffers, scratch, out)
@@ -245,16 +241,14 @@ pub(super) fn decode(
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let numbers = reader.u8()?;
-    let types = [ElementType::Bf16, ElementType::Fp16, ElementType::Fp32];
-    let formats = types.into_iter().filter_map(|of| Some((of, format_of(of)?)));
-    let found = formats.into_iter().find(|(_, (_, number))| *number == numbers & 15);
+    let format = of_number(numbers & 15).filter(|format| format_of(element_type(*format)).is_some());
     let arithmetic = ALL.into_iter().find(|arithmetic| *arithmetic as u8 == numbers >> 4);
-    let Some(((element_type, (format, _)), arithmetic)) = found.zip(arithmetic) else {
+    let Some((format, arithmetic)) = format.zip(arithmetic) else {
         return Err(reader.unsupported(format!("a blend of format {} by arithmetic {}", numbers & 15, numbers >> 4)));
     };
     let blend = Blend { format, arithmetic, weight: f64::from_le_bytes(reader.array()?) };
     with_blend(blend, base, raw_len, buffers, |blended, buffers| {
-        payload::decode_mode(element_type, reader, blended, raw_len, buffers, scratch, out)
+        payload::decode_mode(element_type(format), reader, blended, raw_len, buffers, scratch, out)
     })
 }
 

@@ -24,7 +24,7 @@ pub struct Converted {
 }
 
 /// The formats that elements of a type may have; none for what is not converted.
-fn formats(element_type: ElementType) -> &'static [FloatFormat] {
+pub(super) fn formats(element_type: ElementType) -> &'static [FloatFormat] {
     match element_type {
         ElementType::Bf16 => &[FloatFormat::Bf16],
         ElementType::Fp16 => &[FloatFormat::Fp16],
@@ -35,7 +35,7 @@ fn formats(element_type: ElementType) -> &'static [FloatFormat] {
 }
 
 /// Number of a format on disk; never reused.
-const fn number(format: FloatFormat) -> u8 {
+pub(super) const fn number(format: FloatFormat) -> u8 {
     match format {
         FloatFormat::Bf16 => 1,
         FloatFormat::Fp16 => 2,
@@ -45,8 +45,13 @@ const fn number(format: FloatFormat) -> u8 {
     }
 }
 
+/// The format with this number.
+pub(super) fn of_number(wanted: u8) -> Option<FloatFormat> {
+    FloatFormat::ALL.into_iter().find(|format| number(*format) == wanted)
+}
+
 /// The type of the codecs that elements of a format have.
-const fn element_type(format: FloatFormat) -> ElementType {
+pub(super) const fn element_type(format: FloatFormat) -> ElementType {
     match format {
         FloatFormat::Bf16 => ElementType::Bf16,
         FloatFormat::Fp16 => ElementType::Fp16,
@@ -140,8 +145,7 @@ pub(super) fn decode(
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let numbers = reader.u8()?;
-    let of = |wanted: u8| FloatFormat::ALL.into_iter().find(|format| number(*format) == wanted);
-    let formats = of(numbers & 15).zip(of(numbers >> 4)).filter(|(from, to)| from != to);
+    let formats = of_number(numbers & 15).zip(of_number(numbers >> 4)).filter(|(from, to)| from != to);
     let Some((from, to)) = formats else {
         return Err(reader.unsupported(format!("a conversion of formats {} to {}", numbers & 15, numbers >> 4)));
     };
