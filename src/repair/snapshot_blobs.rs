@@ -54,8 +54,11 @@ pub(super) fn read_again(repository: &Repository, unreadable: Vec<Unreadable>, d
             continue;
         };
         if !dry_run {
-            tracing::warn!("{error}; the blob is written again from a copy");
-            store.overwrite_stored(&snapshot::blob_name(&id), blob)?;
+            if !store.overwrite_stored(&snapshot::blob_name(&id), blob)? {
+                // It was forgotten meanwhile.
+                continue;
+            }
+            tracing::warn!("{error}; the blob was written again from a copy");
             Snapshot::load(store, &id)?;
         }
         done.snapshots.push(NamedSnapshot { id, snapshot });

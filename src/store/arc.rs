@@ -21,6 +21,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).overwrite(name, parts)
     }
 
+    fn overwrite_if_present(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
+        (**self).overwrite_if_present(name, parts)
+    }
+
     fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
         (**self).get(name, bytes_max)
     }

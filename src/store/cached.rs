@@ -322,6 +322,11 @@ impl<S: Store> Store for CachedStore<S> {
         self.inner.overwrite(name, parts)
     }
 
+    fn overwrite_if_present(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
+        CacheableBlob::of(name).iter().for_each(|blob| self.forget(blob));
+        self.inner.overwrite_if_present(name, parts)
+    }
+
     fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
         self.whole(name, bytes_max)
     }

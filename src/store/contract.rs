@@ -150,9 +150,15 @@ fn overwrites(store: &impl Store) {
     assert_eq!(store.list(BlobKind::Snapshot.into()).expect("lists").len(), 1);
     let stored = store.get_stored(&name, 100).expect("reads what is stored");
     store.overwrite(&name, &[b"damage"]).expect("replaces it");
-    store.overwrite_stored(&name, &stored).expect("replaces it");
+    assert!(store.overwrite_stored(&name, &stored).expect("replaces it"));
     assert_eq!(store.get_stored(&name, 100).expect("reads what is stored"), stored);
     assert_eq!(store.get(&name, 100).expect("reads"), b"second");
+    assert!(store.overwrite_if_present(&name, &[b"again"]).expect("replaces it"));
+    assert_eq!(store.get(&name, 100).expect("reads"), b"again", "not from a cache");
+    store.delete(&name, Durable::OnReturn).expect("deletes");
+    assert!(!store.overwrite_if_present(&name, &[b"x"]).expect("writes nothing"));
+    assert!(!store.overwrite_stored(&name, &stored).expect("writes nothing"));
+    assert!(store.head(&name).expect("looks").is_none(), "what is deleted stays deleted");
 }
 
 fn missing_blobs(store: &impl Store) {

@@ -115,21 +115,29 @@ pub fn sync_name(path: &Path) -> io::Result<()> {
 }
 
 /// Renames unless `target` exists. `None` if the system or the file system lacks that call.
-#[cfg(any(target_os = "linux", target_vendor = "apple"))]
 pub(super) fn rename_without_replacing(from: &Path, target: &Path) -> Option<io::Result<()>> {
-    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    #[cfg(any(target_os = "linux", target_vendor = "apple"))]
+    return rename_with(from, target, rustix::fs::RenameFlags::NOREPLACE);
+    #[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
+    None
+}
+
+/// Gives two files each other's names. `None` if the system or the file system lacks that call.
+pub(super) fn exchange(from: &Path, target: &Path) -> Option<io::Result<()>> {
+    #[cfg(any(target_os = "linux", target_vendor = "apple"))]
+    return rename_with(from, target, rustix::fs::RenameFlags::EXCHANGE);
+    #[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
+    None
+}
+
+#[cfg(any(target_os = "linux", target_vendor = "apple"))]
+fn rename_with(from: &Path, target: &Path, flags: rustix::fs::RenameFlags) -> Option<io::Result<()>> {
+    use rustix::fs::{CWD, renameat_with};
     use rustix::io::Errno;
-    let rename = || renameat_with(CWD, from, CWD, target, RenameFlags::NOREPLACE);
-    match recorded!(FileChange::Name(from, target), rename()) {
+    match recorded!(FileChange::Name(from, target), renameat_with(CWD, from, CWD, target, flags)) {
         Err(error) if [Errno::INVAL, Errno::NOSYS, Errno::NOTSUP, Errno::OPNOTSUPP].contains(&error) => None,
         renamed => Some(renamed.map_err(io::Error::from)),
     }
-}
-
-/// Renames unless `target` exists. `None` if the system or the file system lacks that call.
-#[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
-pub(super) fn rename_without_replacing(_: &Path, _: &Path) -> Option<io::Result<()>> {
-    None
 }
 
 #[cfg(test)]

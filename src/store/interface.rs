@@ -124,6 +124,15 @@ pub trait Store: Send + Sync {
     /// Fails with [`Io`](crate::Error::Io).
     fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()>;
 
+    /// Like [`Store::overwrite`], unless no blob has the name: what somebody has deleted stays deleted. Returns whether
+    /// there was one. A local store looks and replaces at once; others look first.
+    fn overwrite_if_present(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
+        match self.head(name)? {
+            Some(_) => self.overwrite(name, parts).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
     /// Reads the whole blob.
     ///
     /// # Errors
@@ -239,11 +248,11 @@ pub trait Sealing {
     /// [`Corrupt`](crate::Error::Corrupt) if these are not bytes that the store kept under such a name.
     fn open_stored(&self, name: &BlobName, stored: Vec<u8>) -> Result<Vec<u8>>;
 
-    /// Like [`Store::overwrite`], with the bytes that the store kept for the blob.
+    /// Like [`Store::overwrite_if_present`], with the bytes that the store kept for the blob.
     ///
     /// # Errors
     /// Errors of [`Store::overwrite`].
-    fn overwrite_stored(&self, name: &BlobName, stored: &[u8]) -> Result<()>;
+    fn overwrite_stored(&self, name: &BlobName, stored: &[u8]) -> Result<bool>;
 
     /// Like [`StoreExt::stored_hash`].
     ///
@@ -313,14 +322,15 @@ pub trait StoreExt: Store {
         }
     }
 
-    /// Like [`Store::overwrite`], with the bytes that the store kept for the blob: see [`StoreExt::get_stored`].
+    /// Like [`Store::overwrite_if_present`], with the bytes that the store kept for the blob: see
+    /// [`StoreExt::get_stored`].
     ///
     /// # Errors
     /// Errors of [`Store::overwrite`].
-    fn overwrite_stored(&self, name: &BlobName, stored: &[u8]) -> Result<()> {
+    fn overwrite_stored(&self, name: &BlobName, stored: &[u8]) -> Result<bool> {
         match self.sealing() {
             Some(sealing) => sealing.overwrite_stored(name, stored),
-            None => self.overwrite(name, &[stored]),
+            None => self.overwrite_if_present(name, &[stored]),
         }
     }
 

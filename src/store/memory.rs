@@ -69,6 +69,11 @@ impl Store for MemoryStore {
         Ok(())
     }
 
+    fn overwrite_if_present(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
+        let blob = Blob { bytes: parts.concat().into(), modified: SystemTime::now() };
+        Ok(self.blobs().get_mut(name).map(|old| *old = blob).is_some())
+    }
+
     fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
         let bytes = self.bytes(name)?;
         check_len(name, bytes.len() as u64, bytes_max)?;

@@ -204,6 +204,11 @@ impl<S: Store, O: StoreObserver> Store for ObservedStore<S, O> {
         self.watch(StoreCall::Overwrite, name, |()| len, |_| self.inner.overwrite(name, parts))
     }
 
+    fn overwrite_if_present(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
+        let len = parts.iter().map(|part| part.len() as u64).sum();
+        self.watch(StoreCall::Overwrite, name, |_| len, |_| self.inner.overwrite_if_present(name, parts))
+    }
+
     fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
         self.watch(StoreCall::Get, name, bytes_of, |_| self.inner.get(name, bytes_max))
     }
@@ -284,9 +289,9 @@ impl<S: Store, O: StoreObserver> Sealing for ObservedStore<S, O> {
         self.inner.open_stored(name, stored)
     }
 
-    fn overwrite_stored(&self, name: &BlobName, stored: &[u8]) -> Result<()> {
+    fn overwrite_stored(&self, name: &BlobName, stored: &[u8]) -> Result<bool> {
         let len = stored.len() as u64;
-        self.watch(StoreCall::Overwrite, name, |()| len, |_| self.inner.overwrite_stored(name, stored))
+        self.watch(StoreCall::Overwrite, name, |_| len, |_| self.inner.overwrite_stored(name, stored))
     }
 
     fn stored_hash(&self, name: &BlobName, check_stop: &dyn Fn() -> Result<()>) -> Result<[u8; 32]> {

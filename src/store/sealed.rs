@@ -164,6 +164,14 @@ impl Store for SealedStore {
         self.inner.overwrite(name, &[&self.seal(directory(name), parts)?])
     }
 
+    fn overwrite_if_present(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
+        self.known_keys().pop(name);
+        if name.kind().is_public() {
+            return self.inner.overwrite_if_present(name, parts);
+        }
+        self.inner.overwrite_if_present(name, &[&self.seal(directory(name), parts)?])
+    }
+
     fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
         if name.kind().is_public() {
             return self.inner.get(name, bytes_max);
@@ -264,7 +272,7 @@ impl Sealing for SealedStore {
         if name.kind().is_public() { Ok(stored) } else { self.open(name, &stored) }
     }
 
-    fn overwrite_stored(&self, name: &BlobName, stored: &[u8]) -> Result<()> {
+    fn overwrite_stored(&self, name: &BlobName, stored: &[u8]) -> Result<bool> {
         self.known_keys().pop(name);
         self.inner.overwrite_stored(name, stored)
     }

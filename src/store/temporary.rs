@@ -14,7 +14,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::disk::{
-    create_directory, create_file, hard_link, remove_file, rename, rename_without_replacing, sync_file, unsynced,
+    create_directory, create_file, exchange, hard_link, remove_file, rename, rename_without_replacing, sync_file,
+    unsynced,
 };
 use crate::types::hex;
 
@@ -105,6 +106,18 @@ impl Temporary {
         rename(&self.path, target)?;
         self.published = true;
         Ok(())
+    }
+
+    /// Gives the file the name `target`, if a file has that. Returns whether one had it. Does not sync the directory.
+    pub(super) fn exchange(&mut self, target: &Path) -> io::Result<bool> {
+        match exchange(&self.path, target) {
+            // The old file has the temporary name now, and is removed with it.
+            Some(Ok(())) => Ok(true),
+            Some(Err(error)) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Some(Err(error)) => Err(error),
+            None if target.symlink_metadata().is_ok() => self.replace(target).map(|()| true),
+            None => Ok(false),
+        }
     }
 
     fn publish_by_link(&self, target: &Path) -> io::Result<()> {

@@ -119,23 +119,28 @@ pub(in crate::repo) fn heal_claimed(repository: &Repository) -> Result<u64> {
         let (name, copy_name) = (name_of(BlobKind::Key, &id)?, name_of(BlobKind::KeyCopy, &id)?);
         match (read(store, BlobKind::Key, &id), read(store, BlobKind::KeyCopy, &id)) {
             (Ok((_, bytes)), Err(error)) if error.kind() == ErrorKind::Damaged => {
-                store.overwrite(&copy_name, &[&bytes])?;
-                tracing::warn!("{copy_name} is written again from the key slot: {error}");
-                healed += 1;
+                healed += u64::from(written_again(store, &copy_name, &bytes, &error)?);
             }
             (Ok((_, bytes)), Err(error)) if error.kind() == ErrorKind::NotFound && has_copies => {
                 store.put_if_absent(&copy_name, &[&bytes])?;
             }
             (Err(error), Ok((_, bytes))) if error.kind() == ErrorKind::Damaged => {
-                store.overwrite(&name, &[&bytes])?;
-                tracing::warn!("{name} is written again from its second copy: {error}");
-                healed += 1;
+                healed += u64::from(written_again(store, &name, &bytes, &error)?);
             }
             (Err(error), _) | (_, Err(error)) if error.stops_reading() => return Err(error),
             _ => {}
         }
     }
     Ok(healed)
+}
+
+/// Writes one copy of a slot again with the bytes of the other one. Returns whether it was still there.
+fn written_again(store: &dyn Store, name: &BlobName, bytes: &[u8], damage: &Error) -> Result<bool> {
+    let is_written = store.overwrite_if_present(name, &[bytes])?;
+    if is_written {
+        tracing::warn!("{name} was written again from its other copy: {damage}");
+    }
+    Ok(is_written)
 }
 
 /// What is wrong with the key slots of a repository: damaged blobs, and what to know.
