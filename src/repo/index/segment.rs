@@ -10,9 +10,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::repo::salts::SALT_BYTES;
-use crate::store::{BlobKind, BlobName, Reading, Store, StoreExt, read_again};
+use crate::store::{BlobKind, BlobName, Reading, Store, again, read_again};
 use crate::types::{ContainerId, Fingerprint};
 use crate::wire::{WireReader, check_key_generation, check_readable, verify};
 
@@ -73,7 +73,13 @@ impl IndexSegment {
     /// Errors of the store. [`Error::Corrupt`] and [`Error::ChecksumMismatch`] for damage, [`Error::Unsupported`] for
     /// an intact segment of another version, and for an encrypted one.
     pub fn open_listed(store: Arc<dyn Store>, name: &BlobName, blob_len: u64) -> Result<Self> {
-        read_again(store.as_ref(), name, || Self::open_once(store.clone(), name, blob_len))
+        Self::open_once(store.clone(), name, blob_len).or_else(|error| {
+            // Another copy may have another length, as what parity gives back of a blob that was cut.
+            again(store.as_ref(), name, error, || {
+                let len = store.len_of(name)?.ok_or_else(|| Error::BlobMissing { what: name.into() })?;
+                Self::open_once(store.clone(), name, len)
+            })
+        })
     }
 
     fn open_once(store: Arc<dyn Store>, name: &BlobName, blob_len: u64) -> Result<Self> {
@@ -168,16 +174,12 @@ impl IndexSegment {
         self.records.div_ceil(PAGE_RECORDS as u64)
     }
 
-    /// The only place that reads pages: the bytes of `count` pages from page `first` on, not checked yet.
+    /// The only place that reads pages: the bytes of `count` pages from page `first` on, which are sound.
     fn read_pages(&self, first: u64, count: u64) -> Result<Vec<u8>> {
-        let read =
-            || self.store.get_range(&self.name, self.offset_of(first), count as usize * PAGE_BYTES, Reading::Once);
-        if self.store.requests_max() == 1 {
-            return read();
-        }
-        // Of a remote store, it may be a copy that is damaged.
+        let (offset, len) = (self.offset_of(first), count as usize * PAGE_BYTES);
+        // It may be a copy that is damaged, and parity may have another one.
         read_again(self.store.as_ref(), &self.name, || {
-            let bytes = read()?;
+            let bytes = self.store.get_range(&self.name, offset, len, Reading::Once)?;
             for (number, page) in (first..).zip(bytes.chunks(PAGE_BYTES)) {
                 self.verified(number, page)?;
             }
@@ -185,7 +187,7 @@ impl IndexSegment {
         })
     }
 
-    /// The bytes of one page for a look-up, not checked yet.
+    /// The bytes of one page for a look-up.
     fn page(&self, number: u64) -> Result<Cow<'_, [u8]>> {
         if self.may_cache && self.pages_read.fetch_add(1, Ordering::Relaxed) >= PAGES_BEFORE_CACHED {
             let cached = self.cached.get_or_init(|| self.read_pages(0, self.page_count()).ok());
@@ -256,8 +258,8 @@ impl IndexSegment {
             let parse = |(page, number): (&[u8], u64)| self.parse_page(number, page);
             match self.read_pages(first, count) {
                 Ok(bytes) => bytes.chunks(PAGE_BYTES).zip(first..).map(parse).collect(),
-                // A page that the device cannot read costs no other page.
-                Err(error) if error.is_unreadable() => {
+                // A page that is damaged, or that the device cannot read, costs no other page.
+                Err(error) if error.is_unreadable() || error.kind() == ErrorKind::Damaged => {
                     (first..first + count).map(|number| parse((&self.read_pages(number, 1)?, number))).collect()
                 }
                 Err(error) => vec![Err(error)],
@@ -342,7 +344,7 @@ mod tests {
     use super::*;
     use crate::error::ErrorKind;
     use crate::repo::index::write_segment;
-    use crate::store::{CountingStore, MemoryStore, named};
+    use crate::store::{CountingStore, MemoryStore, StoreExt, named};
     use crate::wire::checksum;
 
     /// A segment of 200 records, as bytes.
