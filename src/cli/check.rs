@@ -31,7 +31,7 @@ struct CheckOutput<'a> {
     /// What was quarantined. Absent if nothing may be written.
     quarantine: Option<QuarantineReport>,
     /// What was written back. Absent without --heal.
-    healed: Option<HealReport>,
+    healed: Option<&'a HealReport>,
     /// Whether the repository has a record of what was read.
     recorded: bool,
     /// Bytes of containers, if there is no snapshot.
@@ -76,11 +76,9 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
         done.map_err(|error| note(&format!("warning: nothing is quarantined: {error}"))).ok()
     });
     if quarantine.is_some() {
-        // What a bundle has is read from the snapshots themselves.
-        let deleted = bundle::delete_damaged_bundles(repository.store.as_ref(), u64::MAX, 0);
-        let _ = deleted.inspect_err(|error| note(&format!("warning: damaged bundles stay: {error}")));
+        delete_damaged_bundles(&repository);
     }
-    let healed = arguments.heal.then(|| parity::heal(&repository, &report.parity_damaged)).transpose()?;
+    let healed = arguments.heal.then(|| healed(&repository, &report));
     tell_facts(session, &report);
     let run = ReadRun { damaged: report.missing_containers, ..ReadRun::default() };
     let recorded = quarantine.is_some() && record_reads(&repository, "check", &report, run);
@@ -88,6 +86,7 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
     let are_gone = no_snapshots::are_gone(&repository);
     if options.json {
         let report = WithRequests::new(&report, &repository);
+        let healed = healed.as_ref();
         print_json(&CheckOutput { report, quarantine, healed, recorded, bytes_without_snapshots })?;
     } else {
         report.notes.iter().for_each(|text| note(&format!("note: {text}")));
@@ -114,9 +113,10 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
             print(|out| write_pairs(out, &pairs))?;
         }
     }
+    let is_left = healed.is_some_and(|healed| !healed.left.is_empty());
     Ok(match (report.defect_count, report.newer_count) {
-        (0, 0) => no_snapshots::outcome(bytes_without_snapshots > 0 || are_gone, Exit::Fine),
-        // It is whole, as far as this version can tell.
+        (0, 0) if !is_left => no_snapshots::outcome(bytes_without_snapshots > 0 || are_gone, Exit::Fine),
+        // It is whole, as far as this version can tell, or it comes back from parity.
         (0, _) => Exit::Failed,
         _ => Exit::Damaged,
     })
@@ -214,6 +214,18 @@ fn chosen_snapshots(repository: &Repository, arguments: &CheckArguments) -> Resu
 fn damaged(report: &CheckReport) -> String {
     let CheckReport { bad_frames, bad_chunks, bad_containers, .. } = report;
     format!("{bad_frames} frames, {bad_chunks} chunks, {bad_containers} whole containers")
+}
+
+fn delete_damaged_bundles(repository: &Repository) {
+    // What a bundle has is read from the snapshots themselves.
+    let deleted = bundle::delete_damaged_bundles(repository.store.as_ref(), u64::MAX, 0);
+    let _ = deleted.inspect_err(|error| note(&format!("warning: damaged bundles stay: {error}")));
+}
+
+/// What was written back. What was found is reported even if nothing can be.
+fn healed(repository: &Repository, report: &CheckReport) -> HealReport {
+    parity::heal(repository, &report.parity_damaged)
+        .unwrap_or_else(|error| HealReport { left: vec![error.to_string()], ..HealReport::default() })
 }
 
 /// What parity has healed, if there is any.

@@ -47,8 +47,7 @@ pub fn record(repository: &Repository, before: &Marks, report: &CheckReport) -> 
     if is_same && obsolete.is_empty() {
         return Ok(done);
     }
-    repository.check_writable()?;
-    before.check_writable()?;
+    before.admit_writer(repository)?;
     if !is_same {
         if !report.bad.is_empty() {
             let mark = Mark::new(MarkKind::Quarantine(report.bad.clone()), "check --read-data found damage");

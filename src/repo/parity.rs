@@ -63,7 +63,8 @@ pub fn protected(store: &dyn Store) -> Result<HashMap<[u8; 32], u64>> {
     Ok(store.list(BlobKind::Parity.into())?.iter().filter_map(of).collect())
 }
 
-/// The blobs other than containers that parity protects.
+/// The blobs of the kinds, other than containers, that parity protects. Their lengths are those of the store, which may
+/// be wrong.
 ///
 /// # Errors
 /// Errors of listing the store.
@@ -72,7 +73,6 @@ pub fn short_blobs(store: &dyn Store) -> Result<Vec<ListedBlob>> {
     for kind in SHORT_KINDS {
         all.extend(store.list(kind.into())?);
     }
-    all.retain(|blob| ParityStore::is_protected(blob.name.kind(), blob.len));
     Ok(all)
 }
 
@@ -108,7 +108,7 @@ pub fn add(repository: &Repository, progress: &Progress, stop: &AtomicBool) -> R
     let there = protected(store)?;
     let mut added = AddedParity { share: share.to_string(), ..AddedParity::default() };
     let lacking = |blob: &ListedBlob| {
-        let bytes = store.parity_len(blob.len)?;
+        let bytes = store.parity_len(blob.name.kind(), blob.len)?;
         let has = blob.name.hash().and_then(|hash| there.get(&hash)).is_some_and(|len| *len >= bytes);
         (!has).then_some(bytes)
     };
@@ -131,7 +131,7 @@ pub fn add(repository: &Repository, progress: &Progress, stop: &AtomicBool) -> R
             }
             // A prune has deleted it.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) if error.kind() == ErrorKind::Damaged => {
+            Err(error) if error.kind() == ErrorKind::Damaged || error.is_refused() || error.is_unreadable() => {
                 added.damaged += 1;
                 if added.damaged_containers.len() < NAMED_MAX {
                     added.damaged_containers.push(error.to_string());
@@ -255,17 +255,18 @@ fn heal_blob(
     report: &mut HealReport,
 ) -> Result<()> {
     // What somebody has deleted since it was read stays deleted.
-    if store.head(name)?.is_none() {
-        return Ok(());
-    }
     if was_healed {
-        store.write_back(name)?;
+        if !store.write_back(name)? {
+            return Ok(());
+        }
         let is_container = name.kind() == BlobKind::Container;
         let count = if is_container { &mut report.containers } else { &mut report.short_blobs };
         *count += 1;
     }
-    if is_damaged && store.add(name)? {
-        report.parity += 1;
+    match is_damaged.then(|| store.add(name)) {
+        Some(Err(error)) if error.kind() != ErrorKind::NotFound => return Err(error),
+        Some(Ok(true)) => report.parity += 1,
+        _ => {}
     }
     Ok(())
 }

@@ -50,6 +50,7 @@ mod mount;
 mod normal;
 mod pairs;
 mod parity;
+mod parity_damage;
 mod plain_blocks;
 mod program;
 mod pruned;

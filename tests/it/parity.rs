@@ -32,7 +32,7 @@ use crate::trees::Random;
 
 const SECTOR: usize = 512;
 
-fn share() -> Option<ParityShare> {
+pub fn share() -> Option<ParityShare> {
     ParityShare::new(300)
 }
 
@@ -99,7 +99,7 @@ impl Scene {
     }
 }
 
-fn lost_files(repository: &Repository, id: &str, source: &Path, what: &str) -> Vec<String> {
+pub fn lost_files(repository: &Repository, id: &str, source: &Path, what: &str) -> Vec<String> {
     let target = tempfile::tempdir().unwrap();
     let named = snapshot::find(repository.store.as_ref(), id).unwrap();
     let path: PathBuf = target.path().join("restored");
@@ -123,7 +123,7 @@ fn blobs_of(store: &dyn Store) -> BTreeMap<BlobName, Vec<u8>> {
     listed.into_iter().map(|blob| (blob.name.clone(), store.get(&blob.name, 1 << 30).unwrap())).collect()
 }
 
-fn run_check(repository: &Repository) -> CheckReport {
+pub fn run_check(repository: &Repository) -> CheckReport {
     check(repository, &config(), true, &Progress::default(), &Arc::default()).unwrap()
 }
 
@@ -133,7 +133,7 @@ fn kinds() -> impl Iterator<Item = BlobKind> {
 }
 
 /// Fails unless every container, snapshot, segment and mark has whole parity, and nothing else has.
-fn assert_protected(repository: &Repository, what: &str) {
+pub fn assert_protected(repository: &Repository, what: &str) {
     let listed = |kind: BlobKind| repository.store.list(kind.into()).unwrap();
     let names: BTreeSet<BlobName> = kinds().flat_map(listed).map(|blob| blob.name).collect();
     let hashes: BTreeSet<_> = names.iter().map(|name| name.hash().unwrap()).collect();

@@ -32,11 +32,11 @@ const FILES: usize = 8;
 const EIO: i32 = 5;
 
 /// A store whose device cannot read some bytes.
-struct BadSectors {
-    inner: Arc<dyn Store>,
+pub struct BadSectors {
+    pub inner: Arc<dyn Store>,
     /// A blob that listings leave out, as those of a share that comes and goes.
-    hidden: Mutex<Option<String>>,
-    bad: Mutex<BTreeMap<String, Range<u64>>>,
+    pub hidden: Mutex<Option<String>>,
+    pub bad: Mutex<BTreeMap<String, Range<u64>>>,
 }
 
 impl BadSectors {

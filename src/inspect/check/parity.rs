@@ -15,8 +15,8 @@ pub(super) fn count_of<S: Serializer>(blobs: &[BlobName], serializer: S) -> std:
 }
 
 /// Reads the parity of the containers that were read whole, and then that of the short blobs. Notes what is damaged,
-/// and what was rebuilt.
-pub(super) fn check(run: &CheckRun<'_>, report: &mut CheckReport) -> Result<()> {
+/// and what was rebuilt; if there `is_share`, also that parity is missing.
+pub(super) fn check(run: &CheckRun<'_>, is_share: bool, report: &mut CheckReport) -> Result<()> {
     let store = run.repository.parity.as_ref();
     let (protected, short) = match protected(store).and_then(|found| Ok((found, short_blobs(store)?))) {
         Err(error @ Error::Unreadable { .. }) => {
@@ -29,7 +29,11 @@ pub(super) fn check(run: &CheckRun<'_>, report: &mut CheckReport) -> Result<()> 
     if !read.is_empty() {
         read.extend(short.into_iter().map(|blob| blob.name));
     }
+    let found = read.len();
     read.retain(|name| name.hash().is_some_and(|hash| protected.contains_key(&hash)));
+    if is_share && read.len() < found {
+        report.notes.push(format!("{} blobs that were read have no parity: `fhrd parity add`", found - read.len()));
+    }
     for name in read {
         run.check_stop()?;
         let mut note = |text: String| {

@@ -262,7 +262,9 @@ fn check_once(
         report.notes.push(format!("a listing lacked {}, which was asked for by its name", blob_name(&id)));
     }
     let has_newer_segments = segments::unopened(&mut listing, &mut log, stop)?;
-    for (name, error) in Marks::read(repository.store.as_ref())?.damaged {
+    let marks = Marks::read(repository.store.as_ref())?;
+    let parity = marks.parity();
+    for (name, error) in marks.damaged {
         log.damaged_blob(&name, &damage(error)?);
     }
     report.segments = listing.segments().len() as u64;
@@ -288,7 +290,7 @@ fn check_once(
     } else {
         stored_data(&run, snapshots, &mut report, &mut log)?;
     }
-    parity::check(&run, &mut report)?;
+    parity::check(&run, parity.is_some(), &mut report)?;
     (report.newer_count, report.newer) = (log.newer_count(), log.take_newer());
     report.defect_count = log.count();
     report.defects = log.into_texts();

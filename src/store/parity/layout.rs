@@ -13,8 +13,8 @@ const DATA_SHARDS_MAX: u64 = 1 << 15;
 const COPIED_SHARDS_MAX: u64 = 40;
 /// Recovery shards, at least. A short range of bad bytes can touch two.
 const RECOVERY_SHARDS_MIN: u64 = 2;
-/// Longest container that is protected, bytes.
-const CONTAINER_BYTES_MAX: u64 = 4 << 30;
+/// Longest container that is protected, bytes. Healing one takes the memory of it and of its parity.
+pub(super) const CONTAINER_BYTES_MAX: u64 = 256 << 20;
 /// Bytes of the header of a parity blob.
 pub(super) const HEADER_BYTES: usize = 80;
 /// Bytes of a checksum in the table.
@@ -119,14 +119,14 @@ mod tests {
         assert_eq!(shards(32 << 20), (4096, 8192, 246));
         assert_eq!(shards(128 << 20), (4096, 32_768, 984));
         assert_eq!(shards((128 << 20) + 1), (8192, 16_385, 492));
-        assert_eq!(shards(4 << 30), (128 << 10, 32_768, 984));
+        assert_eq!(shards(256 << 20), (8192, 32_768, 984));
         let share = ParityShare::new(300).unwrap();
-        assert!(ParityLayout::new(0, share).is_none() && ParityLayout::new((4 << 30) + 1, share).is_none());
+        assert!(ParityLayout::new(0, share).is_none() && ParityLayout::new((256 << 20) + 1, share).is_none());
     }
 
     #[test]
     fn a_full_container_has_its_share_and_little_more() {
-        for (len, parts) in [(32u64 << 20, 300), (32 << 20, 500), (128 << 20, 300), (1 << 30, 300)] {
+        for (len, parts) in [(32u64 << 20, 300), (32 << 20, 500), (128 << 20, 300), (256 << 20, 10_000)] {
             let extra = layout(len, parts).blob_bytes() as f64 / len as f64 - f64::from(parts) / 10_000.0;
             assert!(extra < 0.004, "{len}, {parts}: {extra}");
         }

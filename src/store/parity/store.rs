@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 
 use super::blob::{ParityBlob, encode};
 use super::code::ParityEncoder;
-use super::layout::ParityLayout;
+use super::layout::{CONTAINER_BYTES_MAX, ParityLayout};
 use super::rebuilt::{HealOutcome, HealedContainers, RebuiltContainer, not_healed};
 use super::share::ParityShare;
 use crate::error::{Error, ErrorKind, Result};
@@ -33,8 +33,8 @@ use crate::store::{
 
 /// Bytes of one read, at most. If it fails, each shard is read alone.
 const READ_BYTES: usize = 1 << 20;
-/// Bytes of a parity blob, at most, beyond twice those of its container.
-const BLOB_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of a parity blob, at most: as many shards as the container has, and a little more.
+const BLOB_BYTES_MAX: u64 = CONTAINER_BYTES_MAX + CONTAINER_BYTES_MAX / 64;
 
 /// Kinds of blobs that have parity as containers have it.
 pub const SHORT_KINDS: [BlobKind; 4] =
@@ -89,9 +89,10 @@ impl ParityStore {
         self.share.store(share.map_or(0, ParityShare::parts), Ordering::Relaxed);
     }
 
-    /// Bytes of the parity that a container of `len` stored bytes gets. `None` if it gets none.
-    pub fn parity_len(&self, len: u64) -> Option<u64> {
-        Some(ParityLayout::new(len, self.share()?)?.blob_bytes() as u64)
+    /// Bytes of the parity that a blob of this kind and stored length gets. `None` if it gets none.
+    pub fn parity_len(&self, kind: BlobKind, len: u64) -> Option<u64> {
+        let share = self.share().filter(|_| Self::is_protected(kind, len))?;
+        Some(ParityLayout::new(len, share)?.blob_bytes() as u64)
     }
 
     /// Whether a blob of this kind and stored length gets parity, if there is a share.
@@ -115,7 +116,7 @@ impl ParityStore {
     /// [`Error::ChecksumMismatch`] if the blob is damaged and not healed. Errors of the store.
     pub fn add(&self, name: &BlobName) -> Result<bool> {
         let bytes = read_again(self, name, || {
-            let bytes = self.get(name, u64::MAX)?;
+            let bytes = self.get(name, CONTAINER_BYTES_MAX)?;
             check_hash(name, &bytes).map(|()| bytes)
         })?;
         let Some((parity, blob)) = self.parity_of(name, &[&bytes])? else { return Ok(false) };
@@ -132,11 +133,7 @@ impl ParityStore {
     pub fn inspect(&self, name: &BlobName) -> Result<ParityFound> {
         let Some(id) = name.hash() else { return Ok(ParityFound::Absent) };
         let parity = BlobName::parity_of(&id);
-        let read = || {
-            let len = self.inner.len_of(name)?.unwrap_or_default();
-            self.parity_blob(&parity, len)
-        };
-        match read() {
+        match self.parity_blob(&parity) {
             Ok(blob) if blob.is_whole() && blob.id == id => Ok(ParityFound::Whole),
             Ok(_) => {
                 let damage = Error::corrupt(parity, 0, format!("the parity of {name}"), "other bytes");
@@ -153,12 +150,13 @@ impl ParityStore {
         self.healed.names()
     }
 
-    /// Writes the healed bytes of a blob in place of the damaged ones, and reads them again.
+    /// Writes the healed bytes of a blob in place of the damaged ones, and reads them again. Returns whether the blob
+    /// was still there.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if it was not healed; [`Error::ChecksumMismatch`] if the store gives other bytes afterwards.
     /// Errors of the store.
-    pub fn write_back(&self, name: &BlobName) -> Result<()> {
+    pub fn write_back(&self, name: &BlobName) -> Result<bool> {
         let rebuilt = self.healed.rebuilt(name).or_else(|| {
             self.heal(name);
             self.healed.rebuilt(name)
@@ -166,10 +164,12 @@ impl ParityStore {
         let rebuilt = rebuilt.ok_or_else(|| not_healed(name))?;
         let bytes = self.rebuilt_range(name, &rebuilt, 0, rebuilt.len as usize, Reading::FromStore)?;
         check_hash(name, &bytes)?;
-        self.overwrite(name, &[&bytes])?;
+        if !self.overwrite_if_present(name, &[&bytes])? {
+            return Ok(false);
+        }
         self.inner.other_copy(name);
         let got = stored_hash(&self.inner, name, &|| Ok(()))?;
-        compare_hash(name, &got)
+        compare_hash(name, &got).map(|()| true)
     }
 
     /// The healed bytes of a blob. A short one may have been deleted since it was healed, and then it is gone.
@@ -193,17 +193,23 @@ impl ParityStore {
         rebuilt.read(name, offset, len, |offset, len| self.inner.get_range(name, offset, len, reading))
     }
 
-    /// Reads the parity blob `parity` of a container of `len` stored bytes.
-    fn parity_blob(&self, parity: &BlobName, len: u64) -> Result<ParityBlob> {
+    /// Reads the parity blob `parity`.
+    fn parity_blob(&self, parity: &BlobName) -> Result<ParityBlob> {
         let head = self.inner.head(parity)?.ok_or_else(|| missing(parity))?;
-        let blob_len = check_len(parity, head.len, len.saturating_mul(2).saturating_add(BLOB_BYTES_MAX))?;
-        ParityBlob::parse(parity, self.read_damaged(parity, blob_len, blob_len, READ_BYTES / 256)?.bytes)
+        let len = check_len(parity, head.len, BLOB_BYTES_MAX)?;
+        ParityBlob::parse(parity, self.read_damaged(parity, len, (len, len), READ_BYTES / 256)?.bytes)
     }
 
-    /// The first `stored` bytes of a blob, as far as they can be read, and zeros up to `len`. `unit` is the length of a
-    /// range that counts as unread if any of it is.
-    fn read_damaged(&self, name: &BlobName, stored: usize, len: usize, unit: usize) -> Result<DamagedBytes> {
-        let (mut bytes, mut unread) = (vec![0; len], BTreeSet::new());
+    /// The first `stored` bytes of a blob of `len` bytes, as far as they can be read, and zeros up to `padded`. `unit`
+    /// is the length of a range that counts as unread if any of the blob's bytes in it is.
+    fn read_damaged(
+        &self,
+        name: &BlobName,
+        stored: usize,
+        (len, padded): (usize, usize),
+        unit: usize,
+    ) -> Result<DamagedBytes> {
+        let (mut bytes, mut unread) = (vec![0; padded], BTreeSet::new());
         let wide = READ_BYTES.next_multiple_of(unit);
         for start in (0..len).step_by(wide) {
             let end = (start + wide).min(len);
@@ -253,7 +259,7 @@ impl ParityStore {
         let id = name.hash().ok_or_else(|| missing(name))?;
         let stored_len = self.inner.head(name)?.ok_or_else(|| missing(name))?.len;
         let parity = BlobName::parity_of(&id);
-        let blob = self.parity_blob(&parity, stored_len)?;
+        let blob = self.parity_blob(&parity)?;
         let ParityLayout { len, shard_bytes, recovery_shards, .. } = blob.layout;
         // Whoever wrote the blob may say any length. What is missing must be less than what the parity gives back.
         let restored_max = (recovery_shards * shard_bytes) as u64;
@@ -261,7 +267,8 @@ impl ParityStore {
             return Err(Error::corrupt(parity, 0, format!("the parity of {name}"), "that of other bytes"));
         }
         let stored = usize::try_from(stored_len.min(len)).map_err(|_| missing(name))?;
-        let read = self.read_damaged(name, stored, blob.layout.padded_bytes(), shard_bytes)?;
+        let lens = (len as usize, blob.layout.padded_bytes());
+        let read = self.read_damaged(name, stored, lens, shard_bytes)?;
         let DamagedBytes { bytes: mut container, unread } = read;
         let bad = blob.bad_shards(&container);
         if !blob.rebuild(&mut container, &bad)? {
@@ -312,6 +319,12 @@ impl Store for ParityStore {
 
     fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
         let written = self.inner.overwrite(name, parts);
+        self.healed.forget(name);
+        written
+    }
+
+    fn overwrite_if_present(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
+        let written = self.inner.overwrite_if_present(name, parts);
         self.healed.forget(name);
         written
     }

@@ -2,8 +2,10 @@
 
 use fhrd::repo::Repository;
 use fhrd::repo::bundle;
+use fhrd::repo::claims::{ClaimKind, ContainerClaim};
 use fhrd::repo::marks::{Mark, MarkKind};
-use fhrd::store::LocalStore;
+use fhrd::store::{Durable, LocalStore, Store};
+use fhrd::types::ContainerId;
 
 use super::fixture::{Home, code, json, stderr, stdout};
 use super::tree::noise;
@@ -418,4 +420,34 @@ fn a_directory_of_containers_that_cannot_be_listed_is_said_and_nothing_is_delete
     assert_eq!(code(&home.run(&["repair", "index"])), 0);
     assert_eq!(code(&home.run(&["check", "--read-data"])), 0);
     assert_eq!(code(&home.run(&["restore", &snapshot, "--target", "restored"])), 0);
+}
+
+#[test]
+fn what_cannot_be_written_back_is_no_success() {
+    let home = Home::new();
+    home.write("directory/noise", &noise(1, 300_000));
+    home.backup(&["directory"]);
+    assert_eq!(code(&home.run(&["parity", "set", "3%"])), 0);
+    // What is stored already has no parity until somebody adds it.
+    let lacking = || stderr(&home.run(&["check", "--read-data"])).contains("`fhrd parity add`");
+    assert!(lacking());
+    assert_eq!(code(&home.run(&["parity", "add"])), 0);
+    assert!(!lacking());
+
+    let name = container(&home);
+    let whole = home.read(&name);
+    let mut bytes = whole.clone();
+    bytes[100_000] ^= 4;
+    home.write(&name, &bytes);
+    let store = LocalStore::open(&home.path(REPOSITORY)).unwrap();
+    let repository = Repository::open_at(home.path(REPOSITORY)).unwrap();
+    let id = name.rsplit('/').next().unwrap();
+    let id = [ContainerId::parse(id).unwrap()].into();
+    let pending = ContainerClaim::put(&store, ClaimKind::Pending, &repository.salts.draw().unwrap(), &id).unwrap();
+    let output = home.run(&["check", "--read-data", "--heal"]);
+    assert_eq!(code(&output), 1, "{}", stderr(&output));
+    assert!(stderr(&output).contains("a prune may be deleting it"), "{}", stderr(&output));
+    store.delete(&pending.name, Durable::OnReturn).unwrap();
+    assert_eq!(code(&home.run(&["check", "--read-data", "--heal"])), 0);
+    assert!(home.read(&name) == whole);
 }
