@@ -9,8 +9,9 @@ left out. Downloads are by curl into files, or into nothing where many run at on
 round starts new processes; caches of the kernel are warm. Figures are medians of the rounds.
 
 Uploads are by `hf upload` (huggingface_hub, --hf, without Xet) into a repository with the same key as that of the
-backups. What is compared is the bytes of all blobs. Needs numpy, curl; works in --work (serve-work), which must not
-exist, and removes it.
+backups. What is compared is the bytes of all blobs. The same upload by Xet (hf_xet) goes through a proxy that adds up
+the distinct xorbs: a server of Xet's storage has these, and no others. Needs numpy, curl; works in --work (serve-work),
+which must not exist, and removes it. With --only uploads, nothing is served to be timed.
 """
 
 import argparse
@@ -20,8 +21,11 @@ import shutil
 import socket
 import struct
 import subprocess
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from statistics import median
 
@@ -200,25 +204,98 @@ def memory(place):
         return server.memory()
 
 
+class XorbCounter(ThreadingHTTPServer):
+    """A proxy in front of a server, which adds up the xorbs that a client of Xet sends."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Forward)
+        self.target, self.xorbs = None, {}
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Forward(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def body(self):
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        parts = []
+        while length := int(self.rfile.readline().split(b";")[0], 16):
+            parts.append(self.rfile.read(length))
+            self.rfile.readline()
+        self.rfile.readline()
+        return b"".join(parts)
+
+    def forward(self):
+        body = self.body()
+        target = HTTPConnection(self.server.target)
+        headers = {name: value for name, value in self.headers.items() if name.lower() != "transfer-encoding"}
+        target.request(self.command, self.path, body, headers | {"Content-Length": str(len(body))})
+        answer = target.getresponse()
+        content = answer.read()
+        if self.command == "POST" and "/xorbs/" in self.path and answer.status == 200:
+            self.server.xorbs[self.path] = len(body)
+        self.send_response(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in ["transfer-encoding", "content-length", "connection"]:
+                self.send_header(name, value)
+        self.send_header("Content-Length", answer.getheader("Content-Length") or str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+        target.close()
+
+    do_GET = do_HEAD = do_POST = do_PUT = forward
+
+    def log_message(self, *_):
+        pass
+
+
+def upload(hf, work, url, is_xet, directories):
+    home = work / f"hf-{is_xet}"
+    environment = os.environ | {"HF_HOME": str(home), "HF_TOKEN": "hf_" + "0" * 37, "HF_ENDPOINT": url}
+    environment |= {"HF_HUB_DISABLE_XET": "0" if is_xet else "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    for name in directories:
+        command = [hf, "upload", f"bench/{name}", str(work / "models" / name)]
+        subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
 def uploads(fhrd, hf, work, empty):
-    """Bytes that `hf upload` and `fhrd backup` of the same directories store, and their seconds."""
+    """Bytes that `hf upload` and `fhrd backup` of the same directories store, and their seconds; bytes of Xet's xorbs."""
     directories = ["base"] + [f"tune{number}" for number in range(TUNES)]
     backups = Place(fhrd, work, "backups", empty)
     backup_s = timed(lambda: [backups.run("backup", f"models/{name}") for name in directories])
     uploaded = Place(fhrd, work, "uploads", empty)
-    home = {"HF_HOME": str(work / "hf"), "HF_TOKEN": "hf_" + "0" * 37}
-    home |= {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
     with Server(uploaded, "--writable") as server:
-
-        def upload(name):
-            command = [hf, "upload", f"bench/{name}", str(work / "models" / name)]
-            environment = os.environ | home | {"HF_ENDPOINT": server.url}
-            subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-        upload_s = timed(lambda: [upload(name) for name in directories])
+        upload_s = timed(lambda: upload(hf, work, server.url, False, directories))
         fetch(server, "bench/tune0", "model.safetensors", work / "again")
     assert (work / "again").read_bytes() == (work / "models/tune0/model.safetensors").read_bytes()
-    return backups.stored(), uploaded.stored(), backup_s, upload_s
+    counter = XorbCounter()
+    with Server(Place(fhrd, work, "xet", empty), "--writable", "--public-url", counter.url) as server:
+        counter.target = server.address
+        upload(hf, work, counter.url, True, directories)
+        fetch(server, "bench/tune0", "model.safetensors", work / "again")
+    assert (work / "again").read_bytes() == (work / "models/tune0/model.safetensors").read_bytes()
+    counter.shutdown()
+    assert counter.xorbs, "the client did not send by Xet"
+    return backups.stored(), uploaded.stored(), backup_s, upload_s, sum(counter.xorbs.values())
+
+
+def served(fhrd, work, rounds, empty):
+    """What serving takes, as lines of a table."""
+    size, speeds = downloads(Place(fhrd, work, "served", empty), work, rounds)
+    most = memory(Place(fhrd, work, "many", empty))
+    one, many, restore = speeds["one"], speeds["many"], speeds["restore"]
+    return [
+        f"| `fhrd restore`, {size / 1e6:.0f} MB | {restore:.0f} MB/s |",
+        f"| one client | {one:.0f} MB/s, {one / restore:.2f} of it |",
+        f"| {CLIENTS} clients together | {many:.0f} MB/s, {many / restore:.2f} of it |",
+        f"| first byte of a model that was read before | {speeds['first']:.1f} ms |",
+        f"| most memory with {READERS} clients, each with a model of its own | {most:.0f} MB |",
+    ]
 
 
 def main():
@@ -228,26 +305,21 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--work", type=Path, default=Path("serve-work"))
     parser.add_argument("--hf", default="hf")
+    parser.add_argument("--only", choices=["uploads"])
     options = parser.parse_args()
     work, fhrd = options.work.absolute(), os.path.abspath(options.fhrd)
     work.mkdir()
     try:
         make(options.model, work)
         empty = Place(fhrd, work, "empty").repository
-        size, speeds = downloads(Place(fhrd, work, "served", empty), work, options.rounds)
-        most = memory(Place(fhrd, work, "many", empty))
-        backed, uploaded, backup_s, upload_s = uploads(fhrd, options.hf, work, empty)
+        lines = [] if options.only else served(fhrd, work, options.rounds, empty)
+        backed, uploaded, backup_s, upload_s, xorbs = uploads(fhrd, options.hf, work, empty)
     finally:
         shutil.rmtree(work)
-    one, many, restore = speeds["one"], speeds["many"], speeds["restore"]
-    print("| measure | value |\n|---|---|")
-    print(f"| `fhrd restore`, {size / 1e6:.0f} MB | {restore:.0f} MB/s |")
-    print(f"| one client | {one:.0f} MB/s, {one / restore:.2f} of it |")
-    print(f"| {CLIENTS} clients together | {many:.0f} MB/s, {many / restore:.2f} of it |")
-    print(f"| first byte of a model that was read before | {speeds['first']:.1f} ms |")
-    print(f"| most memory with {READERS} clients, each with a model of its own | {most:.0f} MB |")
-    print(f"| base and {TUNES} fine-tunes by `fhrd backup` | {backed / 1e6:.1f} MB, {backup_s:.1f} s |")
-    print(f"| the same by `hf upload` | {uploaded / 1e6:.1f} MB, {uploaded / backed:.3f} of it, {upload_s:.1f} s |")
+    lines.append(f"| base and {TUNES} fine-tunes by `fhrd backup` | {backed / 1e6:.1f} MB, {backup_s:.1f} s |")
+    lines.append(f"| the same by `hf upload` | {uploaded / 1e6:.1f} MB, {uploaded / backed:.3f} of it, {upload_s:.1f} s |")
+    lines.append(f"| xorbs that `hf upload` sends by Xet | {xorbs / 1e6:.1f} MB; the row above is {uploaded / xorbs:.2f} of it |")
+    print("| measure | value |\n|---|---|", *lines, sep="\n")
 
 
 main()

@@ -1,11 +1,14 @@
-//! The real client of the Hub, where `FHRD_TEST_PYTHON` names a Python with `huggingface_hub`.
+//! The real client of the Hub, where `FHRD_TEST_PYTHON` names a Python with `huggingface_hub`, and the libraries above it,
+//! where `FHRD_TEST_CLASSES` names one with `transformers` and `datasets`.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 
 use super::fixture::{Server, scene};
 use crate::independent::python;
+use crate::program::Place;
 
 /// Bytes of a file that is a hole but for its ends.
 const BIG: u64 = 5_000_000_000;
@@ -46,5 +49,34 @@ fn the_client_of_the_hub_gets_every_byte() {
     assert!(output.status.success(), "{out}\n{errors}");
     assert!(out.ends_with("big_file\n"), "{out}");
     assert!(server.memory_max() < 700 << 20, "{} bytes", server.memory_max());
+    server.stop();
+}
+
+#[test]
+fn classes_of_transformers_and_of_datasets_load_what_is_served() {
+    let Some(python) = std::env::var_os("FHRD_TEST_CLASSES") else {
+        eprintln!("NOT RUN: FHRD_TEST_CLASSES names no Python with transformers and datasets");
+        return;
+    };
+    let place = Place::with_repository();
+    let run = |arguments: &[&OsStr]| {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/serve/hub_classes.py");
+        let mut command = Command::new(&python);
+        command.args(["-B", script]).args(arguments).env("TMPDIR", place.path(""));
+        let output = command.output().unwrap();
+        let (out, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{out}\n{errors}");
+        out.into_owned()
+    };
+    let directory = place.path("made");
+    std::fs::create_dir(&directory).unwrap();
+    run(&["make".as_ref(), directory.as_os_str()]);
+    place.run(&["backup", "made"]);
+    place.run(&["publish", "latest:made/classes", "me/classes"]);
+    place.run(&["publish", "latest:made/tables", "me/tables", "--type", "dataset"]);
+    let server = Server::start(&place, &[]);
+    let out = run(&["load".as_ref(), directory.as_os_str(), format!("http://{}", server.address).as_ref()]);
+    assert!(out.ends_with("absent\n"), "{out}");
+    eprint!("{out}");
     server.stop();
 }
