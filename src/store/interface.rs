@@ -125,7 +125,8 @@ pub trait Store: Send + Sync {
     fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()>;
 
     /// Like [`Store::overwrite`], unless no blob has the name: what somebody has deleted stays deleted. Returns whether
-    /// there was one. A local store looks and replaces at once; others look first.
+    /// there was one. Local stores and buckets look and replace at once. Servers of SFTP, and of buckets without
+    /// conditional puts, are asked first.
     fn overwrite_if_present(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
         match self.head(name)? {
             Some(_) => self.overwrite(name, parts).map(|()| true),

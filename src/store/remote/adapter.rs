@@ -232,6 +232,10 @@ impl Store for RemoteStore {
         self.replace(name, parts)
     }
 
+    fn overwrite_if_present(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
+        self.replace_present(name, parts)
+    }
+
     fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
         let check = |len| check_len(name, len, bytes_max).map(drop);
         // A range, so that a length comes with the answer that does not depend on how much of it arrives.

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use object_store::multipart::PartId;
 use object_store::path::Path;
-use object_store::{PutMode, PutPayload};
+use object_store::{ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
 
 use super::RemoteStore;
 use super::failure::{Cause, RequestFailure};
@@ -105,6 +105,36 @@ impl RemoteStore {
         let pending = Pending { object: &object, payload: &payload(parts), is_uncertain: Cell::new(false) };
         let put = self.requests.run(RequestKind::Write, async || self.send(&pending, PutMode::Overwrite).await)?;
         put.map_err(|failure| self.error(failure, "write", name))
+    }
+
+    /// Like [`Self::replace`], unless there is no such blob; returns whether there was one. The request names the version
+    /// that was found, so what is deleted meanwhile stays deleted, where the server knows such conditions.
+    pub(super) fn replace_present(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
+        let object = self.object(name);
+        let pending = Pending { object: &object, payload: &payload(parts), is_uncertain: Cell::new(false) };
+        let replaced = self.requests.run(RequestKind::Write, async || self.replace_found(&pending).await)?;
+        replaced.map_err(|failure| self.error(failure, "write", name))
+    }
+
+    /// One try of [`Self::replace_present`].
+    async fn replace_found(&self, pending: &Pending<'_>) -> Result<bool, RequestFailure> {
+        let found = match self.objects.head(pending.object).await.map_err(RequestFailure::from) {
+            Ok(found) => UpdateVersion { e_tag: found.e_tag, version: found.version },
+            Err(failure) if failure.cause() == Cause::Missing => return Ok(false),
+            Err(failure) => return Err(failure),
+        };
+        let has_version = found.e_tag.is_some() || found.version.is_some();
+        if has_version && self.puts_conditionally.load(Ordering::Relaxed) {
+            match self.send(pending, PutMode::Update(found)).await {
+                // Somebody has deleted or replaced it: the next try looks again.
+                Err(failure) if matches!(failure.cause(), Cause::Taken | Cause::Missing) => {
+                    return Err(RequestFailure::new(Cause::Transient, format!("it changes meanwhile: {failure}")));
+                }
+                Err(failure) if failure.cause() == Cause::Unsupported => {}
+                sent => return sent.map(|()| true),
+            }
+        }
+        self.send(pending, PutMode::Overwrite).await.map(|()| true)
     }
 
     /// Whether the server refuses to put the blob `name`, which exists, once more. Some servers ignore the condition.

@@ -1,6 +1,7 @@
 //! The adapter over objects in memory.
 
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
+use std::thread;
 
 use object_store::ObjectStoreExt;
 use object_store::memory::InMemory;
@@ -8,7 +9,7 @@ use object_store::path::Path;
 
 use super::RemoteStore;
 use super::adapter::Objects;
-use crate::store::{BlobPrefix, Store, StoreExt, StoreOptions, contract, named};
+use crate::store::{BlobPrefix, Durable, Store, StoreExt, StoreOptions, contract, named};
 
 fn store(objects: Arc<dyn Objects>, prefix: &str) -> RemoteStore {
     RemoteStore::new(objects, Path::parse(prefix).unwrap(), format!("memory:{prefix}"), &StoreOptions::default())
@@ -18,6 +19,26 @@ fn store(objects: Arc<dyn Objects>, prefix: &str) -> RemoteStore {
 fn meets_the_contract() {
     contract::check(&store(Arc::new(InMemory::new()), ""));
     contract::check(&store(Arc::new(InMemory::new()), "a prefix/of two"));
+}
+
+/// A deletion beside a writer that replaces the blob: whoever comes first, nothing is there afterwards.
+#[test]
+fn what_is_deleted_beside_a_writer_that_replaces_it_stays_deleted() {
+    let (store, name) = (store(Arc::new(InMemory::new()), ""), named("a/b"));
+    for _ in 0..300 {
+        store.put_if_absent(&name, &[b"old"]).unwrap();
+        let start = Barrier::new(2);
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                start.wait();
+                store.overwrite_if_present(&name, &[b"new"]).unwrap();
+            });
+            start.wait();
+            store.delete(&name, Durable::OnReturn).unwrap();
+            writer.join().unwrap();
+        });
+        assert_eq!(store.head(&name).unwrap(), None);
+    }
 }
 
 #[test]
