@@ -682,7 +682,7 @@ def single(x: float) -> float:
 def blend(base: bytes, kind: int, weight: float) -> bytes:
     """The blend of the two halves of the base, element by element."""
     format, arithmetic = kind & 15, kind >> 4
-    known(1 <= format <= 3 and arithmetic <= 4, f"blend {kind} of a delta")
+    known(1 <= format <= 3 and arithmetic <= 8, f"blend {kind} of a delta")
     half = len(base) // 2
     first, second = (between_formats(part, format | 3 << 4) if format < 3 else part for part in (base[:half], base[half : 2 * half]))
     other, weight = single(1.0 - weight), single(weight)
@@ -706,7 +706,15 @@ def blend(base: bytes, kind: int, weight: float) -> bytes:
             return single(b - single(single(b - a) * other))
         if arithmetic == 3:
             return single(rounded(single(a * other)) + rounded(single(b * weight)))
-        return single(a + rounded(single(rounded(single(b - a)) * weight)))
+        if arithmetic == 4:
+            return single(a + rounded(single(rounded(single(b - a)) * weight)))
+        if arithmetic == 5:
+            return single(rounded(single(a * rounded(other))) + rounded(single(b * rounded(weight))))
+        if arithmetic == 6:
+            return single(b * weight + single(a * other))
+        if arithmetic == 7:
+            return single(single(b - a) * weight + a)
+        return single(single(a - b) * single(1.0 - weight) + b)
 
     pairs = zip(numbers(first, "f"), numbers(second, "f"))
     return number_bytes(array("I" if format == 3 else "H", (narrow(element(a, b)) for a, b in pairs)))

@@ -21,6 +21,8 @@ const SAMPLE_ELEMENTS: usize = 1024;
 const RUN: usize = 16;
 /// People choose weights that are multiples of one of these.
 const DENOMINATORS: [f64; 11] = [2.0, 3.0, 5.0, 7.0, 8.0, 9.0, 10.0, 20.0, 64.0, 100.0, 1000.0];
+/// The largest denominator of a weight that is preferred to one that is no short fraction.
+const DENOMINATOR_MAX: u32 = 1000;
 /// Part of the squares of the differences from the first base that a blend must explain. Rounding is the rest.
 const EXPLAINED_MIN: f64 = 0.05;
 /// Blends whose shares of a sample differ by less may be in any order. So many of them are tried on all elements.
@@ -35,8 +37,9 @@ pub struct Blended {
     element_type: ElementType,
 }
 
-/// In which steps elements a and b are blended. Each step is rounded to FP32, or to the format of the elements. Numbers
-/// are on disk and never reused.
+/// In which steps elements a and b are blended. Each step is rounded to FP32, or to the format of the elements. The
+/// fused ones are computed in FP64 from b - a or a · (1 - w) on, as by processors that multiply and add at once.
+/// Numbers are on disk and never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Arithmetic {
     /// a · (1 - w) + b · w
@@ -49,10 +52,44 @@ enum Arithmetic {
     NarrowProducts = 3,
     /// As `Line`; each step is rounded to the format.
     NarrowLine = 4,
+    /// As `NarrowProducts`; both weights are rounded to the format first.
+    NarrowWeights = 5,
+    /// As `Products`; the second product and the sum are fused.
+    FusedProducts = 6,
+    /// As `Line`; the product and the sum are fused.
+    FusedLine = 7,
+    /// As `LineBack` with 1 - w in FP32; the product and the sum are fused.
+    FusedLineBack = 8,
 }
 
-const ALL: [Arithmetic; 5] =
-    [Arithmetic::Products, Arithmetic::Line, Arithmetic::LineBack, Arithmetic::NarrowProducts, Arithmetic::NarrowLine];
+const ALL: [Arithmetic; 9] = [
+    Arithmetic::Products,
+    Arithmetic::Line,
+    Arithmetic::LineBack,
+    Arithmetic::NarrowProducts,
+    Arithmetic::NarrowLine,
+    Arithmetic::NarrowWeights,
+    Arithmetic::FusedProducts,
+    Arithmetic::FusedLine,
+    Arithmetic::FusedLineBack,
+];
+
+impl Arithmetic {
+    /// Whether both products are rounded to the format before they are added.
+    fn rounds_products(self) -> bool {
+        matches!(self, Arithmetic::NarrowProducts | Arithmetic::NarrowWeights)
+    }
+
+    /// Whether writers try it for elements of a format. In narrow ones, a fused step hardly differs.
+    fn is_tried(self, format: FloatFormat) -> bool {
+        use Arithmetic as A;
+        match self {
+            A::Products | A::Line | A::LineBack => true,
+            A::NarrowProducts | A::NarrowLine | A::NarrowWeights => format != FloatFormat::Fp32,
+            A::FusedProducts | A::FusedLine | A::FusedLineBack => format == FloatFormat::Fp32,
+        }
+    }
+}
 
 /// The format of elements of a type, if they are blended: those of FP8 have two.
 fn format_of(element_type: ElementType) -> Option<FloatFormat> {
@@ -91,6 +128,12 @@ fn rounded(format: FloatFormat, value: f32) -> f32 {
     f32::from_bits(format.widened(format.narrowed(value.to_bits())))
 }
 
+/// x · y + z, rounded to FP64 and then to FP32.
+#[inline(always)]
+fn fused(x: f32, y: f32, z: f32) -> f32 {
+    (f64::from(x) * f64::from(y) + f64::from(z)) as f32
+}
+
 /// The elements of a base at a position, as FP32.
 fn element(format: FloatFormat, bytes: &[u8], at: usize) -> f32 {
     let width = format.width();
@@ -112,6 +155,12 @@ impl Blend {
             Arithmetic::LineBack => b - (b - a) * other,
             Arithmetic::NarrowProducts => rounded(format, a * other) + rounded(format, b * weight),
             Arithmetic::NarrowLine => a + rounded(format, rounded(format, b - a) * weight),
+            Arithmetic::NarrowWeights => {
+                rounded(format, a * rounded(format, other)) + rounded(format, b * rounded(format, weight))
+            }
+            Arithmetic::FusedProducts => fused(b, weight, a * other),
+            Arithmetic::FusedLine => fused(b - a, weight, a),
+            Arithmetic::FusedLineBack => fused(a - b, 1.0 - weight, b),
         };
         if value.is_nan() { f32::from_bits(NAN) } else { value }
     }
@@ -167,11 +216,9 @@ impl Blend {
         if !measured.is_finite() || measured * along < EXPLAINED_MIN * all {
             return Vec::new();
         }
-        let short = DENOMINATORS.map(|of| (measured * of).round() / of);
-        let is_narrow = format != FloatFormat::Fp32;
         let mut found: Vec<(Blend, usize)> = Vec::new();
-        for weight in short.into_iter().chain([measured]) {
-            let ways = ALL.into_iter().take(if is_narrow { ALL.len() } else { 3 });
+        for (weight, is_of_products) in weights(format, &sample, measured) {
+            let ways = ALL.into_iter().filter(|way| way.is_tried(format) && (way.rounds_products() || !is_of_products));
             for blend in ways.map(|arithmetic| Blend { format, arithmetic, weight }) {
                 let narrow = |value: f32| format.narrowed(value.to_bits());
                 let is_equal = |[raw, a, b]: &&[f32; 3]| narrow(blend.value(*a, *b)) == narrow(*raw);
@@ -179,6 +226,9 @@ impl Blend {
                 if !found.iter().any(|(known, _)| *known == blend) {
                     found.push((blend, equal));
                 }
+            }
+            if found.iter().any(|(_, equal)| *equal == sample.len()) {
+                break;
             }
         }
         // The sort is stable: of equal ones, the shorter denominator comes first.
@@ -188,6 +238,72 @@ impl Blend {
         let gained = |equal: usize| equal.saturating_sub(alone) as f64 / (sample.len() - alone).max(1) as f64;
         found.into_iter().map(|(blend, equal)| (blend, gained(equal))).collect()
     }
+}
+
+/// The weights to try, the likely ones first, and whether each is for products that are rounded alone.
+fn weights(format: FloatFormat, sample: &[[f32; 3]], measured: f64) -> impl Iterator<Item = (f64, bool)> {
+    let short = DENOMINATORS.map(|of| (measured * of).round() / of);
+    let usual = between_neighbours(format, sample).into_iter().chain(short).chain([measured]);
+    let of_products = around_products(format, sample).into_iter().map(|weight| (weight, true));
+    usual.map(|weight| (weight, false)).chain(of_products)
+}
+
+/// Hundredths around the weight of the second base, by least squares in which the weights of both are free: if they are
+/// rounded, their sum is not one.
+fn around_products(format: FloatFormat, sample: &[[f32; 3]]) -> Vec<f64> {
+    if format == FloatFormat::Fp32 {
+        return Vec::new();
+    }
+    let (mut aa, mut ab, mut bb, mut ra, mut rb) = (0.0, 0.0, 0.0, 0.0, 0.0);
+    for [raw, a, b] in sample.iter().map(|of| of.map(f64::from)) {
+        aa += a * a;
+        ab += a * b;
+        bb += b * b;
+        ra += raw * a;
+        rb += raw * b;
+    }
+    let nearest = ((rb * aa - ra * ab) / (aa * bb - ab * ab) * 100.0).round();
+    if !nearest.is_finite() {
+        return Vec::new();
+    }
+    [0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0].map(|step| (nearest + step) / 100.0).to_vec()
+}
+
+/// Weights that give most elements of a narrow format, the shortest fraction first. Each sampled `[raw, a, b]` allows
+/// an interval of weights: those whose blends are nearer to `raw` than to the numbers next to it. Where bases differ in
+/// their last bits, least squares miss the weight, because all is rounded to few numbers.
+fn between_neighbours(format: FloatFormat, sample: &[[f32; 3]]) -> Vec<f64> {
+    if format == FloatFormat::Fp32 {
+        return Vec::new();
+    }
+    let mut ends: Vec<(f64, i32)> = Vec::new();
+    for [raw, a, b] in sample.iter().filter(|[_, a, b]| a != b) {
+        let bits = format.narrowed(raw.to_bits());
+        let next = |bits: u32| f64::from(f32::from_bits(format.widened(bits)));
+        let (raw, a, way) = (f64::from(*raw), f64::from(*a), f64::from(*b) - f64::from(*a));
+        let above = next(bits.wrapping_add(1)) - raw;
+        let half = above.abs() / 2.0;
+        let [start, end] = [(raw - half - a) / way, (raw + half - a) / way];
+        if start.is_finite() && end.is_finite() {
+            ends.extend([(start.min(end), 1), (start.max(end), -1)]);
+        }
+    }
+    // Where one interval ends and another begins, the weight is in both.
+    ends.sort_by(|one, other| one.0.total_cmp(&other.0).then(other.1.cmp(&one.1)));
+    let (mut count, mut most, mut widest) = (0, 0, None);
+    for (number, (start, step)) in ends.iter().enumerate() {
+        count += step;
+        if count > most {
+            most = count;
+            widest = ends.get(number + 1).map(|(end, _)| (*start, *end));
+        }
+    }
+    let Some((start, end)) = widest else { return Vec::new() };
+    let within = |of: f64| (start * of).ceil() / of;
+    let shortest = (1..=DENOMINATOR_MAX).map(f64::from).find(|of| within(*of) <= end).map(within);
+    let middle = (start + end) / 2.0;
+    let usual = [10.0, 100.0].map(|of| (middle * of).round() / of);
+    shortest.into_iter().chain(usual).chain([middle]).collect()
 }
 
 /// The blend of those `found` that gives most of all elements. A sample does not tell ways apart that differ in few.

@@ -107,8 +107,8 @@ impl RemoteStore {
         put.map_err(|failure| self.error(failure, "write", name))
     }
 
-    /// Like [`Self::replace`], unless there is no such blob; returns whether there was one. The request names the version
-    /// that was found, so what is deleted meanwhile stays deleted, where the server knows such conditions.
+    /// Like [`Self::replace`], unless there is no such blob; returns whether there was one. The request names the
+    /// version that was found, so what is deleted meanwhile stays deleted, where the server knows such conditions.
     pub(super) fn replace_present(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
         let object = self.object(name);
         let pending = Pending { object: &object, payload: &payload(parts), is_uncertain: Cell::new(false) };
