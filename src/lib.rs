@@ -17,6 +17,7 @@ pub mod crypto;
 pub mod format;
 pub mod html;
 pub mod kernel;
+pub mod opened;
 pub mod pipeline;
 pub mod store;
 

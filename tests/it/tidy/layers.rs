@@ -23,6 +23,7 @@ const LAYERS: &[&[&str]] = &[
     &["crypto"],
     &["codec"],
     &["format"],
+    &["opened"],
     &["store"],
     // Machinery
     &["pipeline"],
