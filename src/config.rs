@@ -18,7 +18,9 @@ use serde::{Deserialize, Serialize};
 pub use self::cache::CacheConfig;
 use self::memory::check_memory;
 pub use self::memory::{MEMORY_DEFAULT, parse_memory};
-pub use self::names::{ChunkerKind, CompressCodec, FloatCodec, IdentifyRule, LastLevel, ModelDelta, StrategyKind};
+pub use self::names::{
+    ChunkerKind, CompressCodec, FloatCodec, IdentifyRule, LastLevel, ModelDelta, OpenStreams, StrategyKind,
+};
 pub use self::pipeline::{AUTOMATIC_WORKERS_MAX, PipelineConfig};
 pub use self::profile::{BackupProfile, Hooks, NotifyProfile, RetentionProfile, SecretUrl, UserProfile};
 use crate::error::{Error, Result};
@@ -92,6 +94,8 @@ pub struct ReadConfig {
     pub hard_links_max: usize,
     /// Files that changed less than this before the parent snapshot are read again, seconds.
     pub recheck_seconds: u64,
+    /// Which compressed files are stored as what they unpack to.
+    pub open: OpenStreams,
 }
 
 /// `[index]`: index caches.
@@ -279,7 +283,12 @@ impl Default for RepositoryConfig {
 
 impl Default for ReadConfig {
     fn default() -> Self {
-        ReadConfig { hole_bytes_min: ByteSize::kib(64), hard_links_max: 1 << 20, recheck_seconds: 60 }
+        ReadConfig {
+            hole_bytes_min: ByteSize::kib(64),
+            hard_links_max: 1 << 20,
+            recheck_seconds: 60,
+            open: OpenStreams::Never,
+        }
     }
 }
 

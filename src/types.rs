@@ -101,6 +101,10 @@ impl RepositoryKey {
     pub fn fingerprint(&self, bytes: &[u8]) -> Fingerprint {
         Fingerprint(*blake3::keyed_hash(&self.0, bytes).as_bytes())
     }
+    /// Computes a fingerprint of bytes that come in parts: its result is that of [`Self::fingerprint`].
+    pub fn hasher(&self) -> blake3::Hasher {
+        blake3::Hasher::new_keyed(&self.0)
+    }
     /// Derives a 64-bit seed for a named purpose from the key.
     pub fn seed(&self, purpose: &str) -> u64 {
         let digest = blake3::keyed_hash(&self.0, purpose.as_bytes());

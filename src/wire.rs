@@ -217,8 +217,10 @@ pub const FORMAT_VERSION: u16 = 1;
 pub const KEY_COPIES: u64 = 1 << 0;
 /// Writer-required feature: deltas may have derivation 11.
 pub const DERIVATIONS: u64 = 1 << 5;
+/// Writer-required feature: contents of files may be rebuilt from other content.
+pub const REBUILT: u64 = 1 << 4;
 /// Writer-required features that this program supports.
-pub const WRITER_FEATURES_KNOWN: u64 = KEY_COPIES | DERIVATIONS;
+pub const WRITER_FEATURES_KNOWN: u64 = KEY_COPIES | DERIVATIONS | REBUILT;
 /// Reader-required features that this program supports.
 pub const READER_FEATURES_KNOWN: u64 = 0;
 

@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use super::opening::OpenedParts;
 use super::rest::FileRest;
 use crate::backup::message::{
     Chunk, ChunkBatch, ChunkItem, CopySearch, ITEMS_MAX, Outcome, ReadBatch, ReadItem, TreeItem,
@@ -36,8 +37,8 @@ pub struct ChunkStage {
     offset: u64,
     /// The rest of the current file is ignored.
     is_broken: bool,
-    /// The rest of the current file could not be read.
-    is_failed: bool,
+    /// How the rest of the current file was read.
+    rest_outcome: Outcome,
     batch: ChunkBatch,
     batch_bytes: u64,
     /// When the input came from Read.
@@ -55,7 +56,7 @@ impl ChunkStage {
             model: None,
             offset: 0,
             is_broken: false,
-            is_failed: false,
+            rest_outcome: Outcome::Complete,
             batch: ChunkBatch::default(),
             batch_bytes,
             read_at: None,
@@ -174,8 +175,28 @@ impl ChunkStage {
             emit.check()?;
             self.file_data(bytes, emit)?;
         }
-        self.is_failed = rest.is_failed();
+        self.rest_outcome = match (rest.is_failed(), rest.is_changed()) {
+            (true, _) => Outcome::Failed,
+            (false, true) => Outcome::Changed,
+            (false, false) => Outcome::Complete,
+        };
         Ok(())
+    }
+
+    /// Cuts the parts of an opened file.
+    fn opened(&mut self, mut parts: OpenedParts, emit: &mut Emit<ChunkBatch>) -> Result<()> {
+        while let Some(bytes) = parts.next_plain()? {
+            emit.check()?;
+            self.data(bytes, emit)?;
+        }
+        self.end_data(emit)?;
+        self.push(ChunkItem::Tree(TreeItem::Corrections), emit)?;
+        while let Some(bytes) = parts.next_corrections()? {
+            self.data(bytes, emit)?;
+        }
+        self.end_data(emit)?;
+        let OpenedParts { hash, len, .. } = parts;
+        self.push(ChunkItem::Tree(TreeItem::Rebuilt { hash, len }), emit)
     }
 
     /// Cuts the next bytes of a file.
@@ -246,6 +267,7 @@ impl Stage for ChunkStage {
                 ReadItem::Data(_) | ReadItem::Hole(_) | ReadItem::Rest(_) if self.is_broken => {}
                 ReadItem::Data(bytes) => self.file_data(bytes, emit)?,
                 ReadItem::Rest(rest) => self.rest(*rest, emit)?,
+                ReadItem::Opened(parts) => self.opened(*parts, emit)?,
                 ReadItem::Chunk(bytes) => {
                     let len = bytes.len() as u32;
                     self.ready_chunk((bytes, false), (Fingerprint([0; 32]), len), emit)?;
@@ -267,11 +289,12 @@ impl Stage for ChunkStage {
                     self.push(ChunkItem::Hole(len), emit)?;
                 }
                 ReadItem::Tree(mut item) => {
+                    if matches!(item, TreeItem::Corrections | TreeItem::Rebuilt { .. }) {
+                        self.end_data(emit)?;
+                    }
                     if let TreeItem::End { outcome, .. } = &mut item {
                         self.end_data(emit)?;
-                        if std::mem::take(&mut self.is_failed) {
-                            *outcome = Outcome::Failed;
-                        }
+                        *outcome = std::mem::replace(&mut self.rest_outcome, Outcome::Complete).max(*outcome);
                         (self.model, self.is_broken) = (None, false);
                     }
                     self.push(ChunkItem::Tree(item), emit)?;

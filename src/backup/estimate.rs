@@ -75,7 +75,10 @@ impl<'a> EstimateStage<'a> {
                 self.saved.tally.add(tally);
                 self.progress.files_done.add(tally.files.saturating_add(tally.others));
             }
-            TreeItem::Omitted => {}
+            TreeItem::Omitted | TreeItem::Corrections => {}
+            TreeItem::Rebuilt { len, .. } => {
+                self.file.iter_mut().for_each(|file| file.len = len);
+            }
             TreeItem::Entry(node) | TreeItem::Linked(node, _) => self.entry(&node),
             TreeItem::Begin(_) => self.file = Some(OpenEstimate { len: 0, is_hoisted: false }),
             TreeItem::Hoisted(_) => self.file = Some(OpenEstimate { len: 0, is_hoisted: true }),

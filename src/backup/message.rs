@@ -6,6 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::equal::SentDirectory;
+use super::opening::OpenedParts;
 use super::rest::FileRest;
 use super::sent::SentFile;
 use crate::chunk::classify::ChunkClass;
@@ -52,6 +53,15 @@ pub enum TreeItem {
     Begin(Box<Node>),
     /// A hoisted file begins: its content follows now, its entry comes later as [`TreeItem::Linked`].
     Hoisted(Box<Node>),
+    /// The plain content of the current file has ended, and its corrections follow.
+    Corrections,
+    /// What came of the current file is to be stored as rebuilt content.
+    Rebuilt {
+        /// Fingerprint of all bytes of the file.
+        hash: Fingerprint,
+        /// Number of these bytes.
+        len: u64,
+    },
     /// The current file ends.
     End {
         /// How the reading ended.
@@ -89,6 +99,8 @@ pub enum ReadItem {
     Hole(u64),
     /// The next bytes of the current file, as many as there are.
     Rest(Box<FileRest>),
+    /// All of the current file, opened.
+    Opened(Box<OpenedParts>),
     /// The current file could not be read further: what comes before its end is ignored.
     Broken,
 }

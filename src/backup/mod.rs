@@ -40,6 +40,7 @@ mod indexes;
 mod matching;
 mod message;
 mod model_encode;
+mod opening;
 mod report;
 mod request;
 mod rest;

@@ -20,10 +20,12 @@ use crate::repo::container::{
     ContainerKind, ContainerWriter, EntryFields, FramesInFlight, NewContainers, SessionEntryNumber, SessionFrameNumber,
     TO_THE_END,
 };
+use crate::repo::rebuilt::{ContentPart, OPENED};
 use crate::repo::recipe::{ContentReference, RecipeBuilder};
 use crate::repo::tree::{EntryTally, HoleMap, Node, OpenDirectory};
 use crate::repo::{MetadataWriter, Repository};
 use crate::store::Store;
+use crate::types::Fingerprint;
 
 /// The settings of Save.
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +45,10 @@ struct OpenFile {
     is_hoisted: bool,
     /// Its record, if it is a model.
     model: Option<Arc<ModelRecord>>,
+    /// Its plain content, once its corrections follow.
+    source: Option<ContentReference>,
+    /// Fingerprint and number of its bytes, if they are to be rebuilt.
+    rebuilt: Option<(Fingerprint, u64)>,
 }
 
 /// The stage.
@@ -230,6 +236,15 @@ impl<'a> SaveStage<'a> {
             }
             TreeItem::Begin(node) => self.begin(node, false),
             TreeItem::Hoisted(node) => self.begin(node, true),
+            TreeItem::Corrections => {
+                if let Some(file) = &mut self.file {
+                    let (recipe, metadata) = (std::mem::take(&mut file.recipe), &mut self.metadata);
+                    file.source = recipe.finish(&mut |bytes| metadata.put(bytes))?;
+                }
+            }
+            TreeItem::Rebuilt { hash, len } => {
+                self.file.iter_mut().for_each(|file| file.rebuilt = Some((hash, len)));
+            }
             TreeItem::End { outcome, small_holes, sent } => self.end_file(outcome, small_holes, sent)?,
         }
         Ok(())
@@ -262,7 +277,8 @@ impl<'a> SaveStage<'a> {
     }
 
     fn begin(&mut self, node: Box<Node>, is_hoisted: bool) {
-        self.file = Some(OpenFile { node, recipe: RecipeBuilder::default(), len: 0, is_hoisted, model: None });
+        let (recipe, len, model, source, rebuilt) = (RecipeBuilder::default(), 0, None, None, None);
+        self.file = Some(OpenFile { node, recipe, len, is_hoisted, model, source, rebuilt });
     }
 
     /// Stores the record of a model whose content is now known, and adds it to the catalogue.
@@ -293,8 +309,11 @@ impl<'a> SaveStage<'a> {
             return Ok(());
         }
         let metadata = &mut self.metadata;
-        file.node.content = file.recipe.finish(&mut |bytes| metadata.put(bytes))?;
-        file.node.size = file.len;
+        let stored = file.recipe.finish(&mut |bytes| metadata.put(bytes))?;
+        (file.node.content, file.node.size) = match file.rebuilt {
+            None => (stored, file.len),
+            Some((hash, len)) => (Some(rebuilt(file.source, stored, hash, len)?), len),
+        };
         file.node.changed = outcome == Outcome::Changed;
         if let Some(record) = file.model.take() {
             self.model(&record, file.node.content)?;
@@ -329,6 +348,18 @@ impl<'a> SaveStage<'a> {
         }
         Ok(())
     }
+}
+
+/// The content of a file that is stored as its plain content and corrections.
+fn rebuilt(
+    source: Option<ContentReference>,
+    corrections: Option<ContentReference>,
+    hash: Fingerprint,
+    len: u64,
+) -> Result<ContentReference> {
+    let source = source.ok_or_else(|| Error::internal("Save got an opened file without plain content"))?;
+    let (source, corrections) = (ContentPart::of(source)?, corrections.map(ContentPart::of).transpose()?);
+    Ok(ContentReference::Rebuilt { transform: OPENED, source, corrections, hash, len })
 }
 
 impl Drop for SaveStage<'_> {

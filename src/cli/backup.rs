@@ -76,6 +76,7 @@ fn store(session: &Session, arguments: &BackupArguments) -> Result<(Exit, String
     if arguments.level == BackupLevel::Archive {
         config.compress = config.compress.archive();
     }
+    config.read.open = arguments.open.unwrap_or(config.read.open);
     let mut request = request(arguments, &session.profile.backup, options)?;
     let cache: ChooseCache = if arguments.no_cache { |_| BlobCache::None } else { BlobCache::Lasting };
     let (mut repository, is_new) = location::open_for_backup(options, &config, !request.dry_run, cache)?;

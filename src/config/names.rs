@@ -54,6 +54,18 @@ macro_rules! named_values {
 }
 
 named_values! {
+    /// Whether compressed files are stored as what they unpack to: the values of `read.open`.
+    OpenStreams of "read.open" {
+        /// Where it is likely to pay.
+        Auto = "auto",
+        /// Every file that looks as if it can be opened.
+        Always = "always",
+        /// None.
+        Never = "never",
+    }
+}
+
+named_values! {
     /// A chunker of opaque bytes: the values of `repository.chunker`.
     ChunkerKind of "repository.chunker" {
         /// Content-defined, at anchors (ours).

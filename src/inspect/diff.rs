@@ -1,7 +1,8 @@
 //! Diff: what changed from one snapshot, or entry of a snapshot, to another.
 //!
 //! 1. Both trees are walked side by side. Directories of equal content are not entered.
-//! 2. A file that both have is compared by the reference to its content, and by its metadata.
+//! 2. A file that both have is compared by the reference to its content, and by its metadata. If one of the two is
+//!    rebuilt from other content, the hash of the other one decides.
 //! 3. The bytes of a changed file count by chunk: recipes that both versions share are not read.
 
 use std::collections::HashMap;
@@ -170,6 +171,24 @@ impl DiffVisitor<'_> {
         }
     }
 
+    /// Whether two files have the same bytes, or two other entries the same reference.
+    fn is_same_content(&mut self, before: &Node, after: &Node) -> Result<bool> {
+        let (Some(first), Some(second)) = (before.content, after.content) else {
+            return Ok(before.content == after.content);
+        };
+        if first == second || before.size != after.size {
+            return Ok(first == second);
+        }
+        let stop = self.stop;
+        let check = || if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) };
+        match (first.rebuilt(), second.rebuilt()) {
+            (None, None) => Ok(false),
+            (Some(first), Some(second)) => Ok(first.hash == second.hash),
+            (Some(rebuilt), None) => Ok(self.recipes.hash(second, check)? == rebuilt.hash),
+            (None, Some(rebuilt)) => Ok(self.recipes.hash(first, check)? == rebuilt.hash),
+        }
+    }
+
     fn content(&mut self, path: &Path, before: &Node, after: &Node) -> Result<()> {
         match changed_bytes(&mut self.recipes, [before.content, after.content]) {
             Ok([removed, added]) => {
@@ -192,7 +211,16 @@ impl PairVisitor for DiffVisitor<'_> {
         let (before, after, change) = match pair {
             PairedNodes::First(node) => (Some(node), None, Some(Change::Removed)),
             PairedNodes::Second(node) => (None, Some(node), Some(Change::Added)),
-            PairedNodes::Both(before, after) => (Some(before), Some(after), change(before, after)),
+            PairedNodes::Both(before, after) => {
+                let is_same = match self.is_same_content(before, after) {
+                    Err(error) if error.is_unreadable() => {
+                        self.unreadable(path, error)?;
+                        false
+                    }
+                    is_same => is_same?,
+                };
+                (Some(before), Some(after), change(before, after, is_same))
+            }
         };
         if let Some(change) = change {
             match (before, after) {
@@ -223,12 +251,12 @@ impl PairVisitor for DiffVisitor<'_> {
 }
 
 /// How the entry changed, if it did. Times of access and of the inode do not count, nor does the inode's number.
-fn change(before: &Node, after: &Node) -> Option<Change> {
+fn change(before: &Node, after: &Node, is_same: bool) -> Option<Change> {
     if before.kind != after.kind {
         return Some(Change::Kind);
     }
     let is_same_content = before.size == after.size
-        && (before.kind == NodeKind::Directory || before.content == after.content)
+        && (before.kind == NodeKind::Directory || is_same)
         && before.link_target == after.link_target
         && before.device_number == after.device_number;
     if !is_same_content {
@@ -246,6 +274,10 @@ fn change(before: &Node, after: &Node) -> Option<Change> {
 /// Bytes of chunks and holes that only the first content has, and of those that only the second has.
 fn changed_bytes(reader: &mut ChunkReader, references: [Option<ContentReference>; 2]) -> Result<[u64; 2]> {
     let mut sides: [Vec<ContentReference>; 2] = references.map(|content| content.into_iter().collect());
+    // Of two contents that are rebuilt, the plain contents say what changed.
+    if references.iter().flatten().all(|content| content.rebuilt().is_some()) {
+        sides = references.map(|content| content.map(ContentReference::stored_parts).unwrap_or_default());
+    }
     loop {
         remove_common(&mut sides);
         let level = |reference: &ContentReference| match reference {

@@ -251,7 +251,7 @@ impl Marking<'_> {
 
     /// Marks the chunks and recipes of a content.
     fn content(&mut self, content: ContentReference, owner: Owner) -> Result<()> {
-        let mut levels = vec![vec![content].into_iter()];
+        let mut levels = vec![content.stored_parts().into_iter()];
         while let Some(level) = levels.last_mut() {
             let Some(reference) = level.next() else {
                 levels.pop();

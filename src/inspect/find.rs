@@ -218,7 +218,9 @@ impl<'a> Search<'a> {
     }
 
     fn found(&mut self, path: &Path, node: &Node) -> Result<()> {
-        let version = |node: &Node| (node.kind, node.size, node.mtime, node.content.filter(|_| is_file(node)));
+        // Of rebuilt content the hash counts, not how it is rebuilt.
+        let content = |node: &Node| node.content.filter(|_| is_file(node)).map(ContentReference::fingerprint);
+        let version = |node: &Node| (node.kind, node.size, node.mtime, content(node));
         let versions = self.hits.entry(path.as_os_str().as_bytes().to_vec()).or_default();
         if let Some(last) = versions.last_mut()
             && Some(last.last) == self.previous

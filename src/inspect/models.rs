@@ -97,7 +97,7 @@ pub fn models(repository: &Repository, snapshots: &[NamedSnapshot], stop: &Atomi
             Ok(if is_new { Visit::Other } else { Visit::Skip })
         })?;
         for (path, content, size) in files {
-            let Some(fingerprint) = fingerprint_of(&content) else { continue };
+            let Some(fingerprint) = content.fingerprint() else { continue };
             let Some(summary) = summaries.with_content(&fingerprint, &mut readers.metadata)? else { continue };
             let group = groups.entry((pattern(&path).unwrap_or(path.clone()), number)).or_default();
             group.shards.push(ModelShard { path, content, size, summary });
@@ -188,15 +188,6 @@ fn name_relatives(models: &mut [ModelReport], summaries: &mut ModelSummaries, re
 
 /// Whether a node is a file whose content is in the catalogue.
 pub fn is_model(summaries: &ModelSummaries, node: &Node) -> bool {
-    let fingerprint = node.content.as_ref().filter(|_| node.kind == NodeKind::File).and_then(fingerprint_of);
+    let fingerprint = node.content.filter(|_| node.kind == NodeKind::File).and_then(ContentReference::fingerprint);
     fingerprint.is_some_and(|fingerprint| summaries.holds(&fingerprint))
-}
-
-fn fingerprint_of(content: &ContentReference) -> Option<Fingerprint> {
-    match content {
-        ContentReference::Chunk { fingerprint, .. } | ContentReference::Recipe { fingerprint, .. } => {
-            Some(*fingerprint)
-        }
-        ContentReference::Hole { .. } => None,
-    }
 }

@@ -194,7 +194,7 @@ fn root(
 fn stored_bytes(references: impl Iterator<Item = ContentReference>, reader: &mut ChunkReader) -> Result<u64> {
     let (mut seen, mut sum) = (HashSet::new(), 0.0f64);
     for content in references {
-        let mut walk = RecipeWalk::new(content);
+        let mut walk = RecipeWalk::of_stored(content);
         while let Some(reference) = walk.next(reader)? {
             if let ContentReference::Chunk { fingerprint, .. } = reference
                 && seen.insert(fingerprint)

@@ -377,7 +377,7 @@ impl UsageCount<'_> {
     }
 
     fn content(&mut self, content: ContentReference, kind: u16) -> Result<()> {
-        let mut walk = RecipeWalk::new(content);
+        let mut walk = RecipeWalk::of_stored(content);
         while let Some(reference) = walk.next(&mut self.reader)? {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(Error::Interrupted);

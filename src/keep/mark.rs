@@ -229,6 +229,12 @@ impl<'a> Marker<'a> {
             }
             match reference {
                 ContentReference::Hole { .. } => {}
+                ContentReference::Rebuilt { .. } if role == Role::Directory => {
+                    return Err(Error::unsupported("a tree", "rebuilt content of a directory"));
+                }
+                ContentReference::Rebuilt { .. } => {
+                    stack.extend(reference.stored_parts().into_iter().map(|part| (part, role)));
+                }
                 ContentReference::Chunk { fingerprint, .. } => {
                     let located = self.chunk(&fingerprint)?;
                     if role == Role::Directory && self.listings.insert(located.container, located.entry) {

@@ -6,7 +6,6 @@ use super::snapshots::{SnapshotRepair, SnapshotsReport};
 use crate::error::{Error, Result};
 use crate::repo::index::{ContainerListing, check_most_there};
 use crate::repo::read::ChunkReader;
-use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::NamedSnapshot;
 
 /// Whether what is not found may be found later. A repository that lists nothing at all is not there.
@@ -40,9 +39,7 @@ pub(super) fn check_enough_there(
     }
     let mut rootless = 0;
     for root in snapshots.iter().filter_map(|named| named.snapshot.root) {
-        let (ContentReference::Chunk { fingerprint, .. } | ContentReference::Recipe { fingerprint, .. }) = root else {
-            continue;
-        };
+        let Some(fingerprint) = root.fingerprint() else { continue };
         match reader.resolver.locator.locate(&fingerprint) {
             Err(error) if error.stops_reading() => return Err(error),
             found => rootless += usize::from(matches!(found, Ok(None))),

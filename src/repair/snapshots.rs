@@ -430,7 +430,7 @@ impl TreeRepair {
             return Ok(Some(error));
         }
         let Some(content) = node.content.filter(|_| node.kind == NodeKind::File) else { return Ok(None) };
-        let mut walk = RecipeWalk::new(content);
+        let mut walk = RecipeWalk::of_stored(content);
         let mut len = 0u64;
         loop {
             let reference = match walk.next(&mut self.reader) {
@@ -454,6 +454,7 @@ impl TreeRepair {
                 bytes => drop(bytes?),
             }
         }
+        len = content.rebuilt().map_or(len, |rebuilt| rebuilt.len);
         let wrong = || Error::corrupt("content of a file", 0, format!("{} bytes", node.size), len.to_string());
         Ok((len != node.size).then(wrong))
     }

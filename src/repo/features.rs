@@ -25,17 +25,20 @@ pub enum Feature {
     /// Quantised and pruned tensors are stored as what follows from stored floats, zeros are left out, dequantised
     /// floats are codes, and bytes have classes.
     Derivations,
+    /// Files of compressed streams are stored as what these unpack to, and are rebuilt from it.
+    Rebuilt,
 }
 
 impl Feature {
     /// All that this program knows.
-    pub const ALL: [Feature; 2] = [Feature::KeyCopies, Feature::Derivations];
+    pub const ALL: [Feature; 3] = [Feature::KeyCopies, Feature::Derivations, Feature::Rebuilt];
 
     /// Its bit among the writer-required features.
     pub const fn bit(self) -> u64 {
         match self {
             Feature::KeyCopies => wire::KEY_COPIES,
             Feature::Derivations => wire::DERIVATIONS,
+            Feature::Rebuilt => wire::REBUILT,
         }
     }
 
@@ -44,6 +47,7 @@ impl Feature {
         match self {
             Feature::KeyCopies => "key-copies",
             Feature::Derivations => "derivations",
+            Feature::Rebuilt => "rebuilt",
         }
     }
 
@@ -52,6 +56,7 @@ impl Feature {
         match self {
             Feature::KeyCopies => "every key slot is stored twice",
             Feature::Derivations => "quantised and pruned tensors follow from stored models",
+            Feature::Rebuilt => "compressed files are stored as what they unpack to",
         }
     }
 
@@ -59,7 +64,7 @@ impl Feature {
     const fn is_needed(self, is_encrypted: bool) -> bool {
         match self {
             Feature::KeyCopies => is_encrypted,
-            Feature::Derivations => true,
+            Feature::Derivations | Feature::Rebuilt => true,
         }
     }
 }
@@ -170,7 +175,7 @@ mod tests {
     #[test]
     fn a_new_repository_has_the_features_that_it_needs_and_an_upgrade_puts_no_mark() {
         let (store, repository) = plain();
-        assert_eq!(repository.writer_features, wire::DERIVATIONS);
+        assert_eq!(repository.writer_features, wire::DERIVATIONS | wire::REBUILT);
         let report = upgrade(&repository, false).unwrap();
         assert!(report.enabled.is_empty() && report.mark.is_none());
         assert!(store.list(BlobKind::Mark.into()).unwrap().is_empty());

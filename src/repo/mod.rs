@@ -26,6 +26,7 @@ pub mod pause;
 pub mod published;
 pub mod read;
 pub mod reads;
+pub mod rebuilt;
 pub mod recipe;
 mod record;
 mod rehearsal;

@@ -1,5 +1,6 @@
 //! Recipes: lists of [`ContentReference`]s that describe the bytes of a file.
 
+use super::rebuilt::{ContentPart, RebuiltContent, TRANSFORM_MAX};
 use crate::error::{Error, Result};
 use crate::types::Fingerprint;
 use minicbor::decode::{self, Decoder};
@@ -41,16 +42,53 @@ pub enum ContentReference {
         #[n(0)]
         len: u64,
     },
+    /// Bytes that a transform makes of other content. Only the content of a file, never a part of a recipe.
+    #[n(3)]
+    Rebuilt {
+        /// Number of the transform.
+        #[cbor(n(0), decode_with = "decode_transform")]
+        transform: u64,
+        /// The plain content.
+        #[n(1)]
+        source: ContentPart,
+        /// What the transform needs besides. `None` if that is empty.
+        #[n(2)]
+        corrections: Option<ContentPart>,
+        /// Fingerprint of all rebuilt bytes.
+        #[n(3)]
+        hash: Fingerprint,
+        /// Number of rebuilt bytes.
+        #[n(4)]
+        len: u64,
+    },
 }
 
 impl ContentReference {
-    /// Fingerprint of the chunk or recipe. A hole has none.
+    /// Fingerprint of the chunk or recipe, or of all rebuilt bytes, which are not stored. A hole has none.
     pub fn fingerprint(self) -> Option<Fingerprint> {
         match self {
-            ContentReference::Chunk { fingerprint, .. } | ContentReference::Recipe { fingerprint, .. } => {
-                Some(fingerprint)
-            }
+            ContentReference::Chunk { fingerprint, .. }
+            | ContentReference::Recipe { fingerprint, .. }
+            | ContentReference::Rebuilt { hash: fingerprint, .. } => Some(fingerprint),
             ContentReference::Hole { .. } => None,
+        }
+    }
+
+    /// How the content is rebuilt, if it is.
+    pub fn rebuilt(self) -> Option<RebuiltContent> {
+        match self {
+            ContentReference::Rebuilt { transform, source, corrections, hash, len } => {
+                Some(RebuiltContent { transform, source, corrections, hash, len })
+            }
+            _ => None,
+        }
+    }
+
+    /// What is stored of the content: of rebuilt content the plain content and the corrections, else itself.
+    pub fn stored_parts(self) -> Vec<ContentReference> {
+        match self.rebuilt() {
+            Some(rebuilt) => rebuilt.parts().collect(),
+            None => vec![self],
         }
     }
 
@@ -59,15 +97,37 @@ impl ContentReference {
         match *self {
             ContentReference::Chunk { len, .. }
             | ContentReference::Recipe { len, .. }
-            | ContentReference::Hole { len } => len,
+            | ContentReference::Hole { len }
+            | ContentReference::Rebuilt { len, .. } => len,
         }
     }
 }
 
-/// The number of a variant that this version does not know, if `reference` is at a reference of one.
-pub(super) fn unknown_variant(reference: &mut Decoder<'_>) -> Option<u64> {
+/// What this version does not know of a reference, if `reference` is at one of a newer version.
+pub(super) fn unknown_variant(reference: &mut Decoder<'_>) -> Option<String> {
     reference.array().ok()??;
-    reference.u64().ok().filter(|variant| *variant > VARIANT_MAX)
+    match reference.u64().ok()? {
+        variant if variant > VARIANT_MAX => Some(format!("variant {variant} of a reference")),
+        REBUILT => {
+            let transform = reference.u64().ok()?;
+            (!is_known(transform)).then(|| format!("transform {transform} of content"))
+        }
+        _ => None,
+    }
+}
+
+/// Whether this version has the transform.
+fn is_known(transform: u64) -> bool {
+    (1..=TRANSFORM_MAX).contains(&transform)
+}
+
+fn decode_transform<C>(decoder: &mut Decoder<'_>, _: &mut C) -> std::result::Result<u64, decode::Error> {
+    let position = decoder.position();
+    let transform = decoder.u64()?;
+    match is_known(transform) {
+        true => Ok(transform),
+        false => Err(decode::Error::message("a transform of a newer version").at(position)),
+    }
 }
 
 fn decode_level<C>(decoder: &mut Decoder<'_>, _: &mut C) -> std::result::Result<u8, decode::Error> {
@@ -79,7 +139,9 @@ fn decode_level<C>(decoder: &mut Decoder<'_>, _: &mut C) -> std::result::Result<
 }
 
 /// The greatest variant of a reference that this version knows.
-const VARIANT_MAX: u64 = 2;
+const VARIANT_MAX: u64 = 3;
+/// The variant of rebuilt content.
+const REBUILT: u64 = 3;
 /// Longest stored recipe, references.
 const REFERENCES_MAX: usize = 2048;
 /// References that a reader accepts in a recipe.
@@ -136,6 +198,9 @@ impl RecipeBuilder {
                 fingerprint.prefix().is_multiple_of(REFERENCES_AVERAGE)
             }
             ContentReference::Hole { .. } => false,
+            ContentReference::Rebuilt { .. } => {
+                return Err(Error::internal("rebuilt content is no part of a recipe"));
+            }
         };
         if list.len() >= REFERENCES_MAX || ends && list.len() > 1 { self.close(level, store) } else { Ok(()) }
     }
@@ -174,8 +239,8 @@ impl RecipeBuilder {
     }
 }
 
-/// The first unknown variant in a list of references.
-fn first_unknown_variant(list: &[u8]) -> std::result::Result<Option<u64>, decode::Error> {
+/// What is unknown of the first reference of a newer version in a list of references.
+fn first_unknown_variant(list: &[u8]) -> std::result::Result<Option<String>, decode::Error> {
     let mut decoder = Decoder::new(list);
     for _ in 0..decoder.array()?.unwrap_or(0) {
         if let Some(variant) = unknown_variant(&mut decoder.clone()) {
@@ -189,9 +254,9 @@ fn first_unknown_variant(list: &[u8]) -> std::result::Result<Option<u64>, decode
 /// Parses the stored recipe `fingerprint`, which describes `len` bytes and has the level `level`.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for one of a newer version, or with a reference of an unknown variant. [`Error::Corrupt`] if
-/// it does not parse or has too many references, if one is empty or not one level below, or if the lengths do not add
-/// up. With empty references a few recipes could take forever to walk.
+/// [`Error::Unsupported`] for one of a newer version, or with a reference of an unknown variant or of rebuilt content.
+/// [`Error::Corrupt`] if it does not parse or has too many references, if one is empty or not one level below, or if
+/// the lengths do not add up. With empty references a few recipes could take forever to walk.
 pub fn decode_recipe(fingerprint: &Fingerprint, level: u8, len: u64, bytes: &[u8]) -> Result<Vec<ContentReference>> {
     let corrupt = |expected: String, got: String| Error::corrupt(format!("recipe {fingerprint}"), 0, expected, got);
     let unsupported = |unknown: String| Error::unsupported(format!("recipe {fingerprint}"), unknown);
@@ -212,11 +277,13 @@ pub fn decode_recipe(fingerprint: &Fingerprint, level: u8, len: u64, bytes: &[u8
     let list: Vec<ContentReference> = match minicbor::decode(list) {
         Ok(list) => list,
         Err(error) => {
-            let variant = first_unknown_variant(list).map_err(invalid)?;
-            let unknown = variant.map(|variant| unsupported(format!("variant {variant} of a reference")));
-            return Err(unknown.unwrap_or_else(|| invalid(error)));
+            let unknown = first_unknown_variant(list).map_err(invalid)?;
+            return Err(unknown.map(unsupported).unwrap_or_else(|| invalid(error)));
         }
     };
+    if list.iter().any(|reference| reference.rebuilt().is_some()) {
+        return Err(unsupported("rebuilt content as a part of a recipe".into()));
+    }
     if list.iter().any(|reference| reference.content_len() == 0) {
         return Err(corrupt("references to at least one byte".into(), "an empty one".into()));
     }
@@ -251,6 +318,57 @@ mod tests {
         recipe.extend([0x05]);
         assert_eq!(minicbor::to_vec(ContentReference::Recipe { level: 2, fingerprint, len: 5 }).unwrap(), recipe);
         assert_eq!(minicbor::to_vec(ContentReference::Hole { len: 7 }).unwrap(), [0x82, 0x02, 0x07]);
+    }
+
+    fn rebuilt(corrections: Option<ContentPart>) -> ContentReference {
+        let source = ContentPart { level: 2, fingerprint: Fingerprint([0xab; 32]), len: 300 };
+        ContentReference::Rebuilt { transform: 1, source, corrections, hash: Fingerprint([0xcd; 32]), len: 5 }
+    }
+
+    #[test]
+    fn encodings_of_rebuilt_content_never_change() {
+        let corrections = ContentPart { level: 0, fingerprint: Fingerprint([0xef; 32]), len: 7 };
+        let mut bytes = vec![0x86, 0x03, 0x01, 0x84, 0x01, 0x02, 0x58, 0x20];
+        bytes.extend([0xab; 32]);
+        bytes.extend([0x19, 0x01, 0x2c, 0x83, 0x00, 0x58, 0x20]);
+        bytes.extend([0xef; 32]);
+        bytes.extend([0x07, 0x58, 0x20]);
+        bytes.extend([0xcd; 32]);
+        bytes.push(0x05);
+        assert_eq!(minicbor::to_vec(rebuilt(Some(corrections))).unwrap(), bytes);
+        for reference in [rebuilt(Some(corrections)), rebuilt(None)] {
+            let bytes = minicbor::to_vec(reference).unwrap();
+            assert_eq!(minicbor::decode::<ContentReference>(&bytes).unwrap(), reference);
+        }
+        assert_eq!(minicbor::to_vec(rebuilt(None)).unwrap()[43], 0xf6, "no corrections are null");
+    }
+
+    #[test]
+    fn an_unknown_transform_is_newer_and_bad_parts_are_damage() {
+        let bytes = minicbor::to_vec(rebuilt(None)).unwrap();
+        let unknown = |bytes: &[u8]| unknown_variant(&mut Decoder::new(bytes));
+        assert_eq!(unknown(&bytes), None);
+        for transform in [0, 2] {
+            let mut other = bytes.clone();
+            other[2] = transform;
+            assert!(minicbor::decode::<ContentReference>(&other).is_err());
+            assert_eq!(unknown(&other), Some(format!("transform {transform} of content")));
+        }
+        // A hole, and rebuilt content, are no plain content.
+        for part in [&[0x82, 0x02, 0x07][..], &bytes] {
+            let damaged = [&bytes[..3], part, &bytes[43..]].concat();
+            assert!(minicbor::decode::<ContentReference>(&damaged).is_err() && unknown(&damaged).is_none());
+        }
+    }
+
+    #[test]
+    fn rebuilt_content_in_a_recipe_is_newer() {
+        let mut bytes = PREFIX.to_vec();
+        minicbor::encode([rebuilt(None)], &mut bytes).unwrap();
+        let error = decode_recipe(&Fingerprint([1; 32]), 1, 5, &bytes).unwrap_err();
+        assert!(error.is_newer(), "{error}");
+        let pushed = RecipeBuilder::default().push(rebuilt(None), &mut |_| Ok(Fingerprint([0; 32])));
+        assert!(pushed.is_err());
     }
 
     #[test]

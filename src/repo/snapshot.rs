@@ -228,7 +228,7 @@ fn decode(name: &str, payload: &[u8]) -> Result<Snapshot> {
     let (mut needed, mut root_node) = (None, None);
     let looked = UnknownKeys::of(payload, KEY_MAX, |key, mut value| {
         match key {
-            ROOT_KEY => needed = unknown_variant(&mut value).map(|variant| format!("variant {variant} of a reference")),
+            ROOT_KEY => needed = unknown_variant(&mut value),
             ROOT_NODE_KEY => {
                 let rest = value.input().get(value.position()..).unwrap_or_default();
                 root_node = Some(look_at_node(rest)?);

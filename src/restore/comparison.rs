@@ -13,7 +13,7 @@ use crate::repo::read::{ChunkReader, RecipeWalk};
 use crate::repo::recipe::ContentReference;
 use crate::types::{Fingerprint, RepositoryKey};
 
-/// Bytes that are searched for zeros at a time.
+/// Bytes that are searched for zeros, or hashed, at a time.
 const SEARCH_BYTES: u64 = 256 << 10;
 
 /// A buffer for comparisons, and the key of the fingerprints.
@@ -47,10 +47,11 @@ impl FileComparison {
         reader: &mut ChunkReader,
         is_stopped: impl Fn() -> bool,
     ) -> Result<bool> {
-        let mut walk = RecipeWalk::new(match content {
-            Some(content) => content,
-            None => return Ok(true),
-        });
+        let Some(content) = content else { return Ok(true) };
+        if let Some(rebuilt) = content.rebuilt() {
+            return self.has_hash(file, rebuilt.len, &rebuilt.hash, is_stopped);
+        }
+        let mut walk = RecipeWalk::new(content);
         let mut offset = 0u64;
         loop {
             if is_stopped() {
@@ -72,6 +73,23 @@ impl FileComparison {
             }
             offset = offset.saturating_add(len);
         }
+    }
+
+    /// Whether the first `len` bytes of `file` have this fingerprint. What cannot be read has not.
+    fn has_hash(&mut self, file: &File, len: u64, hash: &Fingerprint, is_stopped: impl Fn() -> bool) -> Result<bool> {
+        let (mut hasher, mut offset) = (self.key.hasher(), 0);
+        while offset < len {
+            if is_stopped() {
+                return Err(Error::Interrupted);
+            }
+            self.buffer.resize((len - offset).min(SEARCH_BYTES) as usize, 0);
+            if file.read_exact_at(&mut self.buffer, offset).is_err() {
+                return Ok(false);
+            }
+            hasher.update(&self.buffer);
+            offset += self.buffer.len() as u64;
+        }
+        Ok(hasher.finalize() == hash.0)
     }
 
     /// Writes zeros over all bytes of a range that are not zero.

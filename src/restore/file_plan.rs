@@ -108,6 +108,10 @@ impl<'a> FilePlan<'a> {
         content: ContentReference,
         emit: &mut Emit<PlannedBatch>,
     ) -> Result<u64> {
+        // Write rebuilds it, when all before it is done.
+        if content.rebuilt().is_some() {
+            return Ok(content.content_len());
+        }
         let mut walk = RecipeWalk::new(content);
         let (mut offset, mut written) = (0u64, 0u64);
         loop {

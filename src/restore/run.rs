@@ -234,6 +234,7 @@ fn run_stages(
         scratch: Scratch::default(),
         counts: counts.clone(),
         rescue: rescue.clone(),
+        stop: stop.clone(),
     });
     let ((), stages) = line.run(link, finish)?;
     Ok(stages)

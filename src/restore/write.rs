@@ -1,12 +1,16 @@
 //! Write: assembles chunks from frames, checks each against its fingerprint and writes it at its offset.
 //!
+//! Content that is rebuilt from other content comes from one stream, block by block.
+//!
 //! A chunk whose frames are damaged is read again from another entry that stores it, if there is one. A file whose
 //! chunks are all in one job gets its metadata at once, other files in Finish: jobs are written at the same time.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 
+use super::assembled::AssembledChunk;
 use super::message::{FinishedEntry, RestoreCounts, RestoreJob, WriteChunk};
 use super::rescue::Rescue;
 use super::restore_file::RestoreFile;
@@ -14,7 +18,13 @@ use crate::codec::Scratch;
 use crate::error::{Error, Result};
 use crate::filesystem::Target;
 use crate::pipeline::Map;
+use crate::repo::read::RebuiltStream;
+use crate::repo::rebuilt::RebuiltContent;
+use crate::repo::recipe::ContentReference;
 use crate::types::{Fingerprint, RepositoryKey};
+
+/// Bytes of container indexes that a stream of rebuilt content caches.
+const INDEX_BYTES_MAX: usize = 4 << 20;
 
 /// One worker of the stage.
 pub struct WriteWorker<'a> {
@@ -30,6 +40,8 @@ pub struct WriteWorker<'a> {
     pub counts: Arc<RestoreCounts>,
     /// Finds other entries of chunks whose frames are damaged.
     pub rescue: Arc<Rescue<'a>>,
+    /// Set when the user wants to stop.
+    pub stop: Arc<AtomicBool>,
 }
 
 impl WriteWorker<'_> {
@@ -55,6 +67,35 @@ impl WriteWorker<'_> {
             return Err(Error::ChecksumMismatch { what: "a chunk".into(), offset: write.offset, expected, got });
         }
         self.rescue.write(write, bytes)
+    }
+
+    /// Writes a content that is rebuilt. What cannot be rebuilt is a lost range of the file.
+    fn rebuild(&self, file: &RestoreFile, content: RebuiltContent) -> Result<()> {
+        let mut stream = RebuiltStream::new(self.rescue.reader.lock().sharing(INDEX_BYTES_MAX), content);
+        let mut lost_from = 0;
+        let mut write = || -> Result<()> {
+            // An interrupted restore may have left anything.
+            file.set_len(content.len)?;
+            loop {
+                if self.stop.load(Ordering::Relaxed) {
+                    return Err(Error::Interrupted);
+                }
+                let offset = stream.position();
+                let Some(bytes) = stream.next_block()? else { return Ok(()) };
+                AssembledChunk { file, bytes: &bytes, offset }.write()?;
+                lost_from = stream.position();
+                file.set_has_content();
+                self.counts.written(self.rescue.progress, bytes.len() as u64);
+            }
+        };
+        match write() {
+            Err(error @ Error::Io { .. }) if error.is_full_disk() => Err(error),
+            Err(error) if error.is_unreadable() || matches!(error, Error::Io { .. }) => {
+                file.lose(lost_from, content.len - lost_from, error);
+                Ok(())
+            }
+            written => written,
+        }
     }
 
     /// Sets the metadata of a file that is whole.
@@ -95,6 +136,12 @@ impl Map for WriteWorker<'_> {
         job.writes.clear();
         job.frames.clear();
         for entry in &job.finished {
+            if let FinishedEntry::File(file) = entry
+                && let Some(content) = file.node.content.and_then(ContentReference::rebuilt)
+                && content.len == file.node.size
+            {
+                self.rebuild(file, content)?;
+            }
             if let FinishedEntry::File(file) = entry
                 && file.is_within_job(job.number)
                 && !file.is_damaged()

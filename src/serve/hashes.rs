@@ -20,6 +20,7 @@ use crate::memory::LookUps;
 use crate::repo::index::HashDatabase;
 use crate::repo::published::{PublishedFile, PublishedTree};
 use crate::repo::read::StoredFile;
+use crate::repo::recipe::ContentReference;
 use crate::types::hex;
 
 /// Length from which clients know a file by its SHA-256, bytes.
@@ -85,9 +86,13 @@ pub struct Hashes {
     look_ups: LookUps,
 }
 
-/// The name of a content: of its reference, so nothing is read.
+/// The name of a content: of its reference, so nothing is read. Of rebuilt content its hash decides, not how it is
+/// rebuilt.
 fn content_name(context: &str, file: &PublishedFile) -> Result<[u8; 32]> {
-    let reference = minicbor::to_vec(file.content);
+    let reference = match file.content.and_then(ContentReference::rebuilt) {
+        Some(rebuilt) => minicbor::to_vec(("rebuilt", rebuilt.hash, rebuilt.len)),
+        None => minicbor::to_vec(file.content),
+    };
     let reference = reference.map_err(|error| Error::internal(format!("cannot name a content: {error}")))?;
     Ok(blake3::derive_key(context, &reference))
 }

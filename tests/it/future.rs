@@ -2,7 +2,7 @@
 //! refuses or keeps everything, quarantines nothing, and restores the rest byte for byte.
 
 mod needed;
-mod writer;
+pub mod writer;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -212,9 +212,12 @@ fn recipes_of_newer_versions_cost_their_files() {
         }
     };
     of_content("version of a recipe", false, Unsupported, recipe(b"R\x02anything".to_vec()));
-    // Variant 3 with a text and a length, then a hole.
-    let variants = [&b"R\x01\x82"[..], &[0x83, 0x03, 0x61, b'x', 0x05], &[0x82, 0x02, 0x04]].concat();
-    of_content("variant in a recipe", true, Unsupported, recipe(variants));
+    // Variant 4, or another transform, with a text and a length, then a hole.
+    let unknown: [&[u8]; 2] = [&[0x83, 0x04, 0x61, b'x', 0x05], &[0x84, 0x03, 0x02, 0x61, b'x', 0x05]];
+    for (name, unknown) in ["variant in a recipe", "transform in a recipe"].into_iter().zip(unknown) {
+        let references = [&b"R\x01\x82"[..], unknown, &[0x82, 0x02, 0x04]].concat();
+        of_content(name, name.starts_with('v'), Unsupported, recipe(references));
+    }
 }
 
 #[test]
@@ -222,7 +225,10 @@ fn nodes_of_newer_versions_cost_their_entries() {
     of_node("kind of entry", Unsupported, |_| node("future", 0, None, 9, &[]));
     of_node("required key", Unsupported, |_| node("future", 0, None, 0, &[(200, &[0x01])]));
     of_node("variant of a reference", Unsupported, |_| {
-        node("future", 9, None, 0, &[(18, &[0x83, 0x03, 0x61, b'x', 0x09])])
+        node("future", 9, None, 0, &[(18, &[0x83, 0x04, 0x61, b'x', 0x09])])
+    });
+    of_node("transform of content", Unsupported, |_| {
+        node("future", 9, None, 0, &[(18, &[0x84, 0x03, 0x02, 0x61, b'x', 0x09])])
     });
     of_node("optional key", Ignored, |_| node("future", 0, None, 0, &[(100, &[0x82, 0x01, 0x61, b'x'])]));
 }
@@ -235,7 +241,7 @@ fn snapshots_of_newer_versions_cost_themselves() {
         let head = [count, 0x00, 0x02, 0x01, 0x61, b'h', 0x02, 0x60, 0x03, 0x80];
         [&head[..], keys, &[0x06, 0x80, 0x07, 0x60, 0x08, 0xa0, 0x09, 0xa0], more].concat()
     };
-    let variants = payload(&[0x04, 0x83, 0x03, 0x61, b'x', 0x09], &[]);
+    let variants = payload(&[0x04, 0x83, 0x04, 0x61, b'x', 0x09], &[]);
     let required = payload(&[], &[0x18, 200, 0x01]);
     for (name, features, payload) in [
         ("feature of a snapshot", FEATURE, &b"anything"[..]),

@@ -14,6 +14,7 @@ use fhrd::repo::container::{
     StoredFrame, decode_frame, operations_digest, parse_header,
 };
 use fhrd::repo::index::{IndexRecord, IndexSegment, read_container_index, write_segment};
+use fhrd::repo::rebuilt::{ContentPart, OPENED};
 use fhrd::repo::recipe::{ContentReference, RecipeBuilder, decode_recipe};
 use fhrd::repo::snapshot::Snapshot;
 use fhrd::store::{Durable, MemoryStore, Store, StoreExt};
@@ -71,6 +72,24 @@ fn body() -> OperationList {
             Base { fingerprint: fingerprint(2), digest: 0x0102_0304_0506_0708 },
         ],
     }
+}
+
+#[test]
+fn a_reference_of_rebuilt_content() {
+    let source = ContentPart { level: 2, fingerprint: Fingerprint([0xab; 32]), len: 300 };
+    let corrections = Some(ContentPart { level: 0, fingerprint: Fingerprint([0xef; 32]), len: 7 });
+    let reference =
+        ContentReference::Rebuilt { transform: OPENED, source, corrections, hash: Fingerprint([0xcd; 32]), len: 5 };
+    let bytes = minicbor::to_vec(reference).unwrap();
+    assert_bytes(
+        &bytes,
+        "86 03 01
+         84 01 02 5820 abababababababababababababababababababababababababababababababab 19012c
+         83 00 5820 efefefefefefefefefefefefefefefefefefefefefefefefefefefefefefefef 07
+         5820 cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd 05",
+        "rebuilt content",
+    );
+    assert_eq!(minicbor::decode::<ContentReference>(&bytes).unwrap(), reference);
 }
 
 #[test]

@@ -48,6 +48,7 @@ mod memory_files;
 mod models;
 mod mount;
 mod normal;
+mod opened;
 mod pairs;
 mod parity;
 mod parity_damage;

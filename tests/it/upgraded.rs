@@ -36,6 +36,7 @@ fn an_upgrade_puts_one_mark_into_a_repository_of_an_earlier_version_and_no_other
     let all = json!([
         {"feature": "key-copies", "purpose": "every key slot is stored twice"},
         {"feature": "derivations", "purpose": "quantised and pruned tensors follow from stored models"},
+        {"feature": "rebuilt", "purpose": "compressed files are stored as what they unpack to"},
     ]);
     let planned = run(&place, &["upgrade", "--dry-run"]);
     assert_eq!((&planned["enabled"], &planned["mark"]), (&all, &Value::Null));
@@ -56,7 +57,7 @@ fn an_upgrade_puts_one_mark_into_a_repository_of_an_earlier_version_and_no_other
 
 #[test]
 fn a_new_repository_has_the_bits_of_what_it_needs_in_both_copies_of_its_configuration() {
-    for (words, expected) in [(&["init"][..], 1 << 5), (&["init", "--encrypt"], 1 | 1 << 5)] {
+    for (words, expected) in [(&["init"][..], 1 << 4 | 1 << 5), (&["init", "--encrypt"], 1 | 1 << 4 | 1 << 5)] {
         let place = Place::new();
         let mut command = place.command(&place.path("."), words);
         command.env("XDG_STATE_HOME", place.path("state"));

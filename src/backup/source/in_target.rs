@@ -14,6 +14,8 @@ use crate::types::Fingerprint;
 pub struct FilesInTarget {
     /// Whether both repositories have the same key and chunker.
     pub same_chunks: bool,
+    /// Whether the target may have rebuilt content.
+    pub takes_rebuilt: bool,
     /// A cursor into the earlier snapshot.
     pub before: ParentCursor,
     /// A cursor into its copy, in the target.
@@ -41,7 +43,8 @@ impl FilesInTarget {
         let previous = copy.as_ref().and_then(|copy| copy.content);
         let Some(content) = node.content else { return ((node.size == 0).then_some(None), previous) };
         if self.same_chunks {
-            let is_whole = content.content_len() == node.size && self.copy.is_whole(content);
+            let fits = content.content_len() == node.size && (self.takes_rebuilt || content.rebuilt().is_none());
+            let is_whole = fits && self.copy.is_whole(content);
             return (is_whole.then_some(Some(content)), previous);
         }
         let is_same = before.is_some_and(|before| before.kind == NodeKind::File && before.content == node.content)

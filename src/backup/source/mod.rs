@@ -19,6 +19,7 @@ mod memory;
 mod memory_file;
 mod memory_stage;
 mod open;
+mod open_rule;
 mod parent;
 mod parents;
 mod read;

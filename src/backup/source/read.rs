@@ -14,11 +14,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 
-use super::reading::{FileToRead, OpenedFile, RangeToRead, WalkBatch, WalkItem, announced, bytes_at_once};
+use super::reading::{
+    FileToRead, OpenedFile, RangeToRead, WalkBatch, WalkItem, announced, announced_plain, bytes_at_once,
+};
 use crate::backup::buffers::{Buffer, BufferPool};
 use crate::backup::changes::EntryChange;
 use crate::backup::counts::ReadCounts;
 use crate::backup::message::{Outcome, ReadBatch, ReadItem, TreeItem};
+use crate::backup::opening::FileOpener;
 use crate::backup::rest::FileRest;
 use crate::backup::sent::SentFile;
 use crate::config::ModelConfig;
@@ -26,6 +29,7 @@ use crate::error::{Error, Result};
 use crate::filesystem::{FileRange, SourceFile};
 use crate::metrics::Progress;
 use crate::model::{DefectReporting, ModelFile, ModelRecord, model_file};
+use crate::opened::looks_open;
 use crate::pipeline::Map;
 use crate::repo::recipe::ContentReference;
 use crate::repo::tree::HoleMap;
@@ -34,6 +38,10 @@ use crate::repo::tree::HoleMap;
 const SMALL_BYTES: u64 = 128 << 10;
 /// Bytes that are tried to read behind a file.
 const TAIL_BYTES: usize = 4 << 10;
+/// Bytes of the parts of opened files that a batch has in memory, about.
+const OPENED_MEMORY_MAX: usize = 2 << 20;
+/// Opened files of a batch that have parts in temporary files. Others are stored as they are.
+const SPILLED_MAX: usize = 8;
 /// Batches that a file may fill if it has grown since Walk saw it. Chunk reads the rest.
 const GROWN_BATCHES_MAX: u64 = 4;
 
@@ -51,6 +59,8 @@ pub struct ReadWorker<'a> {
     pub counts: Arc<ReadCounts>,
     /// Set when the user stops the run, which then waits for no pipe.
     pub stop: Arc<AtomicBool>,
+    /// Opens compressed files.
+    pub opener: FileOpener,
 }
 
 impl ReadWorker<'_> {
@@ -85,8 +95,14 @@ impl ReadWorker<'_> {
         let mut small_holes = HoleMap::default();
         let outcome = match model {
             Ok(model) => {
+                let begin = batch.items.len();
                 batch.items.extend(announced(model.as_ref(), task.previous_version, source.size()));
-                self.content(&source, model.as_deref(), &mut small_holes, batch)
+                let outcome = self.content(&source, model.as_deref(), &mut small_holes, batch);
+                let may_open = task.may_open && model.is_none() && outcome == Outcome::Complete && !source.is_special();
+                if may_open && looks_open_from(batch.items.get(begin..).unwrap_or_default()) {
+                    self.replace_by_opened(&source, task.previous_version, begin, batch);
+                }
+                outcome
             }
             Err(error) => {
                 self.problem(&error);
@@ -101,6 +117,56 @@ impl ReadWorker<'_> {
             self.counts.files_unchanged.fetch_add(1, Ordering::Relaxed);
         }
         self.end_of(&source, (outcome, small_holes), (task.sent(), is_as_captured), batch);
+    }
+
+    /// Puts the parts of an opened file in the place of its bytes, which are the items from `begin` on. They stay if it
+    /// cannot be opened, or if the batch has too many parts on disk.
+    fn replace_by_opened(
+        &self,
+        source: &SourceFile,
+        previous_version: Option<ContentReference>,
+        begin: usize,
+        batch: &mut ReadBatch,
+    ) {
+        let parts = || {
+            batch.items.iter().filter_map(|item| if let ReadItem::Opened(parts) = item { Some(parts) } else { None })
+        };
+        let memory: usize = parts().map(|parts| parts.memory).sum();
+        let spilled = parts().filter(|parts| parts.is_spilled()).count();
+        let Some(parts) = self.opener.open(source, OPENED_MEMORY_MAX.saturating_sub(memory)) else { return };
+        if parts.len == source.size() && (!parts.is_spilled() || spilled < SPILLED_MAX) {
+            batch.items.truncate(begin);
+            batch.items.extend(announced_plain(previous_version));
+            batch.bytes += parts.memory as u64;
+            batch.items.push(ReadItem::Opened(Box::new(parts)));
+        }
+    }
+
+    /// Opens a large file. If that is not possible, Chunk reads it.
+    fn open(&self, file: &OpenedFile, previous_version: Option<ContentReference>, batch: &mut ReadBatch) {
+        let source = &file.source;
+        self.progress.current.set(source.path());
+        let sent = file.sent();
+        let (outcome, is_as_captured) = match self.opener.open(source, OPENED_MEMORY_MAX) {
+            Some(parts) => {
+                self.counts.bytes_read.fetch_add(parts.len, Ordering::Relaxed);
+                self.progress.bytes_read.add(parts.len);
+                let outcome = if parts.len == source.size() { Outcome::Complete } else { Outcome::Changed };
+                batch.items.extend(announced_plain(previous_version));
+                batch.bytes += parts.memory as u64;
+                batch.items.push(ReadItem::Opened(Box::new(parts)));
+                (outcome, true)
+            }
+            None => {
+                let (pool, counts) = (self.pool.clone(), self.counts.clone());
+                batch.items.extend(announced(None, previous_version, source.size()));
+                let rest = FileRest::whole(source.clone(), pool, counts, self.stop.clone());
+                batch.items.push(ReadItem::Rest(Box::new(rest)));
+                // Nobody knows yet how that ends, so other names of the file are read, too.
+                (Outcome::Complete, false)
+            }
+        };
+        self.end_of(source, (outcome, HoleMap::default()), (sent, is_as_captured), batch);
     }
 
     /// Reads the data and long holes of a file. Short holes are read as data and recorded in `small_holes`.
@@ -275,6 +341,13 @@ impl ReadWorker<'_> {
     }
 }
 
+/// Whether the items of a file are data only, and begin as a stream that can be opened.
+fn looks_open_from(items: &[ReadItem]) -> bool {
+    let mut data = items.iter().filter(|item| !matches!(item, ReadItem::PreviousVersion(_)));
+    let begins = |item: &ReadItem| if let ReadItem::Data(bytes) = item { looks_open(bytes) } else { false };
+    data.next().is_some_and(begins) && data.all(|item| matches!(item, ReadItem::Data(_)))
+}
+
 /// The outcome of a file that has more bytes than its metadata say. Those of a special file say nothing.
 fn unexpected(source: &SourceFile) -> Outcome {
     if source.is_special() { Outcome::Complete } else { Outcome::Changed }
@@ -295,6 +368,7 @@ impl Map for ReadWorker<'_> {
                 WalkItem::Ready(item) => batch.items.push(item),
                 WalkItem::File(task) => self.file(*task, &mut batch),
                 WalkItem::Range(task) => self.range(&task, &mut batch),
+                WalkItem::Open { file, previous_version } => self.open(&file, previous_version, &mut batch),
                 WalkItem::End { file, small_holes } => self.end(&file, small_holes, &mut batch),
             }
         }

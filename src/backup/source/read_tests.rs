@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::*;
 use crate::filesystem::{Capturer, EntryChoice, Event, WalkPlan, Walker};
 use crate::repo::tree::Node;
+use crate::types::RepositoryKey;
 
 const BATCH: usize = 4096;
 
@@ -30,6 +31,11 @@ impl Run {
             progress: &self.progress,
             counts: self.counts.clone(),
             stop: Arc::default(),
+            opener: FileOpener {
+                key: RepositoryKey([7; 32]),
+                directory: self.directory.path().into(),
+                stop: Arc::default(),
+            },
         }
     }
 

@@ -25,6 +25,13 @@ pub enum WalkItem {
     File(Box<FileToRead>),
     /// A range of an open file.
     Range(RangeToRead),
+    /// All of an open file, which is to be opened if that is possible.
+    Open {
+        /// The file.
+        file: Arc<OpenedFile>,
+        /// Content of the file in the parent snapshot.
+        previous_version: Option<ContentReference>,
+    },
     /// The end of an open file. All its ranges were sent before.
     End {
         /// The file.
@@ -44,6 +51,8 @@ pub struct FileToRead {
     pub previous_version: Option<ContentReference>,
     /// Whether the parent snapshot has it without content, and its metadata have not changed.
     pub was_empty: bool,
+    /// Whether it may be opened, if its first bytes suggest that.
+    pub may_open: bool,
     /// As what Walk has counted it.
     pub change: Option<EntryChange>,
     sent: SentKeeper,
@@ -110,6 +119,7 @@ impl WalkBatch {
                 }
             }
             WalkItem::Range(range) => self.bytes += range.range.end - range.range.start,
+            WalkItem::Open { file, .. } => self.bytes += file.source.size(),
             WalkItem::Ready(_) | WalkItem::End { .. } => {}
         }
         self.items.push(item);
@@ -142,7 +152,8 @@ impl FileToRead {
         previous_version: Option<ContentReference>,
         sent: Option<SentFile>,
     ) -> Self {
-        FileToRead { location, node, previous_version, was_empty: false, change: None, sent: SentKeeper(sent) }
+        let (was_empty, may_open, change, sent) = (false, false, None, SentKeeper(sent));
+        FileToRead { location, node, previous_version, was_empty, may_open, change, sent }
     }
 
     /// What others may refer to.
@@ -201,8 +212,17 @@ pub fn announced(
 ) -> Option<ReadItem> {
     match model {
         Some(model) => Some(ReadItem::Model(model.clone())),
-        None => previous_version.filter(|_| size >= CHANGED_BYTES_MIN).map(ReadItem::PreviousVersion),
+        None => {
+            let is_alike = |previous: &ContentReference| size >= CHANGED_BYTES_MIN && previous.rebuilt().is_none();
+            previous_version.filter(is_alike).map(ReadItem::PreviousVersion)
+        }
     }
+}
+
+/// The item before the parts of an opened file: the plain content of its previous version.
+pub fn announced_plain(previous_version: Option<ContentReference>) -> Option<ReadItem> {
+    let rebuilt = previous_version.and_then(ContentReference::rebuilt);
+    rebuilt.map(|rebuilt| ReadItem::PreviousVersion(rebuilt.source.into()))
 }
 
 /// Bytes to read at once from `offset` of a file on, at most `bytes_max`. In a model they end at a block boundary: a

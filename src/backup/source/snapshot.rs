@@ -11,6 +11,7 @@ use super::stored::{StoredStage, StoredTree};
 use crate::error::{Error, Result};
 use crate::filesystem::Patterns;
 use crate::repo::Repository;
+use crate::repo::features::{Feature, has};
 use crate::repo::index::ContainerListing;
 use crate::repo::read::Reader;
 use crate::repo::snapshot::{
@@ -73,8 +74,10 @@ impl SnapshotSource {
         let same_chunks = source.key == repository.key && source.config == repository.config;
         let (target, listing) = (repository.clone(), run.listing.clone());
         let (shared, recheck_seconds) = (run.container_indexes.clone(), config.read.recheck_seconds);
+        let (takes_rebuilt, target_key) = (has(repository, Feature::Rebuilt)?, repository.key);
         let new_in_target = move || FilesInTarget {
             same_chunks,
+            takes_rebuilt,
             before: cursor(&source, &source_listing, &Arc::default(), &before, recheck_seconds),
             copy: cursor(&target, &listing, &shared, &copy, recheck_seconds),
         };
@@ -82,6 +85,7 @@ impl SnapshotSource {
             root: self.original.snapshot.root,
             exclude: self.exclude.clone(),
             reader,
+            target_key,
             new_in_target: Box::new(new_in_target),
         };
         let stage = StoredStage::new(stored, config, progress, counts.clone());

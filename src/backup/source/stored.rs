@@ -7,6 +7,8 @@
 //! - Models are recognised and hoisted as Read does it.
 //! - A file whose content is lost in the source is reported, counted and left out.
 
+mod rebuilt;
+
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -18,7 +20,7 @@ use bytes::Bytes;
 use lru::LruCache;
 
 use super::in_target::FilesInTarget;
-use super::reading::announced;
+use super::reading::{announced, announced_plain};
 use super::stored_walk::{StoredStep, StoredWalk};
 use crate::backup::counts::ReadCounts;
 use crate::backup::equal::{EqualDirectories, EqualDirectory, ReadTally};
@@ -38,7 +40,7 @@ use crate::repo::naming::shown_path;
 use crate::repo::read::{ChunkReader, Reader, RecipeWalk, at_least_one};
 use crate::repo::recipe::ContentReference;
 use crate::repo::tree::{FileIdentity, HoleMap, Node, NodeKind, TreeCursor};
-use crate::types::Fingerprint;
+use crate::types::{Fingerprint, RepositoryKey};
 
 /// Directories that the search for models remembers.
 const DIRECTORIES_SEEN_MAX: usize = 1 << 16;
@@ -60,6 +62,8 @@ pub struct StoredTree {
     pub exclude: Patterns,
     /// Reads the repository that has the tree.
     pub reader: Reader,
+    /// Key of the fingerprints in the target.
+    pub target_key: RepositoryKey,
     /// What the target has, at the root of the tree.
     pub new_in_target: Box<dyn Fn() -> FilesInTarget + Send>,
 }
@@ -232,7 +236,11 @@ impl<'a> StoredStage<'a> {
         let path = walk.path().join(OsStr::from_bytes(&node.name));
         let model = self.model_of(&node, &path, walk.listing(), previous_version, DefectReporting::Warn);
         let begin = TreeItem::Begin(Box::new(Node { content: None, ..node.clone() }));
-        let announcement = announced(model.as_ref(), previous_version, node.size);
+        let is_sent_opened = in_target.takes_rebuilt && node.content.is_some_and(|content| content.rebuilt().is_some());
+        let announcement = match is_sent_opened {
+            true => announced_plain(previous_version),
+            false => announced(model.as_ref(), previous_version, node.size),
+        };
         let (outcome, sent) = self.send(&node, &path, begin, announcement, in_target, emit)?;
         if let Some(identity) = node.hard_link.filter(|_| outcome != Outcome::Failed) {
             self.links.put(identity, (node.content, sent));
@@ -270,6 +278,12 @@ impl<'a> StoredStage<'a> {
     /// Sends the content of a file.
     fn content(&mut self, node: &Node, in_target: &mut FilesInTarget, emit: &mut Emit<ReadBatch>) -> Result<()> {
         let wrong = |len: u64| Error::corrupt("content of a file", 0, format!("{} bytes", node.size), len.to_string());
+        if let Some(rebuilt) = node.content.and_then(ContentReference::rebuilt) {
+            return match rebuilt.len == node.size {
+                true => self.rebuilt(&rebuilt, in_target, emit),
+                false => Err(wrong(rebuilt.len)),
+            };
+        }
         let (mut walk, mut sent) = (node.content.map(RecipeWalk::new), 0u64);
         while let Some(walk) = &mut walk {
             emit.check()?;

@@ -7,15 +7,19 @@ use std::sync::Arc;
 
 use super::labels::{SnapshotLabels, encoded};
 use super::open::{OpenSource, SourceKind, SourcePlan, SourceRun};
+use super::open_rule::OpenRule;
 use super::parents::{FoundParents, ParentChoice};
 use super::read::ReadWorker;
 use super::walk::WalkStage;
 use crate::backup::buffers::BufferPool;
+use crate::backup::opening::FileOpener;
+use crate::config::OpenStreams;
 use crate::error::{Error, Result};
 use crate::filesystem::{EntryChoice, WalkPlan, Walker, prescan};
 use crate::model::CANDIDATES_MAX;
 use crate::pipeline::Pipeline;
 use crate::repo::Repository;
+use crate::repo::features::{Feature, has};
 use crate::repo::paths::own_directories;
 use crate::repo::snapshot::{EXCLUDES_KEY, FLAGS_RECORDED_KEY, Snapshot};
 use crate::repo::tree::FileIdentity;
@@ -96,7 +100,7 @@ impl TreeSource {
     }
 
     /// Pre-scans the paths for model files, whose order of storing matters, and readies Walk and Read.
-    fn open<'a>(&self, plan: WalkPlan, run: SourceRun<'a>) -> OpenSource<'a> {
+    fn open<'a>(&self, plan: WalkPlan, run: SourceRun<'a>) -> Result<OpenSource<'a>> {
         let SourceRun { repository, config, progress, counts, stop, .. } = run;
         let own = own_directories(repository, run.cache);
         let skip: BTreeSet<FileIdentity> = own.iter().chain(&self.skip).filter_map(|path| identity(path)).collect();
@@ -107,7 +111,11 @@ impl TreeSource {
         };
         let walker = Walker::new(plan, skip, self.choice.clone());
         let root_node = walker.root().cloned();
-        let walk = WalkStage::new(walker, run.parent_cursors(), candidates, config, progress, counts.clone());
+        let has_feature = has(repository, Feature::Rebuilt)?;
+        let open = if has_feature { config.read.open } else { OpenStreams::Never };
+        let rule = OpenRule::new(open);
+        let walk = WalkStage::new(walker, run.parent_cursors(), candidates, rule, config, progress, counts.clone());
+        let opener = FileOpener { key: repository.key, directory: run.cache.into(), stop: stop.clone() };
         let first = move |pipeline: &mut Pipeline<'a>| {
             let link = pipeline.source(walk);
             let buffers_max = 4 * config.pipeline.queue_depth + 8;
@@ -119,9 +127,10 @@ impl TreeSource {
                 progress,
                 counts: counts.clone(),
                 stop: stop.clone(),
+                opener: opener.clone(),
             })
         };
-        OpenSource { first: Box::new(first), root_node, counts_changes: true }
+        Ok(OpenSource { first: Box::new(first), root_node, counts_changes: true })
     }
 }
 
@@ -136,7 +145,7 @@ impl SourceKind for TreeSource {
 
     fn plan(&self) -> Result<SourcePlan<'_>> {
         let plan = self.walk_plan()?;
-        Ok(SourcePlan::new(self.recorded_paths()?, move |run| Ok(self.open(plan, run))))
+        Ok(SourcePlan::new(self.recorded_paths()?, move |run| self.open(plan, run)))
     }
 
     fn parents(&self, repository: &Repository, paths: &[Vec<u8>]) -> Result<FoundParents> {

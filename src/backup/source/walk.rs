@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use lru::LruCache;
 
+use super::open_rule::OpenRule;
 use super::parents::ParentCursors;
 use super::reading::{FileToRead, OpenedFile, WalkBatch, WalkItem, announced, bytes_at_once};
 use crate::backup::changes::{self, EntryChange};
@@ -34,6 +35,7 @@ use crate::metrics::Progress;
 use crate::model::{
     DefectReporting, HOISTED_BYTES_MAX, HoistCandidate, ModelFile, ModelRecord, model_file, storing_order,
 };
+use crate::opened::looks_open;
 use crate::pipeline::{Emit, Source};
 use crate::repo::read::at_least_one;
 use crate::repo::recipe::ContentReference;
@@ -43,6 +45,8 @@ use crate::repo::tree::{FileIdentity, FileState, HoleMap, Node, NodeKind};
 const FILES_MAX: usize = 32;
 /// Directories that a batch keeps open, at most.
 const DIRECTORIES_MAX: usize = 4;
+/// First bytes of a file that say whether it may be opened.
+const HEAD_BYTES: usize = 64;
 /// Time between two looks at a file that others read.
 const PATIENCE: Duration = Duration::from_millis(20);
 
@@ -57,6 +61,8 @@ pub struct WalkStage<'a> {
     /// Inodes with several names whose content was sent, in the state in which they were sent.
     links: LruCache<FileIdentity, (FileState, SentFile)>,
     model: ModelConfig,
+    /// Which files are opened.
+    open_rule: OpenRule,
     /// Files that may be models, examined before the walk.
     candidates: Vec<PathBuf>,
     /// Hoisted files in the state in which they were sent.
@@ -77,6 +83,7 @@ impl<'a> WalkStage<'a> {
         walker: Walker,
         parents: ParentCursors,
         candidates: Vec<PathBuf>,
+        open_rule: OpenRule,
         config: &Config,
         progress: &'a Progress,
         counts: Arc<ReadCounts>,
@@ -98,6 +105,7 @@ impl<'a> WalkStage<'a> {
             batch_bytes: config.pipeline.batch_bytes.0,
             links: LruCache::new(at_least_one(config.read.hard_links_max)),
             model: config.model.clone(),
+            open_rule,
             candidates,
             hoisted: HashMap::new(),
             batch: WalkBatch::default(),
@@ -216,6 +224,7 @@ impl<'a> WalkStage<'a> {
         if self.walker.is_given() {
             self.locate(&node);
         }
+        self.open_rule.walk(&node);
         let may_be_other = self.walker.may_be_of_another_image(&node);
         let unchanged = self.parents.unchanged(&mut node, may_be_other);
         self.counts.changes.entry(self.parents.change(), path, &node);
@@ -238,10 +247,11 @@ impl<'a> WalkStage<'a> {
         }
         let previous_version = self.parents.previous_version();
         let location = self.walker.location(&node);
+        let may_open = self.open_rule.may_open(&node, previous_version);
         if node.size <= self.batch_bytes {
             let sent = self.begin_link(&node);
             let mut file = FileToRead::new(location, node, previous_version, sent);
-            (file.was_empty, file.change) = (unchanged.is_some(), Some(self.parents.change()));
+            (file.was_empty, file.may_open, file.change) = (unchanged.is_some(), may_open, Some(self.parents.change()));
             return self.push(WalkItem::File(Box::new(file)), emit);
         }
         let source = match location.open(&node) {
@@ -258,6 +268,10 @@ impl<'a> WalkStage<'a> {
         let model = model_file(&source, &self.model, fingerprint, DefectReporting::Warn);
         let mut file = OpenedFile::new(source, sent);
         file.change = Some(self.parents.change());
+        if may_open && matches!(model, Ok(None)) && is_openable(&file.source) {
+            self.push_tree(TreeItem::Begin(Box::new(node)), emit)?;
+            return self.push(WalkItem::Open { file: Arc::new(file), previous_version }, emit);
+        }
         self.send(file, TreeItem::Begin(Box::new(node)), model, previous_version, emit)
     }
 
@@ -400,6 +414,13 @@ impl<'a> WalkStage<'a> {
         }
         Ok(())
     }
+}
+
+/// Whether a large file begins as a stream that can be opened, and has no holes.
+fn is_openable(source: &SourceFile) -> bool {
+    let mut first = [0; HEAD_BYTES];
+    let is_whole = !source.is_special() && source.ranges(1).all(|range| matches!(range, FileRange::Data { .. }));
+    is_whole && source.read_full(&mut first, 0).is_ok_and(|read| looks_open(first.get(..read).unwrap_or_default()))
 }
 
 impl Source for WalkStage<'_> {

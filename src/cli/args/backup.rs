@@ -9,6 +9,7 @@ use clap::Args;
 use super::MetricsArguments;
 use super::exclude::ExcludeArguments;
 use super::runs::CheckpointArguments;
+use crate::config::OpenStreams;
 use crate::repo::tags::checked_new_tags;
 
 const PATTERNS: &str = "\
@@ -55,6 +56,10 @@ pub struct BackupArguments {
     /// How much to compress: `default`, or `archive`, which is slow and makes code, text and databases much smaller
     #[arg(long, value_name = "LEVEL", value_enum, default_value = "default", hide_possible_values = true)]
     pub level: BackupLevel,
+    /// Which compressed files are stored as what they unpack to, so that their versions share it: `auto`, `always`
+    /// or `never`
+    #[arg(long, value_name = "WHICH", value_parser = open_streams)]
+    pub open: Option<OpenStreams>,
     /// Print the work and waiting time of each stage
     #[arg(long)]
     pub stats: bool,
@@ -70,6 +75,10 @@ pub struct BackupArguments {
     /// Where metrics go.
     #[command(flatten)]
     pub metrics: MetricsArguments,
+}
+
+fn open_streams(name: &str) -> Result<OpenStreams, String> {
+    OpenStreams::from_name(name).ok_or_else(|| "it must be auto, always or never".into())
 }
 
 /// How much `backup` compresses.

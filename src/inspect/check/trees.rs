@@ -172,6 +172,10 @@ impl TreeCheck<'_> {
                     continue;
                 }
                 Some(ContentReference::Hole { .. }) => continue,
+                Some(rebuilt @ ContentReference::Rebuilt { .. }) => {
+                    levels.push(rebuilt.stored_parts().into_iter());
+                    continue;
+                }
                 Some(ContentReference::Chunk { fingerprint, len }) => self.chunk(&fingerprint, len),
                 Some(recipe @ ContentReference::Recipe { level, fingerprint, len }) => {
                     if self.seen.put((recipe, CheckedAs::File), ()).is_some() {

@@ -23,7 +23,7 @@ use crate::metrics::Progress;
 use crate::pipeline::{Emit, Map, Pipeline, Sink, Source, Weigh};
 use crate::repo::Repository;
 use crate::repo::index::ContainerListing;
-use crate::repo::read::{ChunkReader, RecipeWalk};
+use crate::repo::read::{ChunkReader, RebuiltStream, RecipeWalk};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::{NamedSnapshot, is_forgotten};
 use crate::repo::tree::{NodeKind, TreeCursor};
@@ -211,7 +211,7 @@ impl SampleStage<'_> {
     /// Emits the file if it is in the sample, and returns whether it is.
     fn file(&mut self, file: SampledFile, emit: &mut Emit<SampledFile>) -> Result<bool> {
         *self.files += 1;
-        let number = fingerprint_of(&file.content).map_or(u64::MAX, |fingerprint| self.draw.number(&fingerprint.0));
+        let number = file.content.fingerprint().map_or(u64::MAX, |fingerprint| self.draw.number(&fingerprint.0));
         if self.draw.has(number) {
             return emit.emit(file).map(|()| true);
         }
@@ -224,15 +224,6 @@ impl SampleStage<'_> {
     fn unseen(&mut self, content: Option<ContentReference>) -> Option<(TreeCursor, ContentReference)> {
         let content = content.filter(|content| self.listings.put(*content, ()).is_none())?;
         Some((TreeCursor::open(Some(content)), content))
-    }
-}
-
-fn fingerprint_of(content: &ContentReference) -> Option<Fingerprint> {
-    match content {
-        ContentReference::Chunk { fingerprint, .. } | ContentReference::Recipe { fingerprint, .. } => {
-            Some(*fingerprint)
-        }
-        ContentReference::Hole { .. } => None,
     }
 }
 
@@ -252,7 +243,7 @@ impl Map for SampleWorker<'_> {
 
     fn map(&mut self, mut file: SampledFile) -> Result<DecodedFile> {
         let (mut bytes, mut error, mut doubted) = (0, file.error.take(), HashSet::new());
-        let mut walk = RecipeWalk::new(file.content);
+        let mut walk = RecipeWalk::of_stored(file.content);
         loop {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(Error::Interrupted);
@@ -265,15 +256,23 @@ impl Map for SampleWorker<'_> {
                     read.map(drop).map_err(|error| (error, Some(fingerprint)))
                 }
                 Ok(Some(_)) => Ok(()),
-                Err(error) => Err((error, fingerprint_of(&file.content))),
+                Err(error) => Err((error, file.content.fingerprint())),
             };
             if let Err((found, fingerprint)) = found {
                 error.get_or_insert(damage(found)?);
                 fingerprint.iter().for_each(|fingerprint| self.doubt(fingerprint, &mut doubted));
                 // Behind a recipe that cannot be read, the rest of the content still is.
-                if walk.take_unread().is_none() && fingerprint == fingerprint_of(&file.content) {
+                if walk.take_unread().is_none() && fingerprint == file.content.fingerprint() {
                     break;
                 }
+            }
+        }
+        if let Some(rebuilt) = file.content.rebuilt() {
+            bytes = rebuilt.len;
+            if error.is_none() {
+                let stream = RebuiltStream::new(self.reader.sharing(INDEX_BYTES_MAX), rebuilt);
+                let check = || if self.stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) };
+                error = stream.finish(check).err().map(damage).transpose()?;
             }
         }
         Ok(DecodedFile { file, bytes, error, doubted })

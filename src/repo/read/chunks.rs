@@ -116,6 +116,11 @@ impl ChunkReader {
         ChunkReader { resolver: Resolver::new(locator), ..self }
     }
 
+    /// Computes the fingerprint of bytes that come in parts.
+    pub(super) fn hasher(&self) -> blake3::Hasher {
+        self.key.hasher()
+    }
+
     /// The store that it reads.
     pub fn store(&self) -> &dyn Store {
         self.store.as_ref()
@@ -368,13 +373,19 @@ impl RecipeWalk {
         RecipeWalk { stack: vec![vec![content].into_iter()], recipes_read: 0, unread: None }
     }
 
+    /// Starts at what is stored of the content of a file: of rebuilt content at the plain content, then the
+    /// corrections.
+    pub fn of_stored(content: ContentReference) -> Self {
+        RecipeWalk { stack: vec![content.stored_parts().into_iter()], recipes_read: 0, unread: None }
+    }
+
     /// After an error: the length of the content that could not be read, if it is known. The walk then continues
     /// behind it.
     pub fn take_unread(&mut self) -> Option<u64> {
         self.unread.take()
     }
 
-    /// Returns the next chunk or hole.
+    /// Returns the next chunk or hole. Rebuilt content is one step.
     ///
     /// # Errors
     /// Errors of reading recipes. [`Error::Corrupt`] for too many levels, and for a chunk that is too long.
@@ -428,7 +439,7 @@ impl RecipeWalk {
 /// # Errors
 /// Errors after which nobody knows. What is damaged or gone is an answer.
 pub fn is_whole(content: ContentReference, reader: &mut ChunkReader, presence: &mut ChunkPresence) -> Result<bool> {
-    let (mut walk, mut recipes) = (RecipeWalk::new(content), Vec::new());
+    let (mut walk, mut recipes) = (RecipeWalk::of_stored(content), Vec::new());
     let mut has_all = || -> Result<bool> {
         loop {
             let next = walk.next_visiting(reader, &mut |recipe| recipes.push(*recipe))?;

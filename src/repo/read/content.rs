@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::chunks::ChunkReader;
+use super::chunks::{ChunkReader, RecipeWalk};
 use super::read_cache::{Decoded, DecodedKey, OffsetRecipe};
 use crate::error::{Error, Result};
 use crate::repo::container::ContainerKind;
@@ -26,7 +26,7 @@ pub struct LocatedRange {
     pub start: u64,
     /// Length, bytes.
     pub len: u64,
-    /// The chunk. `None` for a hole.
+    /// The chunk, or the hash of rebuilt content, which is one range. `None` for a hole.
     pub chunk: Option<Fingerprint>,
 }
 
@@ -53,6 +53,9 @@ impl ChunkReader {
                     return Ok(Some(LocatedRange { start, len, chunk: Some(fingerprint) }));
                 }
                 ContentReference::Hole { len } => return Ok(Some(LocatedRange { start, len, chunk: None })),
+                ContentReference::Rebuilt { hash, len, .. } => {
+                    return Ok(Some(LocatedRange { start, len, chunk: Some(hash) }));
+                }
                 ContentReference::Recipe { level, fingerprint, len } => {
                     let recipe = self.offset_recipe(&fingerprint, level, len)?;
                     let after = recipe.partition_point(|(at, _)| *at <= offset - start);
@@ -63,6 +66,28 @@ impl ChunkReader {
                 }
             }
         }
+    }
+
+    /// Fingerprint of all bytes of a content: the hash that it would have as rebuilt content.
+    ///
+    /// # Errors
+    /// Errors of reading, and of `check`, which is called before each chunk.
+    pub fn hash(&mut self, content: ContentReference, mut check: impl FnMut() -> Result<()>) -> Result<Fingerprint> {
+        let (mut hasher, mut walk) = (self.hasher(), RecipeWalk::new(content));
+        while let Some(reference) = walk.next(self)? {
+            check()?;
+            match reference {
+                ContentReference::Chunk { fingerprint, len } => {
+                    hasher.update(&self.read_shared(&fingerprint, len)?);
+                }
+                ContentReference::Rebuilt { hash, .. } => return Ok(hash),
+                other => write_zeros(other.content_len(), &mut |zeros| {
+                    hasher.update(zeros);
+                    Ok(())
+                })?,
+            }
+        }
+        Ok(Fingerprint(*hasher.finalize().as_bytes()))
     }
 
     /// Levels strictly descend, because [`decode_recipe`] checks that, so a look-up ends.

@@ -12,9 +12,11 @@ mod read_cache;
 #[cfg(test)]
 mod read_cache_tests;
 mod reader;
+mod rebuilt;
 mod stored_file;
 
 pub use chunks::{ChunkReader, RecipeWalk, at_least_one, is_whole};
 pub use content::{LocatedRange, write_zeros};
 pub use reader::Reader;
+pub use rebuilt::RebuiltStream;
 pub use stored_file::StoredFile;

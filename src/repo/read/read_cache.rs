@@ -33,6 +33,8 @@ const ENTRY_BYTES: usize = 128;
 pub(super) enum DecodedKey {
     Frame(FrameNumber),
     Chunk(Fingerprint),
+    /// A block of rebuilt content, by the hash of that content and the number of the block.
+    Rebuilt(Fingerprint, u64),
 }
 
 /// Fingerprint, level and length of a recipe.
@@ -164,6 +166,13 @@ impl ReadCacheShare {
         let found = self.cache.entries().content.get(&own);
         self.cache.look_ups.add(found.is_some());
         found.map_or(Decoded::Missing(None), Decoded::Found)
+    }
+
+    /// Keeps bytes of a file that were made without a task.
+    pub(super) fn keep(&self, key: DecodedKey, bytes: Bytes) {
+        self.is_used.store(true, Ordering::Relaxed);
+        let len = bytes.len() + ENTRY_BYTES;
+        self.cache.entries().content.put((self.number, key), bytes, len);
     }
 
     /// A recipe.

@@ -10,6 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::chunks::{CONTAINER_INDEX_BYTES_MAX, ChunkReader};
 use super::read_cache::{ReadCache, process_cache};
+use super::rebuilt::IdleStreams;
 use super::stored_file::{StoredFile, wrong_length};
 use crate::error::Result;
 use crate::repo::Repository;
@@ -30,6 +31,8 @@ pub struct Reader {
 struct SharedReader {
     store: Arc<dyn Store>,
     chunk_readers: Mutex<ChunkReaders>,
+    /// Contents that are being rebuilt, between two reads.
+    streams: IdleStreams,
 }
 
 /// Chunk readers that no call uses.
@@ -57,12 +60,22 @@ impl Reader {
     pub(super) fn caching_in(cache: &Arc<ReadCache>, repository: &Repository, listing: Arc<ContainerListing>) -> Self {
         let first = ChunkReader::caching_in(cache, repository, listing);
         let chunk_readers = Mutex::new(ChunkReaders { first, idle: Vec::new() });
-        Reader { shared: Arc::new(SharedReader { store: repository.store.clone(), chunk_readers }) }
+        Reader {
+            shared: Arc::new(SharedReader {
+                store: repository.store.clone(),
+                chunk_readers,
+                streams: IdleStreams::default(),
+            }),
+        }
     }
 
     /// How often all readers of this process asked for what one of them had decoded: hits and misses.
     pub fn look_ups() -> (u64, u64) {
         process_cache().look_ups().counts()
+    }
+
+    pub(super) fn streams(&self) -> &IdleStreams {
+        &self.shared.streams
     }
 
     /// The store that it reads.

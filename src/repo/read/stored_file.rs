@@ -12,9 +12,12 @@ use parking_lot::Mutex;
 
 use super::chunks::ChunkReader;
 use super::content::{LocatedRange, write_zeros};
+use super::read_cache::{Decoded, DecodedKey};
 use super::reader::Reader;
+use super::rebuilt::{BLOCK_BYTES, RebuiltStream, caches_skipped};
 use crate::error::{Error, Result};
 use crate::read_at::ReadAt;
+use crate::repo::rebuilt::RebuiltContent;
 use crate::repo::recipe::ContentReference;
 use crate::types::Fingerprint;
 
@@ -137,6 +140,9 @@ impl StoredFile {
         write: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
         let Some(content) = self.content else { return Ok(()) };
+        if let Some(rebuilt) = content.rebuilt() {
+            return self.copy_rebuilt(&rebuilt, (from, to), keeps_all, write);
+        }
         self.reader.lend(|reader| {
             let mut offset = from;
             while offset < to
@@ -158,13 +164,69 @@ impl StoredFile {
         })
     }
 
+    /// Passes a range of rebuilt content to `write`, block by block.
+    fn copy_rebuilt(
+        &self,
+        content: &RebuiltContent,
+        (from, to): (u64, u64),
+        keeps_all: bool,
+        write: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let (mut offset, to, mut stream) = (from, to.min(content.len), None);
+        let keeps = keeps_all || from > 0 || to < content.len;
+        while offset < to {
+            let start = offset - offset % BLOCK_BYTES;
+            let block = self.rebuilt_block(content, start, keeps, &mut stream)?;
+            let within = |at: u64| usize::try_from(at - start).unwrap_or(usize::MAX);
+            let end = to.min(start.saturating_add(block.len() as u64));
+            let bytes = block.get(within(offset)..within(end)).filter(|bytes| !bytes.is_empty());
+            write(bytes.ok_or_else(|| Error::internal("a block of rebuilt content is too short"))?)?;
+            offset = end;
+        }
+        stream.into_iter().for_each(|stream| self.reader.streams().put(stream));
+        Ok(())
+    }
+
+    /// The block of rebuilt content that begins at `start`. A stream that is needed for it is taken from `stream`, and
+    /// left there for the next block.
+    fn rebuilt_block(
+        &self,
+        content: &RebuiltContent,
+        start: u64,
+        keeps: bool,
+        stream: &mut Option<RebuiltStream>,
+    ) -> Result<Bytes> {
+        let key = |at: u64| DecodedKey::Rebuilt(content.hash, at / BLOCK_BYTES);
+        let decoded = self.reader.lend(|reader| Ok(reader.decoded.clone()))?;
+        if keeps && let Decoded::Found(bytes) = decoded.look(key(start)) {
+            return Ok(bytes);
+        }
+        let known = stream.take().filter(|stream| stream.position() <= start);
+        let known = known.or_else(|| self.reader.streams().take(content, start));
+        let mut current = known.unwrap_or_else(|| RebuiltStream::new(self.reader.chunks(), *content));
+        loop {
+            let at = current.position();
+            let Some(block) = current.next_block()? else {
+                return Err(Error::internal("rebuilt content ended before its length"));
+            };
+            if keeps && (at == start || caches_skipped(content)) {
+                decoded.keep(key(at), block.clone());
+            }
+            if at == start {
+                *stream = Some(current);
+                return Ok(block);
+            }
+        }
+    }
+
     /// Reads the chunks that begin in a range, so that later reads find them. Stops before a chunk when `stops` says
     /// so.
     ///
     /// # Errors
     /// Errors of reading.
     pub fn prefetch(&self, (from, to): (u64, u64), stops: impl Fn() -> bool) -> Result<()> {
-        let Some(content) = self.content else { return Ok(()) };
+        // Rebuilt content comes in order, from one stream.
+        let Some(content) = self.content.filter(|content| content.rebuilt().is_none()) else { return Ok(()) };
         let mut offset = from;
         while offset < to
             && !stops()
@@ -210,6 +272,17 @@ impl ReadAt for StoredFile {
     /// Returns at most the rest of one chunk or hole.
     fn read_at(&self, offset: u64, space: &mut [u8]) -> io::Result<usize> {
         let Some(content) = self.content else { return Ok(0) };
+        if let Some(rebuilt) = content.rebuilt() {
+            let (end, mut filled) = (offset.saturating_add(space.len() as u64), 0);
+            let copied = self.copy_rebuilt(&rebuilt, (offset, end), true, &mut |bytes| {
+                if let Some(space) = space.get_mut(filled..filled + bytes.len()) {
+                    space.copy_from_slice(bytes);
+                }
+                filled += bytes.len();
+                Ok(())
+            });
+            return copied.map(|()| filled).map_err(io::Error::other);
+        }
         let read = self.reader.lend(|reader| {
             let Some(range) = reader.locate(content, offset)? else { return Ok(0) };
             let rest = usize::try_from(range.end() - offset).unwrap_or(usize::MAX);

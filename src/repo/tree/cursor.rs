@@ -65,6 +65,9 @@ impl TreeCursor {
                     let bytes = reader.read_exact(&fingerprint, len)?;
                     self.chunk = ListingChunk { what: format!("directory listing {fingerprint}"), bytes, decoded: 0 };
                 }
+                Some(ContentReference::Rebuilt { .. }) => {
+                    return Err(Error::unsupported("directory listing", "rebuilt content of a directory"));
+                }
                 Some(other) => return Err(Error::corrupt("directory listing", 0, "chunks only", format!("{other:?}"))),
             }
         }

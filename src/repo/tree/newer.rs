@@ -76,8 +76,8 @@ fn look(bytes: &[u8]) -> Result<(Vec<u8>, NewerParts), DecodeError> {
                 needed = (kind > KIND_MAX).then(|| format!("kind of entry {kind}"));
             }
             CONTENT => {
-                let variant = unknown_variant(&mut value);
-                needed = needed.take().or(variant.map(|variant| format!("variant {variant} of a reference")));
+                let unknown = unknown_variant(&mut value);
+                needed = needed.take().or(unknown);
             }
             _ => {}
         }
