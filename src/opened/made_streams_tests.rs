@@ -47,12 +47,14 @@ pub(super) struct Habits {
     pub(super) odd_tokens: u64,
     /// One block of so many is stored or has fixed codes; 0: none.
     pub(super) odd_blocks: u64,
+    /// Bytes of a stored block at the start; 0: there is none.
+    pub(super) stored_start: u16,
     pub(super) seed: u64,
 }
 
 impl Habits {
     pub(super) fn of(settings: Settings) -> Self {
-        Habits { settings, odd_tokens: 0, odd_blocks: 0, seed: 1 }
+        Habits { settings, odd_tokens: 0, odd_blocks: 0, stored_start: 0, seed: 1 }
     }
 }
 
@@ -65,6 +67,13 @@ pub(super) fn deflate(plain: &[u8], habits: &Habits) -> Vec<u8> {
     let mut writer = DeflateWriter::default();
     let mut tokens = Vec::new();
     let (mut index, mut begin) = (0, 0);
+    if habits.stored_start > 0 {
+        begin = usize::from(habits.stored_start);
+        index = begin;
+        writer.stored(false, 0, habits.stored_start);
+        writer.bytes(&plain[..begin]);
+        predictor.advance_stored(&view, 0, begin);
+    }
     loop {
         let is_last = index == plain.len();
         if is_last || tokens.len() == habits.settings.block_tokens as usize {

@@ -251,7 +251,8 @@ impl OpenSection {
         if len > self.left {
             return Err(fault("a stored block is longer than its section"));
         }
-        self.fill(member, plain, len as usize)?;
+        // The hashes of its last positions are of bytes behind it.
+        self.fill(member, plain, len as usize + LOOKAHEAD)?;
         writer.stored(start.is_last, start.padding, short);
         let view = PlainView { data: &member.data, origin: member.origin, floor: member.floor };
         member.predictor.advance_stored(&view, member.index, len as usize);

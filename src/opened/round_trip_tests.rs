@@ -48,10 +48,31 @@ fn streams_of_known_compressors_open_whole() {
 fn odd_tokens_and_blocks_are_corrected() {
     let plain = text(6, 300_000);
     for settings in all_settings() {
-        let habits =
-            Habits { odd_tokens: 300, odd_blocks: 4, seed: 9, settings: Settings { block_tokens: 5000, ..settings } };
+        let settings = Settings { block_tokens: 5000, ..settings };
+        let habits = Habits { odd_tokens: 300, odd_blocks: 4, seed: 9, ..Habits::of(settings) };
         let (summary, _) = round_trip(&gzip(&plain, &habits));
         assert_eq!(summary.members, 1, "{settings}");
+    }
+}
+
+#[test]
+fn matches_of_the_last_bytes_of_a_stored_block_come_back() {
+    let mut plain = text(5, 120_000);
+    let original = plain.clone();
+    for settings in all_settings() {
+        for len in [65_535u16, 65_534, 65_533, 65_532, 40_000, 1000] {
+            plain.copy_from_slice(&original);
+            let end = usize::from(len);
+            for (byte, value) in plain[end - 12..end + 12].iter_mut().zip(200..) {
+                *byte = value;
+            }
+            // What matches from each of the last bytes of the block on.
+            for at in 1..6 {
+                plain.copy_within(end - at..end - at + 12, end + 2000 + 30 * at);
+            }
+            let stream = gzip(&plain, &Habits { stored_start: len, ..Habits::of(settings) });
+            assert_eq!(round_trip(&stream).0.members, 1, "{settings}, {len}");
+        }
     }
 }
 
@@ -148,9 +169,11 @@ proptest! {
     fn any_habits_come_back(
         seed in 1u64..1 << 40, len in 0usize..40_000, which in 0usize..45, odd_tokens in 0u64..200,
         odd_blocks in 0u64..4, block_tokens in 1u32..5000, cut in 0usize..1 << 20, flip in any::<bool>(),
+        stored in 0u16..40_000,
     ) {
         let settings = Settings { block_tokens, ..all_settings()[which] };
-        let habits = Habits { settings, odd_tokens, odd_blocks, seed };
+        let stored_start = stored.min(len as u16);
+        let habits = Habits { settings, odd_tokens, odd_blocks, stored_start, seed };
         let mut stream = gzip(&text(seed, len), &habits);
         round_trip(&stream);
         let at = cut % stream.len();
