@@ -70,7 +70,7 @@ fn has_known_end(name: &[u8]) -> bool {
         let at = name.len().checked_sub(end.len());
         at.and_then(|at| name.get(at..)).is_some_and(|last| last.eq_ignore_ascii_case(end.as_bytes()))
     };
-    ENDS.iter().any(|end| has(&end))
+    ENDS.iter().any(has)
 }
 
 /// Whether a name has two numbers with one of `.`, `-` and `_` between them.
