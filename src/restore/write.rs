@@ -90,6 +90,12 @@ impl WriteWorker<'_> {
         };
         match write() {
             Err(error @ Error::Io { .. }) if error.is_full_disk() => Err(error),
+            Err(error @ Error::ChecksumMismatch { .. }) if stream.position() == content.len => {
+                // The hash is of all bytes, so none of them can be relied on.
+                file.set_len(0)?;
+                file.lose(0, content.len, error);
+                Ok(())
+            }
             Err(error) if error.is_unreadable() || matches!(error, Error::Io { .. }) => {
                 file.lose(lost_from, content.len - lost_from, error);
                 Ok(())

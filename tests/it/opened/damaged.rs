@@ -136,6 +136,8 @@ fn a_hash_that_is_not_of_the_rebuilt_bytes_costs_its_file_wherever_it_is_read() 
     assert_eq!(counts["damaged"], 1, "{report}");
     assert!(errors.contains("wrong") && !errors.contains("right"), "{errors}");
     assert!(fs::read(place.path("back/right")).unwrap() == bytes && !place.path("back/wrong").exists());
+    // The hash is of all bytes: none of them is passed on as good.
+    assert_eq!(fs::read(place.path("back/wrong.damaged")).unwrap(), vec![0; bytes.len()]);
     for (name, is_good) in [("right", true), ("wrong", false)] {
         let dumped = run(place, &["dump", &format!("latest:{name}")]);
         assert_eq!(dumped.status.success(), is_good, "{dumped:?}");
