@@ -98,7 +98,8 @@ impl fmt::Display for Settings {
     }
 }
 
-/// good, lazy, nice, chain of zlib's levels 1 to 9. Levels 1 to 3 are greedy.
+/// good, lazy, nice, chain of zlib's levels 1 to 9, and of Go's levels 2 to 9. Levels 1 to 3 are greedy: there, lazy is
+/// the longest match that is inserted.
 const ZLIB_LEVELS: [(usize, usize, usize, u32); 9] = [
     (4, 4, 8, 4),
     (4, 5, 16, 8),
@@ -117,19 +118,6 @@ const ZLIB_NG_LEVELS: [(usize, usize, usize, u32); 9] = [
     (4, 4, 8, 4),
     (4, 6, 16, 6),
     (4, 12, 32, 24),
-    (8, 16, 32, 32),
-    (8, 16, 128, 128),
-    (8, 32, 128, 256),
-    (32, 128, 258, 1024),
-    (32, 258, 258, 4096),
-];
-
-/// good, lazy, nice, chain of Go's levels 2 to 9. Of levels 2 and 3, which are greedy, lazy is the longest match
-/// that is inserted.
-const GO_LEVELS: [(usize, usize, usize, u32); 8] = [
-    (4, 5, 16, 8),
-    (4, 6, 32, 32),
-    (4, 4, 16, 16),
     (8, 16, 32, 32),
     (8, 16, 128, 128),
     (8, 32, 128, 256),
@@ -294,7 +282,7 @@ fn rules(settings: &Settings) -> (PredictionRule, Hash, Finder) {
         CompressorFamily::Go => {
             let rule = if level <= 3 { PredictionRule::Greedy } else { PredictionRule::Lazy };
             let finder =
-                Finder { search: SearchKind::Go, len_min: 4, too_far: 4096, ..plain_finder(GO_LEVELS[level - 2]) };
+                Finder { search: SearchKind::Go, len_min: 4, too_far: 4096, ..plain_finder(ZLIB_LEVELS[level - 1]) };
             (rule, Hash::Go, finder)
         }
         CompressorFamily::Miniz => {
