@@ -131,7 +131,7 @@ pub fn add(repository: &Repository, progress: &Progress, stop: &AtomicBool) -> R
             }
             // A prune has deleted it.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) if error.kind() == ErrorKind::Damaged || error.is_refused() || error.is_unreadable() => {
+            Err(error) if error.is_refused() || error.is_unreadable() => {
                 added.damaged += 1;
                 if added.damaged_containers.len() < NAMED_MAX {
                     added.damaged_containers.push(error.to_string());

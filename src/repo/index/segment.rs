@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::repo::salts::SALT_BYTES;
 use crate::store::{BlobKind, BlobName, Reading, Store, again, read_again};
 use crate::types::{ContainerId, Fingerprint};
@@ -259,7 +259,7 @@ impl IndexSegment {
             match self.read_pages(first, count) {
                 Ok(bytes) => bytes.chunks(PAGE_BYTES).zip(first..).map(parse).collect(),
                 // A page that is damaged, or that the device cannot read, costs no other page.
-                Err(error) if error.is_unreadable() || error.kind() == ErrorKind::Damaged => {
+                Err(error) if error.is_unreadable() => {
                     (first..first + count).map(|number| parse((&self.read_pages(number, 1)?, number))).collect()
                 }
                 Err(error) => vec![Err(error)],

@@ -192,6 +192,17 @@ fn a_forged_header_costs_no_memory() {
     assert!(ParityBlob::parse("x", forged).is_err());
 }
 
+/// Whoever doubts a sound container, whose last shard is not full, gets it as it is.
+#[test]
+fn a_sound_container_is_not_rebuilt() {
+    for len in [50_000, 300_000, 4096 * 80] {
+        let scene = Scene::new(noise(len, 6), share(300));
+        let store = scene.store(&scene.container, &scene.blob);
+        store.other_copy(&scene.name);
+        assert!(store.healed().is_empty(), "{len}");
+    }
+}
+
 #[test]
 fn what_is_written_back_is_in_the_store() {
     let scene = Scene::new(noise(50_000, 7), share(300));
