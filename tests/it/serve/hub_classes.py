@@ -28,9 +28,7 @@ def make():
     model.mkdir()
     (model / "vocab.txt").write_text("\n".join(words))
     BertConfig(vocab_size=len(words), hidden_size=32, num_attention_heads=4, num_hidden_layers=2).save_pretrained(model)
-    tokenizer = BertTokenizerFast(vocab=str(model / "vocab.txt")) if int(transformers.__version__.split(".")[0]) >= 5 else (
-        BertTokenizerFast(vocab_file=str(model / "vocab.txt"))
-    )
+    tokenizer = BertTokenizerFast(vocab=str(model / "vocab.txt"))
     tokenizer.save_pretrained(model)
     GenerationConfig(max_length=77).save_pretrained(model)
     tables.mkdir()
