@@ -1,5 +1,6 @@
 //! Copies and rewrites that could not read everything: what they lack is never taken for done.
 
+use std::fs;
 use std::sync::Arc;
 
 use fhrd::Error;
@@ -12,6 +13,7 @@ use fhrd::store::{BlobKind, Durable, MemoryStore, Store, StoreExt};
 
 use crate::copied::{assert_restores, back_up, config, copy, planted, stop};
 use crate::double::named;
+use crate::trees::Random;
 
 /// A repository in memory with one snapshot of the files in a directory.
 struct Scene {
@@ -23,6 +25,8 @@ impl Scene {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         planted(&directory.path().join("source"));
+        // Chunks end at a random key, and a group of them may fill two containers' length in one: enough for a third.
+        fs::write(directory.path().join("source/more"), Random(8).bytes(1_500_000)).unwrap();
         let repository = Repository::init(Arc::new(MemoryStore::new()), &config().repository).unwrap();
         back_up(&repository, &directory.path().join("source")).unwrap();
         Scene { directory, repository }
