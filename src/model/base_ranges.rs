@@ -1,9 +1,10 @@
 //! Ranges of bases: those of the blocks of a tensor, those of what a delta builds on, and the plan of a delta to them.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::delta_plan::{DeltaPlan, PlannedDelta};
-use super::record::block_of;
+use super::record::{ModelRecord, block_of};
 use crate::codec::ElementType;
 use crate::codec::delta::Derivation;
 use crate::error::Result;
@@ -129,4 +130,21 @@ pub(super) fn planned(
     }
     planned.plan.frames.sort_unstable_by_key(|frame| frame.0);
     Ok(Some(planned))
+}
+
+/// The record of a stored model; `None` if there is none that can be read.
+pub(super) fn load_record(fingerprint: &Fingerprint, bases: &mut Bases) -> Result<Option<Arc<ModelRecord>>> {
+    match read_record(fingerprint, bases) {
+        Ok(record) => Ok(record.map(Arc::new)),
+        Err(error) if error.is_unreadable() => {
+            tracing::warn!("not comparing with a stored model: {error}");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn read_record(fingerprint: &Fingerprint, bases: &mut Bases) -> Result<Option<ModelRecord>> {
+    let bytes = bases.read_metadata(fingerprint)?;
+    bytes.map(|bytes| ModelRecord::decode(fingerprint, &bytes)).transpose()
 }

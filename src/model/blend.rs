@@ -9,15 +9,23 @@ use std::sync::Arc;
 
 use super::base_ranges::{block_ranges, none_if_unreadable, planned};
 use super::choice::{ModelComparison, Pairs, TensorBase};
-use super::delta_plan::{COPY_DEPTH, DeltaPlanner, OPERATIONS_MAX, PlannedDelta};
+use super::delta_plan::{DeltaPlanner, OPERATIONS_MAX, PlannedDelta};
 use super::record::{ModelRecord, TensorRecord};
-use crate::codec::ElementType;
+use super::sketch::standalone_bits;
 use crate::codec::delta::{Blended, Derivation};
 use crate::error::Result;
+use crate::format::Dtype;
 use crate::similar::Bases;
 
-/// Candidates of which two may make a blend.
-const CANDIDATES: usize = 8;
+/// One base of a blend is among so many nearest candidates. The other may be far away: a running mean is nearest to
+/// itself.
+const NEAREST: usize = 8;
+/// Bytes of the sketches that rule most pairs out.
+const SHORT_SKETCH: usize = 512;
+/// Share of such values at which no other pair is tried.
+const FOUND_SHARE: f64 = 0.98;
+/// So many blends lie on a block that is stored alone, before one is too deep.
+const SHALLOW_BLENDS: f64 = 8.0;
 /// Share of the sampled values that a blend must give, of those that neither base has. Most values of sparse steps are
 /// equal in all of a run.
 const SHARE_MIN: f64 = 0.5;
@@ -35,15 +43,23 @@ pub(super) fn blend(
         let fits = other.dtype == tensor.dtype && other.len == tensor.len && other.sketch.len() == tensor.sketch.len();
         fits.then(|| (number, index, found, Arc::clone(model)))
     };
-    let near: Vec<_> = compared.iter().enumerate().filter_map(counterpart).take(CANDIDATES).collect();
+    let near: Vec<_> = compared.iter().enumerate().filter_map(counterpart).collect();
     let mut best: Option<(f64, usize, usize)> = None;
-    for (one, (_, first, _, model)) in near.iter().enumerate() {
+    for (one, (_, first, _, model)) in near.iter().enumerate().take(NEAREST) {
         for (other, (_, second, _, another)) in near.iter().enumerate().skip(one + 1) {
             let (Some(a), Some(b)) = (model.tensors.get(*first), another.tensors.get(*second)) else { continue };
+            let sketches = [&tensor.sketch, &a.sketch, &b.sketch].map(Vec::as_slice);
+            let [short, a_short, b_short] = sketches.map(|sketch| sketch.get(..SHORT_SKETCH).unwrap_or(sketch));
+            if blended.share(short, [a_short, b_short]) == 0.0 {
+                continue;
+            }
             let share = blended.share(&tensor.sketch, [&a.sketch, &b.sketch]);
             if share >= SHARE_MIN && best.is_none_or(|best| share > best.0) {
                 best = Some((share, one, other));
             }
+        }
+        if best.is_some_and(|best| best.0 >= FOUND_SHARE) {
+            break;
         }
     }
     let (share, one, other) = best?;
@@ -57,37 +73,52 @@ pub(super) fn blend(
     Some((*number, bases))
 }
 
+/// What becomes of a block with two bases.
+pub(super) enum BlendPlan {
+    /// It is a blend of both.
+    Made(PlannedDelta),
+    /// The blend would be too deep, as would each of the next, and other deltas are long. So it is stored alone, and a
+    /// chain of blends begins there.
+    BeginAgain,
+    /// It is none.
+    No,
+}
+
 impl DeltaPlanner {
-    /// Plans bytes from `offset` on of a tensor as a blend of its bases; `None` if it has one base, or if one of the
-    /// blocks is not stored.
+    /// Plans bytes from `offset` on of a tensor as a blend of its bases. It is none if it has one base, or if one of
+    /// the blocks is not stored.
     pub(super) fn plan_blend(
         &mut self,
-        element_type: ElementType,
+        dtype: Dtype,
         chosen: &TensorBase,
         (offset, len): (u64, u32),
         bases: &mut Bases,
-    ) -> Result<Option<PlannedDelta>> {
+    ) -> Result<BlendPlan> {
+        let element_type = dtype.element_type();
         let second = chosen.second.as_ref();
         let (Some(blended), Some(first), Some((second, tensor))) =
             (Blended::of(element_type), chosen.model.as_ref(), second)
         else {
-            return Ok(None);
+            return Ok(BlendPlan::No);
         };
         let range = offset..offset + u64::from(len);
         let mut both = Vec::new();
         for (model, tensor) in [(first, chosen.tensor), (second, *tensor)] {
             let Some(tensor) = model.tensors.get(tensor).filter(|tensor| range.end <= tensor.len) else {
-                return Ok(None);
+                return Ok(BlendPlan::No);
             };
             let parts: Vec<_> = block_ranges(&tensor.blocks, model.block_bytes, range.clone()).collect();
             match none_if_unreadable(self.entries_of(&parts, OPERATIONS_MAX / 2, bases))? {
                 Some(mut ranges) => both.append(&mut ranges),
-                None => return Ok(None),
+                None => return Ok(BlendPlan::No),
             }
         }
         let bytes = (chosen.delta_bits * f64::from(len) / 8.0 / element_type.width() as f64) as u64;
         let made = planned(Some(both), Derivation::Blended(blended), element_type, bytes, bases);
-        let depth_max = self.depth_max().saturating_add(COPY_DEPTH);
-        Ok(none_if_unreadable(made)?.filter(|made| made.depth <= depth_max))
+        Ok(match none_if_unreadable(made)? {
+            Some(made) if made.depth <= self.copy_depth_max() => BlendPlan::Made(made),
+            Some(_) if chosen.near_bits * SHALLOW_BLENDS > standalone_bits(dtype) => BlendPlan::BeginAgain,
+            _ => BlendPlan::No,
+        })
     }
 }

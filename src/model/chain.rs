@@ -5,13 +5,15 @@
 //! binary counter carries. Sizes of deltas are in bytes as stored:
 //!
 //! 1. The new delta is expected to be as long as the sketches say, within the shortest delta of the chain and a third
-//!    of that.
+//!    of that. If there is only one, it may be that of a fine-tune, and steps of its training a twelfth of it.
 //! 2. The top is a base if its depth is within the bound, the whole read fetches at most one and a half times the root,
 //!    and not three deltas of a single step lie on top already. Those three are skipped together.
 //! 3. Below them, an entry is skipped unless its own delta is longer than expected. What a delta skips is added to the
 //!    expectation: a third of three single steps, half of any other.
-//! 4. The root itself is a base, whatever the delta costs. But if the only delta on it is half its size, and clearly
-//!    longer than the one expected of a single step, then the block is stored alone and becomes a root.
+//! 4. The root itself is a base, whatever the delta costs. But the block is stored alone and becomes a root if the only
+//!    delta on the root is half its size, and clearly longer than the one expected of a single step. Likewise if that
+//!    delta leaves no room for another, and single steps have an eighth of its size: every few of them would store the
+//!    long delta again.
 //!
 //! With steps of one size, three of four build on the step before, and of the others step 4n on the one whose number
 //! is 4 times n without its lowest set bit. So chains have the length of a logarithm. Where everything changes in every
@@ -32,6 +34,10 @@ use crate::similar::Bases;
 const SIZES_MAX: NonZeroUsize = NonZeroUsize::new(1 << 17).expect("not zero");
 /// Share of the delta of a single step that is expected at least, if the sketches say less.
 const EXPECTED_SHARE: u64 = 3;
+/// The same share if there is one delta only.
+const SOLE_SHARE: u64 = 12;
+/// A delta to the root that leaves no room is worth a new root if it has so many single steps.
+const LONG_STEPS: u64 = 8;
 /// A read fetches at most this many halves of the root.
 const FETCHED_HALVES: u64 = 3;
 /// So many deltas of a single step lie on each other.
@@ -66,7 +72,8 @@ impl Chain {
     pub fn link(&self, expected: u64, depth_max: u8) -> ChainLink {
         let Some(shortest) = self.deltas.iter().min().copied() else { return ChainLink::Below(0, expected) };
         let is_known = expected > 0;
-        let single = expected.clamp(shortest / EXPECTED_SHARE, shortest);
+        let share = if is_known && self.deltas.len() == 1 { SOLE_SHARE } else { EXPECTED_SHARE };
+        let single = expected.clamp(shortest / share, shortest);
         let (mut expected, mut fetched) = (single, self.root + self.deltas.iter().sum::<u64>());
         let is_longer = |delta: u64, expected: u64| delta * 4 > expected * TOLERANCE_QUARTERS;
         let mut skipped = self.deltas.iter().take_while(|delta| !is_longer(**delta, single)).count();
@@ -80,12 +87,9 @@ impl Chain {
             if is_shallow && is_cheap && (down == 0 || is_longer(top, expected)) {
                 return ChainLink::Below(down, expected);
             }
-            if depth_max > 1
-                && is_known
-                && down + 1 == self.deltas.len()
-                && top * 2 >= self.root
-                && top * 8 >= single * DRIFT_EIGHTHS
-            {
+            let has_drifted = top * 2 >= self.root && top * 8 >= single * DRIFT_EIGHTHS;
+            let is_in_the_way = !is_cheap && top >= single * LONG_STEPS;
+            if depth_max > 1 && is_known && down + 1 == self.deltas.len() && (has_drifted || is_in_the_way) {
                 return ChainLink::Root;
             }
             expected += top / 2;
@@ -165,6 +169,11 @@ mod tests {
 
     /// The bytes and the depth of 40 steps whose deltas have `size(steps)` bytes, each with the step it builds on.
     fn run(root: u64, depth_max: u8, size: impl Fn(usize) -> u64) -> Vec<(u64, u8, usize)> {
+        run_from(root, depth_max, size(1), |base, step| size(step - base))
+    }
+
+    /// The same if the sketches expect `single` bytes of each step, and a delta between two has `size(base, step)`.
+    fn run_from(root: u64, depth_max: u8, single: u64, size: impl Fn(usize, usize) -> u64) -> Vec<(u64, u8, usize)> {
         let mut steps: Vec<(u64, u8, usize)> = vec![(root, 1, 0)];
         for step in 1..40 {
             let (mut deltas, mut entries, mut at) = (Vec::new(), vec![step - 1], step - 1);
@@ -174,10 +183,10 @@ mod tests {
                 entries.push(at);
             }
             let chain = Chain { deltas, root: steps[at].0, depth: steps[step - 1].1 };
-            steps.push(match chain.link(size(1), depth_max) {
+            steps.push(match chain.link(single, depth_max) {
                 ChainLink::Below(down, _) => {
                     let base = entries[down];
-                    (size(step - base), steps[base].1 + 1, base)
+                    (size(base, step), steps[base].1 + 1, base)
                 }
                 ChainLink::Root => (root, 1, step),
             });
@@ -221,8 +230,21 @@ mod tests {
         let chain = Chain { deltas: vec![47], root: 83, depth: 2 };
         assert_eq!(chain.link(0, 8), ChainLink::Below(1, 15 + 23));
         assert_eq!(chain.link(10, 8), ChainLink::Root);
-        assert_eq!(chain.link(10, 1), ChainLink::Below(1, 15 + 23));
+        assert_eq!(chain.link(10, 1), ChainLink::Below(1, 10 + 23));
         assert_eq!(chain.link(40, 8), ChainLink::Below(1, 40 + 23));
+    }
+
+    #[test]
+    fn small_steps_after_a_long_delta_store_it_once() {
+        // A fine-tune, and steps of its training of which each changes a hundredth.
+        for tune in (50_000..700_000).step_by(10_000) {
+            let small = |steps: usize| (10_000.0 * (steps as f64).sqrt()) as u64;
+            let size = |base: usize, step: usize| if base == 0 { tune + small(step) } else { small(step - base) };
+            let steps = run_from(1_000_000, 8, 10_000, size);
+            let long = steps[2..].iter().filter(|step| step.0 >= tune.min(1_000_000)).count();
+            assert!(long <= 3, "{tune}: {steps:?}");
+            assert!(total(&steps) < tune + 2_500_000, "{tune}: {} of {steps:?}", total(&steps));
+        }
     }
 
     #[test]

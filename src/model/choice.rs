@@ -52,8 +52,12 @@ pub struct TensorBase {
     pub equal_share: f64,
     /// Estimated bits of a value in a delta.
     pub delta_bits: f64,
+    /// It is that tensor with some values set to zero.
+    pub is_pruned: bool,
     /// The model and the number of another tensor, if this one is a blend of both.
     pub second: Option<(Arc<ModelRecord>, usize)>,
+    /// Estimated bits of a value in a delta without the second tensor.
+    pub near_bits: f64,
 }
 
 /// The bases of a model.
@@ -136,7 +140,15 @@ pub fn choose(new: &ModelRecord, candidates: &[Arc<ModelRecord>], derives: bool)
 
 impl TensorBase {
     pub(super) fn new(model: Option<Arc<ModelRecord>>, tensor: usize, found: &TensorComparison) -> Self {
-        TensorBase { model, tensor, equal_share: found.equal_share, delta_bits: found.delta_bits, second: None }
+        TensorBase {
+            model,
+            tensor,
+            equal_share: found.equal_share,
+            delta_bits: found.delta_bits,
+            is_pruned: found.is_pruned(),
+            second: None,
+            near_bits: found.delta_bits,
+        }
     }
 }
 

@@ -15,7 +15,10 @@ use std::sync::Arc;
 
 use lru::LruCache;
 
-use super::base_ranges::{BlockRange, block_ranges, none_if_unreadable, planned, push_below, with_one_more};
+use super::base_ranges::{
+    BlockRange, block_ranges, load_record, none_if_unreadable, planned, push_below, with_one_more,
+};
+use super::blend::BlendPlan;
 use super::chain::{ChainLink, EntrySizes};
 use super::detect::{ModelFile, TensorBlock};
 use super::previous_version::{CoveredRange, PreviousVersion};
@@ -38,8 +41,8 @@ const BLOCKS_MAX: NonZeroUsize = NonZeroUsize::new(1 << 17).expect("not zero");
 const PLAIN_EQUAL_SHARE: f64 = 0.5;
 /// Bases of a block that are noted, at most.
 const BASES_MAX: usize = 4;
-/// A copy in another type takes at most so many bits of a value. Its base is the very entry that it was made of: what
-/// lies below that has other values.
+/// A copy in another type takes at most so many bits of a value. Its base, and that of a pruned tensor, is the very entry
+/// that it was made of: what lies below that has other values.
 const COPY_BITS: f64 = 0.5;
 /// The chain of a copy may be longer than that of other deltas by this.
 pub(super) const COPY_DEPTH: u8 = 4;
@@ -118,6 +121,8 @@ pub struct DeltaPlanner {
     previous_version: Option<PreviousVersion>,
     /// The entries that the last plan considered, before it took what is below them.
     considered: Vec<EntryNumber>,
+    /// The block of the last plan is stored alone, whatever it is like.
+    begins_again: bool,
 }
 
 impl DeltaPlanner {
@@ -134,6 +139,7 @@ impl DeltaPlanner {
             open: None,
             previous_version: None,
             considered: Vec::new(),
+            begins_again: false,
         }
     }
 
@@ -255,6 +261,7 @@ impl DeltaPlanner {
         bases: &mut Bases,
     ) -> Result<Option<PlannedDelta>> {
         self.considered.clear();
+        self.begins_again = false;
         let Some(open) = self.open.as_ref() else { return Ok(None) };
         let Some(Some(chosen)) = open.chosen.tensors.get(block.tensor) else { return Ok(None) };
         if is_plain && chosen.equal_share < PLAIN_EQUAL_SHARE {
@@ -262,9 +269,14 @@ impl DeltaPlanner {
         }
         let Some(tensor) = open.file.record.tensors.get(block.tensor) else { return Ok(None) };
         if chosen.second.is_some() && self.config.delta == ModelDelta::Context {
-            let (element_type, chosen) = (tensor.dtype().element_type(), chosen.clone());
-            if let Some(made) = self.plan_blend(element_type, &chosen, (block.offset, len), bases)? {
-                return Ok(Some(made));
+            let (dtype, chosen) = (tensor.dtype(), chosen.clone());
+            match self.plan_blend(dtype, &chosen, (block.offset, len), bases)? {
+                BlendPlan::Made(made) => return Ok(Some(made)),
+                BlendPlan::BeginAgain => {
+                    self.begins_again = true;
+                    return Ok(None);
+                }
+                BlendPlan::No => {}
             }
         }
         self.plan_near(block, len, bases)
@@ -293,7 +305,8 @@ impl DeltaPlanner {
         let range = scaled(block.offset)..scaled(block.offset + u64::from(len)).min(base.len);
         let may_have_moved = tensor.len / width(tensor.dtype()) != base.len / width(base.dtype());
         let element_type = tensor.dtype().element_type();
-        let mut expected = (chosen.delta_bits * f64::from(len) / 8.0 / width(tensor.dtype()) as f64) as u64;
+        // Equal samples say that the delta is short, not that nothing is known of it.
+        let mut expected = (chosen.delta_bits * f64::from(len) / 8.0 / width(tensor.dtype()) as f64).max(1.0) as u64;
         let (blocks, block_bytes) = match stored {
             Some(model) => (base.blocks.as_slice(), model.block_bytes),
             None => (open.blocks.get(chosen.tensor).map_or(&[][..], Vec::as_slice), open.file.record.block_bytes),
@@ -301,14 +314,14 @@ impl DeltaPlanner {
         let parts: Vec<_> = block_ranges(blocks, block_bytes, range).collect();
         let is_same_width = width(tensor.dtype()) == width(base.dtype());
         let is_root = matches!(derivation, Derivation::Converted(_)) && is_same_width;
-        let is_copy = matches!(derivation, Derivation::Cast(_) | Derivation::Converted(_));
-        if is_copy && chosen.delta_bits <= COPY_BITS {
+        let is_context = matches!(derivation, Derivation::Context(_));
+        let is_cast = matches!(derivation, Derivation::Cast(_) | Derivation::Converted(_));
+        if is_cast && chosen.delta_bits <= COPY_BITS || chosen.is_pruned && is_context {
             let made = self.entries_of(&parts, OPERATIONS_MAX, bases).and_then(|ranges| {
                 let ranges = if is_root { ranges.and_then(with_one_more) } else { ranges };
                 planned(ranges, derivation, element_type, expected, bases)
             });
-            let depth_max = self.depth_max().saturating_add(COPY_DEPTH);
-            if let Some(made) = none_if_unreadable(made)?.filter(|made| made.depth <= depth_max) {
+            if let Some(made) = none_if_unreadable(made)?.filter(|made| made.depth <= self.copy_depth_max()) {
                 return Ok(Some(PlannedDelta { may_have_moved, ..made }));
             }
         }
@@ -352,6 +365,7 @@ impl DeltaPlanner {
         bases: &mut Bases,
     ) -> Result<Option<PlannedDelta>> {
         self.considered.clear();
+        self.begins_again = false;
         let Some(mut previous_version) = self.previous_version.take() else { return Ok(None) };
         let covered = previous_version.cover(range, bases);
         self.previous_version = Some(previous_version);
@@ -432,9 +446,19 @@ impl DeltaPlanner {
         self.considered.contains(&entry)
     }
 
+    /// Whether the block of the last plan is stored alone, so that later ones begin a chain there.
+    pub fn begins_again(&mut self) -> bool {
+        std::mem::take(&mut self.begins_again)
+    }
+
     /// Which deltas are made.
     pub(super) fn delta(&self) -> ModelDelta {
         self.config.delta
+    }
+
+    /// Longest chain of a copy, a pruned tensor or a blend.
+    pub(super) fn copy_depth_max(&self) -> u8 {
+        self.config.delta_depth_max.saturating_add(COPY_DEPTH)
     }
 
     /// Longest chain of deltas.
@@ -451,23 +475,6 @@ pub fn element_type_of(layout: ByteGroupLayout) -> ElementType {
         8 => ElementType::Fp64,
         _ => ElementType::Byte,
     }
-}
-
-/// The record of a stored model; `None` if there is none that can be read.
-fn load_record(fingerprint: &Fingerprint, bases: &mut Bases) -> Result<Option<Arc<ModelRecord>>> {
-    match read_record(fingerprint, bases) {
-        Ok(record) => Ok(record.map(Arc::new)),
-        Err(error) if error.is_unreadable() => {
-            tracing::warn!("not comparing with a stored model: {error}");
-            Ok(None)
-        }
-        Err(error) => Err(error),
-    }
-}
-
-fn read_record(fingerprint: &Fingerprint, bases: &mut Bases) -> Result<Option<ModelRecord>> {
-    let bytes = bases.read_metadata(fingerprint)?;
-    bytes.map(|bytes| ModelRecord::decode(fingerprint, &bytes)).transpose()
 }
 
 /// How elements of one type derive from those of another; `None` if they do not. With `derives`, not only as casts of

@@ -5,8 +5,8 @@
 //! 3. Then come the nearest models by outline ([`super::outline`]), of all eligible ones: first the model with the
 //!    largest estimated saving, then repeatedly the model that adds most to the saving of those chosen before. So many
 //!    close relatives do not hide the one model that other tensors come from.
-//! 4. Remaining slots go to the models that share most hashes, the latest of equals first. The bases of all these
-//!    follow.
+//! 4. Remaining slots, and two in any case, go to the models that share most hashes, the latest of equals first: a
+//!    running mean moves towards the latest model, which others are nearer to. The bases of all these follow.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,6 +20,8 @@ use crate::types::Fingerprint;
 /// Records that a new model is compared with, and bases of those, at most.
 const CANDIDATES_MAX: usize = 12;
 const BASES_MAX: usize = 4;
+/// Of these, the latest models have at least so many.
+const LATEST: usize = 2;
 /// Named candidates, at most.
 const NAMED_MAX: usize = 4;
 
@@ -260,7 +262,7 @@ impl CandidateSet {
     /// Takes the models with the largest additional savings.
     fn take_nearest(&mut self, eligible: &[Eligible<'_>], load: &mut RecordLoader<'_>) -> Result<()> {
         let mut open: Vec<&Eligible> = eligible.iter().filter(|one| one.saving() > 0.0).collect();
-        while !self.is_full() {
+        while self.records.len() + LATEST < CANDIDATES_MAX {
             open.retain(|one| !self.is_done(one.entry));
             let gain = |one: &Eligible<'_>| one.gain(&self.saved);
             // `max_by` gives the last of equals, which is the oldest.

@@ -135,6 +135,14 @@ struct ComparisonSums {
     likeness: Likeness,
 }
 
+impl TensorComparison {
+    /// Whether the new tensor is the old one with some values set to zero.
+    pub fn is_pruned(&self) -> bool {
+        let few = 1.0 / CAST_MISSES as f64;
+        self.equal_share >= 1.0 - few && self.likeness.pruned as f64 >= few * self.values as f64
+    }
+}
+
 impl ComparisonSums {
     fn same(&mut self, dtype: Dtype, one: &[u8], other: &[u8]) {
         let width = dtype.width().unwrap_or(1);
@@ -352,6 +360,8 @@ mod tests {
         let of = |new, old, prunes| compare(view(new), view(old), prunes).unwrap();
         let (found, before) = (of(&new, &old, true), of(&new, &old, false));
         assert_eq!((found.equal_share, found.delta_bits), (1.0, 1.0));
+        assert!(found.is_pruned() && !before.is_pruned() && !of(&old, &new, true).is_pruned());
+        assert!(!of(&old, &old, true).is_pruned());
         assert_eq!((before.equal_share, before.bit_distance), (0.5, found.bit_distance));
         assert!(before.delta_bits > 12.0, "{before:?}");
         assert_eq!(of(&old, &new, true), of(&old, &new, false), "values that were zero");

@@ -93,3 +93,43 @@ fn a_repository_of_an_earlier_version_has_blends_after_an_upgrade_only() {
     place.run(&["upgrade"]);
     assert!(stored(&place, "after", &file("F32", &soup(0.25))) < 2 * BESIDE);
 }
+
+#[test]
+fn a_running_mean_of_a_run_is_stored_alone_now_and_then() {
+    let (dtype, values) = ("F32", VALUES / 4);
+    let place = Place::with_repository();
+    let size = |name: &str, values: &[f32]| {
+        write(place.path(name).join("model.safetensors"), &file(dtype, values));
+        number(&place.run(&["backup", place.path(name).to_str().unwrap()]), "bytes_stored")
+    };
+    let mut run = rounded(dtype, &weights::weights(1, values));
+    let (mut mean, mut sizes) = (run.clone(), Vec::new());
+    size("run", &run);
+    for step in 0..15 {
+        run = rounded(dtype, &weights::tuned(&run, 2 + step, 0.02));
+        size("run", &run);
+        let next: Vec<f32> = std::iter::zip(&mean, &run).map(|(mean, run)| mean + (run - mean) * 0.125).collect();
+        mean = rounded(dtype, &next);
+        sizes.push(size("mean", &mean));
+    }
+    let long = sizes.iter().filter(|size| **size > 2 * BESIDE).count();
+    assert!(long <= 2, "{sizes:?}");
+    stored(&place, "mean", &file(dtype, &mean));
+    assert_eq!(number(&place.run(&["check", "--read-data"]), "defect_count"), 0);
+}
+
+#[test]
+fn a_pruned_fine_tune_is_a_mask_over_it_also_beside_its_base() {
+    for dtype in ["F32", "BF16"] {
+        let place = Place::with_repository();
+        let base = rounded(dtype, &weights::weights(1, VALUES));
+        let tuned = rounded(dtype, &weights::tuned(&base, 2, 0.05));
+        stored(&place, "base", &file(dtype, &base));
+        let tune = stored(&place, "tuned", &file(dtype, &tuned));
+        let pruned: Vec<f32> =
+            tuned.iter().enumerate().map(|(at, value)| if at % 7 % 2 == 0 { 0.0 } else { *value }).collect();
+        let mask = VALUES as u64 / 8;
+        let size = stored(&place, "pruned", &file(dtype, &pruned));
+        assert!(size < mask + BESIDE && size * 3 < tune, "{dtype}: {size} of {tune}");
+    }
+}

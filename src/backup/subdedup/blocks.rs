@@ -139,7 +139,7 @@ impl SubDedupStage {
         let counterparts = chunk.slices.as_ref().map_or(&none, |slices| &slices.counterparts);
         let is_known = planned.as_ref().is_some_and(|planned| self.has_its_base(planned, counterparts, chunk.len));
         let otherwise = planned.map_or(BlockEncoding::Alone, BlockEncoding::Delta);
-        if is_known || (counterparts.is_empty() && !self.slices.has_last()) {
+        if is_known || self.planner.begins_again() || (counterparts.is_empty() && !self.slices.has_last()) {
             self.slices.set_last(None);
             return Ok(otherwise);
         }
