@@ -91,14 +91,17 @@ impl Resolver {
         self.entry_number(located.container, located.entry)
     }
 
+    /// The name of container `number`.
+    pub fn container_id(&self, number: ContainerNumber) -> Option<ContainerId> {
+        self.numbers.read().containers.get(number.0 as usize).copied()
+    }
+
     /// The index of container `number`.
     ///
     /// # Errors
     /// Errors of loading it, and [`Error::Internal`] for a number that was never given.
     pub fn container_index(&mut self, number: ContainerNumber) -> Result<(ContainerId, Arc<ContainerIndex>)> {
-        let shared = self.numbers.read();
-        let id = shared.containers.get(number.0 as usize).copied();
-        drop(shared);
+        let id = self.container_id(number);
         let id = id.ok_or_else(|| Error::internal(format!("container number {} was never given", number.0)))?;
         Ok((id, self.locator.container_indexes().load(&id)?))
     }

@@ -209,6 +209,20 @@ impl Entries {
         Ok(name)
     }
 
+    /// Whether bases of an entry may be of the session: of its own entries, and for the owner of all. An entry of an
+    /// earlier session can build on a damaged chunk, which this session stores again. Whether its new frame is open
+    /// depends on timing, and only the owner reads open frames.
+    fn sees_session(&self, view: &OperationView) -> bool {
+        self.is_owner
+            || match view.entry.address() {
+                EntryAddress::Session(_) => true,
+                EntryAddress::Stored { container, position } => {
+                    let container = self.resolver.container_id(container);
+                    container.is_some_and(|id| self.in_flight.number_of(&id, position).is_some())
+                }
+            }
+    }
+
     /// The session's number of an entry that it has stored.
     fn own_base(&mut self, name: &Base) -> Result<Option<EntryNumber>> {
         let found = self.index.lock().own_entry(name)?;
@@ -265,11 +279,14 @@ impl OperationSource for Entries {
             true => self.names().get(&name).copied(),
             false => self.names().peek(&name).copied(),
         };
-        if let Some(number) = known {
+        let sees_session = |number: &EntryNumber| number.as_session().is_none() || self.sees_session(view);
+        if let Some(number) = known.filter(sees_session) {
             return Ok(number);
         }
         match self.resolver.base(view, base, base_use) {
-            Err(missing @ Error::ChunkMissing { .. }) => self.own_base(&name)?.ok_or(missing),
+            Err(missing @ Error::ChunkMissing { .. }) if self.sees_session(view) => {
+                self.own_base(&name)?.ok_or(missing)
+            }
             found => found,
         }
     }

@@ -16,10 +16,34 @@ use crate::types::ContainerId;
 const WHOLE: Fingerprint = Fingerprint([1; 32]);
 const COPIED: Fingerprint = Fingerprint([2; 32]);
 
+/// A container with a chunk of 10 literal bytes.
+fn whole() -> ContainerWriter {
+    let mut writer = ContainerWriter::new(ContainerKind::Data, &[0; 16]);
+    let frame = StoredFrame { codec: 0, raw_len: 10, payload: Bytes::from_static(b"0123456789") };
+    let frame = writer.push_frame(&frame).expect("adds");
+    let fields = EntryFields { fingerprint: WHOLE, raw_len: 10, frame, literal_offset: 0, literal_len: 10, depth: 1 };
+    writer.push_entry(fields, &OperationList { bases: Vec::new(), operations: Vec::new() }, &[]).expect("adds");
+    writer
+}
+
+/// A container with a chunk that copies 5 bytes of `base`.
+fn copying(number: u8, base: Base) -> ContainerWriter {
+    let mut writer = ContainerWriter::new(ContainerKind::Data, &[number; 16]);
+    let frame = StoredFrame { codec: 0, raw_len: 10, payload: Bytes::from_static(b"0123456789") };
+    let frame = writer.push_frame(&frame).expect("adds");
+    let operations = vec![Operation::Copy { base: 0, offset: 3, len: 5 }, Operation::Add { len: 5 }];
+    let fields = EntryFields { fingerprint: COPIED, raw_len: 10, frame, literal_offset: 0, literal_len: 5, depth: 2 };
+    writer.push_entry(fields, &OperationList { bases: vec![base], operations }, &[]).expect("adds");
+    writer
+}
+
+fn run() -> (Entries, Arc<Mutex<ChunkIndex>>, Base) {
+    run_in(Arc::new(MemoryStore::new()))
+}
+
 /// A run that has stored two containers: one with a whole chunk, one with a chunk that copies 5 bytes of it. Both have
 /// left the ring.
-fn run() -> (Entries, Arc<Mutex<ChunkIndex>>, Base) {
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+fn run_in(store: Arc<dyn Store>) -> (Entries, Arc<Mutex<ChunkIndex>>, Base) {
     let listing = Arc::new(ContainerListing::take(&store).expect("lists"));
     let container_indexes = || ContainerIndexes::new(store.clone(), 8, 1 << 20);
     let index = ChunkIndex::new(store.clone(), listing.clone(), container_indexes(), &IndexConfig::default(), None);
@@ -29,16 +53,7 @@ fn run() -> (Entries, Arc<Mutex<ChunkIndex>>, Base) {
 
     let mut base = Base { fingerprint: WHOLE, digest: 0 };
     for number in 0..2u8 {
-        let mut writer = ContainerWriter::new(ContainerKind::Data, &[number; 16]);
-        let frame = StoredFrame { codec: 0, raw_len: 10, payload: Bytes::from_static(b"0123456789") };
-        let frame = writer.push_frame(&frame).expect("adds");
-        let (fingerprint, literal_len, operations) = match number {
-            0 => (WHOLE, 10, vec![]),
-            _ => (COPIED, 5, vec![Operation::Copy { base: 0, offset: 3, len: 5 }, Operation::Add { len: 5 }]),
-        };
-        let list = OperationList { bases: operations.first().map(|_| base).into_iter().collect(), operations };
-        let fields = EntryFields { fingerprint, raw_len: 10, frame, literal_offset: 0, literal_len, depth: number + 1 };
-        writer.push_entry(fields, &list, &[]).expect("adds");
+        let (fingerprint, writer) = if number == 0 { (WHOLE, whole()) } else { (COPIED, copying(number, base)) };
         let sealed = writer.seal().expect("seals");
         let container = sealed.store(store.as_ref()).expect("stores");
         let mut chunks = index.lock();
@@ -109,4 +124,28 @@ fn another_encoding_of_a_chunk_is_not_taken_for_its_base() {
     assert_eq!(entries.own_base(&base).expect("looks"), Some(session(0)));
     assert_eq!(entries.own_base(&other).expect("looks"), None);
     assert_eq!(entries.own_base(&Base { fingerprint: Fingerprint([9; 32]), ..base }).expect("looks"), None);
+}
+
+#[test]
+fn what_an_previous_run_stored_builds_on_nothing_of_this_one_for_workers() {
+    let (_, _, base) = run();
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    // Its base was damaged, and this run stores the chunk again.
+    let previous = copying(9, base).seal().expect("seals").store(store.as_ref()).expect("stores");
+    let listing = Arc::new(ContainerListing::take(&store).expect("lists"));
+    let (mut entries, index, _) = run_in(store.clone());
+    let locator = Locator::new(listing, ContainerIndexes::new(store, 8, 1 << 20)).sound_only();
+    let mut worker = entries.sharing(locator, ExtentCache::new(1 << 20));
+    for is_remembered in [false, true] {
+        if is_remembered {
+            assert_eq!(entries.name(session(0)).expect("has a name"), base);
+        }
+        let number = worker.resolver.entry_number(previous, 0);
+        let found = worker.extent_map(number);
+        assert!(matches!(found, Err(Error::ChunkMissing { .. })), "{found:?}");
+        worker.extent_map(session(1)).expect("an entry of the run finds its base");
+    }
+    index.lock().finish().expect("writes a segment");
+    let number = entries.resolver.entry_number(previous, 0);
+    entries.extent_map(number).expect("the owner finds what it has stored");
 }
