@@ -15,6 +15,7 @@ use super::requests::{self, WithRequests};
 use crate::error::{Error, Result};
 use crate::inspect::check::{CheckReport, ReadData, StoredReport, check, check_snapshots, check_stored};
 use crate::metrics::Progress;
+use crate::overview::texts::HEALING;
 use crate::repair::quarantine::{self, QuarantineReport};
 use crate::repo::Repository;
 use crate::repo::bundle;
@@ -80,8 +81,7 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
     }
     let healed = arguments.heal.then(|| healed(&repository, &report));
     tell_facts(session, &report);
-    let run = ReadRun { damaged: report.missing_containers, ..ReadRun::default() };
-    let recorded = quarantine.is_some() && record_reads(&repository, "check", &report, run);
+    let recorded = quarantine.is_some() && record_check(&repository, chosen.is_none(), &report);
     let bytes_without_snapshots = no_snapshots::warn(session, repository.store.as_ref())?;
     let are_gone = no_snapshots::are_gone(&repository);
     if options.json {
@@ -122,6 +122,23 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
     })
 }
 
+/// Stores a record of what the check has read, and returns whether it is stored.
+fn record_check(repository: &Repository, is_of_all: bool, report: &CheckReport) -> bool {
+    let unneeded = if is_of_all { unneeded(repository, report) } else { None };
+    let run = ReadRun { damaged: report.missing_containers, unneeded, ..ReadRun::default() };
+    record_reads(repository, "check", report, run)
+}
+
+/// The hash of what marks list, if everything was read and no snapshot needs any of it.
+fn unneeded(repository: &Repository, report: &CheckReport) -> Option<[u8; 32]> {
+    if !report.is_everything_read || report.defect_count > 0 || report.newer_count > 0 {
+        return None;
+    }
+    let marks = Marks::read(repository.store.as_ref()).ok()?;
+    let is_known = marks.unread().next().is_none() && !marks.quarantine.is_empty();
+    is_known.then(|| marks.quarantine.hash())
+}
+
 /// What the arguments say.
 fn read_data(arguments: &CheckArguments) -> Result<ReadData> {
     let read_data = arguments.read_data_subset.unwrap_or_else(|| arguments.read_data.into());
@@ -144,7 +161,9 @@ fn tell_facts(session: &Session, report: &CheckReport) {
 /// Stores a record of what a command with this verb has read, and returns whether it is stored. If it is not, a warning
 /// says why.
 pub fn record_reads(repository: &Repository, verb: &str, report: &CheckReport, run: ReadRun) -> bool {
-    let damaged = report.read.iter().filter(|(_, is_sound)| !is_sound).count() as u64;
+    // Damage that no snapshot needs is no defect.
+    let is_bad = |is_sound: bool| report.defect_count > 0 && !is_sound;
+    let damaged = report.read.iter().filter(|(_, is_sound)| is_bad(*is_sound)).count() as u64;
     let run = ReadRun {
         verb: verb.into(),
         containers: report.containers_read,
@@ -252,6 +271,6 @@ fn quarantined(report: &CheckReport, done: Option<&QuarantineReport>) -> String 
         Some(done) if report.defect_count == 0 => {
             format!("damage in {} containers, which no snapshot needs", done.containers)
         }
-        Some(done) => format!("damage in {} containers; back up the same files again to heal it", done.containers),
+        Some(done) => format!("damage in {} containers; {HEALING}", done.containers),
     }
 }

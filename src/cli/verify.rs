@@ -16,6 +16,7 @@ use super::requests::{self, WithRequests};
 use crate::error::{Error, Result};
 use crate::inspect::verify::{SampleShare, VERB, VerifyReport, verify_sample, verify_turn};
 use crate::metrics::Progress;
+use crate::overview::texts::HEALING;
 use crate::repair::quarantine::{self, QuarantineReport};
 use crate::repo::Repository;
 use crate::repo::marks::Marks;
@@ -208,7 +209,7 @@ fn write(session: &Session, repository: &Repository, handled: &HandledReport) ->
         pairs.push(("not read", format!("{marked} containers that are known to be damaged: run `fhrd check`")));
     }
     if let Some(done) = quarantine.as_ref().filter(|done| done.marks_written > 0) {
-        let text = format!("damage in {} containers; back up the same files again to heal it", done.containers);
+        let text = format!("damage in {} containers; {HEALING}", done.containers);
         pairs.push(("quarantined", text));
     }
     if !*recorded {

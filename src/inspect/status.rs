@@ -110,6 +110,8 @@ pub struct DamageStatus {
     pub whole_containers: u64,
     /// Marks that cannot be read, so damage may be unknown.
     pub marks_unreadable: u64,
+    /// Whether a `check` that read everything found that no snapshot needs any of it.
+    pub is_unneeded: bool,
 }
 
 /// Stored bytes.
@@ -180,6 +182,8 @@ pub fn status(repository: &Repository, filter: &SnapshotFilter) -> Result<Reposi
     let marks = Marks::read(store)?;
     let proof =
         ProofStatus { containers_lost: lost(&marks.quarantine, &containers), ..proof(&ledger, &containers, now_ns) };
+    let listed = Some(marks.quarantine.hash());
+    let is_unneeded = ledger.runs.iter().any(|run| run.unneeded == listed);
     Ok(RepositoryStatus {
         now_ns,
         sources: sources(snapshots, now_ns),
@@ -191,7 +195,11 @@ pub fn status(repository: &Repository, filter: &SnapshotFilter) -> Result<Reposi
         last_check,
         last_verify,
         proof,
-        damage: DamageStatus { marks_unreadable: marks.unread().count() as u64, ..damage(&marks.quarantine) },
+        damage: DamageStatus {
+            marks_unreadable: marks.unread().count() as u64,
+            is_unneeded,
+            ..damage(&marks.quarantine)
+        },
         space,
         parity: parity(&marks, &containers, &protected),
         pending: pending(repository, &containers)?,

@@ -41,8 +41,8 @@ const BLOCKS_MAX: NonZeroUsize = NonZeroUsize::new(1 << 17).expect("not zero");
 const PLAIN_EQUAL_SHARE: f64 = 0.5;
 /// Bases of a block that are noted, at most.
 const BASES_MAX: usize = 4;
-/// A copy in another type takes at most so many bits of a value. Its base, and that of a pruned tensor, is the very entry
-/// that it was made of: what lies below that has other values.
+/// A copy in another type takes at most so many bits of a value. Its base, as that of a pruned tensor, is the very
+/// entry that it was made of: what lies below that has other values.
 const COPY_BITS: f64 = 0.5;
 /// The chain of a copy may be longer than that of other deltas by this.
 pub(super) const COPY_DEPTH: u8 = 4;

@@ -12,6 +12,9 @@ const ADVICE: &str = "that is right only while the first backup runs, after it w
                       forgotten; if not, look for the directory `snapshots` (moved, emptied, a share that is away) \
                       before any prune, which would delete all data";
 
+/// How damage heals.
+pub const HEALING: &str = "back up the same files again, with the same `--open`, to heal it";
+
 /// Whether damage is known.
 pub fn is_damaged(status: &RepositoryStatus) -> bool {
     !damages(status).is_empty()
@@ -101,15 +104,27 @@ pub fn share(part: u64, whole: u64) -> String {
     format!("{percent:.1} %")
 }
 
+/// What marks list.
+fn parts_text(damage: &DamageStatus) -> String {
+    let DamageStatus { containers, frames, chunks, whole_containers, .. } = damage;
+    format!("{frames} frames, {chunks} chunks, {whole_containers} whole containers in {containers} containers")
+}
+
 /// The damage that is known, and what to do.
 pub fn damage_text(status: &RepositoryStatus) -> String {
     let texts = damages(status);
-    if texts.is_empty() { "none is known".into() } else { texts.join("; ") }
+    match texts.is_empty() {
+        true if status.damage.is_unneeded => {
+            format!("{}, which no snapshot needs any more", parts_text(&status.damage))
+        }
+        true => "none is known".into(),
+        false => texts.join("; "),
+    }
 }
 
 /// The damage that is known, and what to do. The exit code is that of damage exactly if there is some.
 fn damages(status: &RepositoryStatus) -> Vec<String> {
-    let DamageStatus { containers, frames, chunks, whole_containers, marks_unreadable } = status.damage;
+    let DamageStatus { containers, marks_unreadable, is_unneeded, .. } = status.damage;
     let mut texts = Vec::new();
     if status.lacks_containers {
         texts.push(
@@ -120,9 +135,10 @@ fn damages(status: &RepositoryStatus) -> Vec<String> {
     if unreadable > 0 {
         texts.push(format!("{unreadable} snapshots cannot be read: run `fhrd check`"));
     }
-    if containers > 0 {
-        let parts = format!("{frames} frames, {chunks} chunks, {whole_containers} whole containers");
-        texts.push(format!("{parts} in {containers} containers; back up the same files again to heal it"));
+    if is_unneeded {
+        // A check has said so.
+    } else if containers > 0 {
+        texts.push(format!("{}; {HEALING}", parts_text(&status.damage)));
     } else if status.proof.containers_damaged > 0 {
         texts.push(format!("{} containers when they were read; run `fhrd check`", status.proof.containers_damaged));
     }

@@ -123,6 +123,28 @@ impl Quarantine {
     pub fn is_empty(&self) -> bool {
         self.containers.is_empty()
     }
+
+    /// A hash of all that is listed.
+    pub fn hash(&self) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new();
+        for (container, parts) in &self.containers {
+            hasher.update(&container.0);
+            match parts {
+                BadParts::Whole => drop(hasher.update(&[0])),
+                BadParts::Parts { frames, entries } => {
+                    hasher.update(&[1]);
+                    for positions in [frames, entries] {
+                        hasher.update(&(positions.ranges.len() as u64).to_le_bytes());
+                        for (start, end) in &positions.ranges {
+                            hasher.update(&start.to_le_bytes());
+                            hasher.update(&end.to_le_bytes());
+                        }
+                    }
+                }
+            }
+        }
+        *hasher.finalize().as_bytes()
+    }
 }
 
 #[cfg(test)]

@@ -57,6 +57,11 @@ pub struct ReadRun {
     /// Bytes of all containers at that time.
     #[n(8)]
     pub bytes_of_all: u64,
+    /// The [hash](crate::repo::marks::Quarantine::hash) of what marks list, if all was read and no snapshot needs any
+    /// of it.
+    #[cbor(n(9), with = "minicbor::bytes")]
+    #[serde(skip)]
+    pub unneeded: Option<[u8; 32]>,
 }
 
 /// The payload.

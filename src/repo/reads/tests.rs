@@ -184,6 +184,7 @@ fn the_bytes_of_a_record_are_frozen() {
         content_bytes: 1000,
         damaged: 1,
         bytes_of_all: 1024,
+        unneeded: None,
     };
     let row = |prefix, minutes, is_sound| Row { prefix, minutes, is_sound };
     let record = || ReadRecord {

@@ -320,6 +320,11 @@ fn stats_of_the_repository_say_what_it_holds_and_saves() {
 
 /// Damages the data of the repository: flips a byte in the first frame of each container with data.
 pub fn damage_data(home: &Home) {
+    damage_data_at(home, 200);
+}
+
+/// The same at this offset.
+pub fn damage_data_at(home: &Home, offset: usize) {
     let mut directories = vec![home.path("data/fhrd/repository/containers")];
     let mut containers: Vec<PathBuf> = Vec::new();
     while let Some(directory) = directories.pop() {
@@ -331,7 +336,7 @@ pub fn damage_data(home: &Home) {
     for path in containers {
         let mut bytes = std::fs::read(&path).unwrap();
         if bytes[10] == 0 {
-            bytes[200] ^= 1;
+            bytes[offset] ^= 1;
             std::fs::write(&path, bytes).unwrap();
         }
     }

@@ -7,7 +7,7 @@ use fhrd::repo::snapshot::{self, Snapshot};
 use fhrd::repo::{Repository, bundle};
 
 use super::fixture::{Home, code, json, stderr, stdout};
-use super::look::damage_data;
+use super::look::{damage_data, damage_data_at};
 
 const REPOSITORY: &str = "data/fhrd/repository";
 
@@ -86,6 +86,34 @@ fn what_a_check_has_read_is_known_on_every_machine() {
     assert_eq!(code(&home.run(&["prune", "--grace", "0"])), 0);
     assert_eq!(code(&home.run(&["check", "--read-data"])), 0);
     assert_eq!(status(&home, 0)["damage"]["containers"], 0);
+}
+
+#[test]
+fn damage_that_a_backup_has_healed_ends_with_the_next_check() {
+    let home = Home::new();
+    for seed in [3u32, 5] {
+        let numbers = (0..100_000u32).flat_map(|at| at.wrapping_mul(2_654_435_761).rotate_left(seed).to_le_bytes());
+        home.write(&format!("src/{seed}"), &numbers.collect::<Vec<_>>());
+    }
+    home.backup(&["src"]);
+    damage_data(&home);
+    assert_eq!(code(&home.run(&["check", "--read-data"])), 20);
+    home.backup(&["src", "--force"]);
+    assert_eq!(code(&home.run(&["status"])), 20, "nobody has looked since");
+    assert_eq!(code(&home.run(&["check", "--read-data"])), 0);
+    let status = home.run(&["status", "--json"]);
+    let document = json(&status);
+    assert!(document["damage"]["containers"].as_u64() >= Some(1), "{document}");
+    assert_eq!((code(&status), &document["damage"]["is_unneeded"]), (0, &true.into()));
+    let text = stdout(&home.run(&["status"]));
+    assert!(text.contains("which no snapshot needs any more"), "{text}");
+    // A check of a part says no other thing, and new damage is one.
+    assert_eq!(code(&home.run(&["check", "--read-data-subset", "100%"])), 0);
+    assert_eq!(code(&home.run(&["check"])), 0);
+    assert_eq!(code(&home.run(&["status"])), 0);
+    damage_data_at(&home, 300);
+    assert_eq!(code(&home.run(&["check", "--read-data"])), 20);
+    assert_eq!(code(&home.run(&["status"])), 20);
 }
 
 #[test]
