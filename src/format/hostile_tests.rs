@@ -6,12 +6,13 @@ use std::sync::LazyLock;
 
 use proptest::prelude::*;
 
+use super::legacy_torch_tests::legacy_torch_sample;
 use super::samples_tests::*;
 use super::*;
 use crate::read_at::ReadAt;
 
 /// Why the bytes are defective.
-fn reason(bytes: &[u8]) -> String {
+pub(super) fn reason(bytes: &[u8]) -> String {
     match found(bytes) {
         Recognition::Defective { reason, .. } => reason,
         other => panic!("{other:?}"),
@@ -33,7 +34,7 @@ impl ReadAt for LongFile {
     }
 }
 
-fn reason_of_long(head: Vec<u8>, len: u64, read_max: u64) -> String {
+pub(super) fn reason_of_long(head: Vec<u8>, len: u64, read_max: u64) -> String {
     let long = LongFile { head, read: Cell::new(0) };
     let recognition = recognise(&long, len).unwrap();
     assert!(long.read.get() <= read_max, "{} bytes read", long.read.get());
@@ -215,7 +216,16 @@ fn content_that_is_not_a_model_is_opaque() {
 static SAMPLES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let array = npy_of("'<f4'", false, "(2, 3)", &[1; 24]);
     let npz = zip_of(&[("one.npy", &array, 0), ("two.npy", &array, 0)], true);
-    vec![safetensors_sample(), gguf_sample(), array, npz, torch_sample(), tar_sample(), distcp_sample()]
+    vec![
+        safetensors_sample(),
+        gguf_sample(),
+        array,
+        npz,
+        torch_sample(),
+        tar_sample(),
+        distcp_sample(),
+        legacy_torch_sample(),
+    ]
 });
 
 fn check_promises(bytes: &[u8]) {
@@ -240,9 +250,21 @@ fn no_truncation_of_a_small_file_breaks_a_promise() {
 
 proptest! {
     #[test]
-    fn arbitrary_bytes_break_no_promise(bytes in prop::collection::vec(any::<u8>(), 0..2000), kind in 0usize..6) {
-        let heads: [&[u8]; 6] =
-            [b"", b"GGUF\x03\0\0\0", b"\x93NUMPY\x01\0\x40\0{", b"PK\x03\x04", b"\x20\0\0\0\0\0\0\0{\"a", b"GGUF\x01\0\0\0"];
+    fn arbitrary_bytes_break_no_promise(bytes in prop::collection::vec(any::<u8>(), 0..2000), kind in 0usize..12) {
+        let heads: [&[u8]; 12] = [
+            b"",
+            b"GGUF\x03\0\0\0",
+            b"\x93NUMPY\x01\0\x40\0{",
+            b"PK\x03\x04",
+            b"\x20\0\0\0\0\0\0\0{\"a",
+            b"GGUF\x01\0\0\0",
+            b"\x08\x08\x42\0\x3a",
+            b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.",
+            b"\x89HDF\r\n\x1a\n",
+            b"\x10\0\0\0TFL3",
+            b"\x81\xa1w",
+            b"\x02\0\0\0\x02\0\0\0",
+        ];
         check_promises(&[heads[kind], &bytes].concat());
         let _ = super::pickle::PickleTree::read(&bytes);
         let _ = (card::base_models(&bytes), card::config_base_model(&bytes));
@@ -250,7 +272,7 @@ proptest! {
 
     #[test]
     fn changed_files_break_no_promise(
-        which in 0usize..7,
+        which in 0..SAMPLES.len(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
         is_cut in any::<bool>(),
         cut in any::<prop::sample::Index>(),

@@ -9,6 +9,7 @@ pub mod card;
 mod distcp;
 mod dtype;
 mod gguf;
+mod legacy_torch;
 mod npy;
 mod pickle;
 mod read;
@@ -28,6 +29,8 @@ mod array_tests;
 #[cfg(test)]
 mod hostile_tests;
 #[cfg(test)]
+mod legacy_torch_tests;
+#[cfg(test)]
 mod samples_tests;
 
 pub use array::{Array, ArrayListing, ListedArray, list_arrays};
@@ -38,8 +41,15 @@ pub use tensor::{Recognised, Recognition, Tensor};
 pub use value_type::ValueType;
 
 /// Every format, the strictest first.
-pub static FORMATS: &[&dyn Format] =
-    &[&safetensors::Safetensors, &gguf::Gguf, &npy::Npy, &distcp::Distcp, &zip::Zip, &tar::Tar];
+pub static FORMATS: &[&dyn Format] = &[
+    &safetensors::Safetensors,
+    &gguf::Gguf,
+    &npy::Npy,
+    &distcp::Distcp,
+    &zip::Zip,
+    &legacy_torch::LegacyTorch,
+    &tar::Tar,
+];
 
 /// Bytes at the start of a file that [`may_be_model`] needs.
 pub const HEAD_BYTES: usize = 512;

@@ -47,12 +47,17 @@ pub(super) struct PickleTree<'a> {
 impl<'a> PickleTree<'a> {
     /// Reads a pickle.
     pub(super) fn read(bytes: &'a [u8]) -> Result<PickleTree<'a>> {
+        Self::read_first(bytes).map(|(tree, _)| tree)
+    }
+    /// Reads the pickle that `bytes` begin with. Also returns the bytes after it.
+    pub(super) fn read_first(bytes: &'a [u8]) -> Result<(PickleTree<'a>, &'a [u8])> {
         let input = WireReader::new("pickle", 0, bytes);
         let mut reader =
             PickleReader { input, nodes: Vec::new(), stack: Vec::new(), marks: Vec::new(), memo: HashMap::new() };
         while !reader.step()? {}
         let top = reader.pop()?;
-        Ok(PickleTree { nodes: reader.nodes, top })
+        let rest = bytes.get(bytes.len() - reader.input.remaining()..).unwrap_or_default();
+        Ok((PickleTree { nodes: reader.nodes, top }, rest))
     }
     /// The node with this number.
     pub(super) fn node(&self, id: NodeNumber) -> &PickleNode<'a> {

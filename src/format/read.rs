@@ -8,6 +8,8 @@ use crate::read_at::ReadAt;
 
 /// Bytes that a [`WindowReader`] reads at once.
 const BUFFER_BYTES: u64 = 64 << 10;
+/// Bytes that a [`WindowReader`] of scattered places reads at once.
+const SCATTERED_BYTES: u64 = 4 << 10;
 
 /// Why the tensors of a file cannot be found.
 #[derive(Debug)]
@@ -102,14 +104,21 @@ pub(super) struct WindowReader<'a> {
     /// Bytes from offset `buffered_from` on.
     buffer: Vec<u8>,
     buffered_from: u64,
+    /// Bytes that are read at once.
+    buffer_bytes: u64,
     is_big_endian: bool,
 }
 
 impl<'a> WindowReader<'a> {
     /// A reader of the bytes `start..end` of `window`.
     pub(super) fn new(window: Window<'a>, start: u64, end: u64) -> Self {
-        let end = end.min(window.len);
-        WindowReader { window, position: start, end, buffer: Vec::new(), buffered_from: 0, is_big_endian: false }
+        let (end, buffer_bytes) = (end.min(window.len), BUFFER_BYTES);
+        let (buffer, buffered_from) = (Vec::new(), 0);
+        WindowReader { window, position: start, end, buffer, buffered_from, buffer_bytes, is_big_endian: false }
+    }
+    /// A reader of the whole window that will [seek](WindowReader::seek) to small structures far apart.
+    pub(super) fn scattered(window: Window<'a>) -> Self {
+        WindowReader { buffer_bytes: SCATTERED_BYTES, ..WindowReader::new(window, 0, window.len) }
     }
     /// The same, for numbers in big-endian order if `is_big_endian`.
     #[must_use]
@@ -119,6 +128,10 @@ impl<'a> WindowReader<'a> {
     /// Offset of the next byte.
     pub(super) fn position(&self) -> u64 {
         self.position
+    }
+    /// Goes to byte `position`. Reads nothing: a place beyond the end is an error of the next read.
+    pub(super) fn seek(&mut self, position: u64) {
+        self.position = position;
     }
     /// Remaining bytes.
     pub(super) fn left(&self) -> u64 {
@@ -144,7 +157,7 @@ impl<'a> WindowReader<'a> {
         let array = match buffered(self) {
             Some(array) => array,
             None => {
-                self.buffer = self.window.read_up_to(self.position, BUFFER_BYTES.min(self.left()))?;
+                self.buffer = self.window.read_up_to(self.position, self.buffer_bytes.min(self.left()))?;
                 self.buffered_from = self.position;
                 match buffered(self) {
                     Some(array) => array,
@@ -217,6 +230,20 @@ mod tests {
         assert!(reader.bytes("bytes", left + 1, u64::MAX).is_err() && reader.skip(left + 1).is_err());
         reader.skip(left).unwrap();
         assert!(reader.array::<1>().is_err() && reader.skip(u64::MAX).is_err());
+    }
+
+    #[test]
+    fn a_reader_goes_back_and_far_and_beyond_its_end() {
+        let bytes: Vec<u8> = (0..200_000u32).map(|at| (at % 251) as u8).collect();
+        let mut reader = WindowReader::scattered(Window::new(&bytes, bytes.len() as u64));
+        for at in [150_000u64, 7, 8, 4_103, 4_102, 199_999] {
+            reader.seek(at);
+            assert_eq!((reader.array().unwrap(), reader.position()), ([bytes[at as usize]], at + 1));
+        }
+        for beyond in [200_000, u64::MAX] {
+            reader.seek(beyond);
+            assert!(reader.array::<1>().is_err() && reader.left() == 0);
+        }
     }
 
     #[test]

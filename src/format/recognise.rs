@@ -11,18 +11,8 @@ use crate::read_at::ReadAt;
 type HeadTest = fn(&[u8]) -> bool;
 /// Formats that hold tensors and are not read, each with its description.
 const UNSUPPORTED: &[(HeadTest, &str)] = &[
-    (
-        is_legacy_torch,
-        "a torch file from before the zip format, whose tensors are not read (torch.save writes the zip format)",
-    ),
     (is_hdf5, "an HDF5 file, whose tensors are not read"),
 ];
-
-/// A pickle of any protocol that starts with torch's magic number.
-fn is_legacy_torch(head: &[u8]) -> bool {
-    const MAGIC: &[u8] = b"\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19";
-    head.first() == Some(&0x80) && head.get(2..).is_some_and(|rest| rest.starts_with(MAGIC))
-}
 
 fn is_hdf5(head: &[u8]) -> bool {
     head.starts_with(b"\x89HDF\r\n\x1a\n")
@@ -72,7 +62,6 @@ mod tests {
 
     #[test]
     fn unsupported_formats_are_described() {
-        assert!(unsupported(b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.").is_some_and(|what| what.contains("torch")));
         assert!(unsupported(b"\x89HDF\r\n\x1a\n").is_some());
         assert_eq!((unsupported(b""), unsupported(b"\x80\x02}q\x00"), unsupported(b"text")), (None, None, None));
     }

@@ -37,8 +37,22 @@ pub(super) fn promises(model: &Recognised, len: u64) {
     }
 }
 
+/// Names of the listed arrays with the names of their types, and with the reason if they are unreadable.
+pub(super) fn listed(bytes: &[u8]) -> Vec<(String, String)> {
+    let mut rows = Vec::new();
+    let listing = list_arrays(&bytes, bytes.len() as u64, &mut |array| {
+        let name = array.name().to_string();
+        rows.push(match array {
+            ListedArray::Array(array) => (name, array.value_type.name.into_owned()),
+            ListedArray::Unreadable { reason, .. } => (name, reason),
+        });
+    });
+    assert!(matches!(listing.unwrap(), ArrayListing::Arrays { .. }));
+    rows
+}
+
 /// Name, type, shape and bytes of each tensor.
-fn rows_of(model: &Recognised, bytes: &[u8]) -> Vec<(String, &'static str, Vec<u64>, Vec<u8>)> {
+pub(super) fn rows_of(model: &Recognised, bytes: &[u8]) -> Vec<(String, &'static str, Vec<u64>, Vec<u8>)> {
     let content = |tensor: &Tensor| bytes[tensor.offset as usize..(tensor.offset + tensor.len) as usize].to_vec();
     let row = |tensor: &Tensor| (tensor.name.clone(), tensor.dtype.name(), tensor.shape.clone(), content(tensor));
     model.tensors.iter().map(row).collect()

@@ -21,7 +21,7 @@ use super::zip_members::ZipMember;
 pub(super) const TORCH: &str = "torch";
 pub(super) const PICKLE: &[u8] = b"data.pkl";
 /// Longest pickle that is read.
-const PICKLE_BYTES_MAX: u64 = 16 << 20;
+pub(super) const PICKLE_BYTES_MAX: u64 = 16 << 20;
 /// Longest name of a tensor. Storages with longer names are named by their keys.
 pub(super) const NAME_BYTES_MAX: usize = 1024;
 /// Most bytes of all names. Further storages are named by their keys.
@@ -69,28 +69,56 @@ impl TorchArchive {
 /// The storages of an archive as tensors.
 pub(super) fn find(window: Window, members: &[ZipMember], root: &[u8]) -> Result<Option<Recognised>, FormatError> {
     let archive = TorchArchive::read(window, members, root)?;
-    let mut storages = StorageTable::default();
-    if let Ok(tree) = PickleTree::read(&archive.pickle) {
-        PickleWalk::of_storages(&tree, &mut |found| storages.record(found)).run();
-    }
-    let (mut tensors, mut names) = (Vec::new(), HashSet::new());
+    let tree = PickleTree::read(&archive.pickle).ok();
+    let mut storages = StorageTensors::of(tree.as_ref());
     for member in members.iter().filter(|member| member.is_stored && member.len > 0) {
         let Some(key) = archive.key(member) else { continue };
-        let storage = storages.by_key.remove(&key).unwrap_or_default();
-        let mut tensor = storage.tensor(&key, member.len)?;
-        tensor.offset = member.start(window)?;
-        if archive.is_big_endian {
-            tensor.dtype = Dtype::Other;
-        }
-        if !names.insert(tensor.name.clone()) {
-            tensor.name = format!("{} (storage {key})", tensor.name);
-        }
-        tensors.push(tensor);
+        storages.push(&key, member.start(window)?, member.len)?;
     }
+    let mut tensors = storages.tensors;
     if tensors.is_empty() {
         return Ok(None);
     }
+    if archive.is_big_endian {
+        tensors.iter_mut().for_each(|tensor| tensor.dtype = Dtype::Other);
+    }
     checked_model(TORCH, tensors, BTreeMap::new(), window.len())
+}
+
+/// The storages of a file as tensors, in the order of the file.
+pub(super) struct StorageTensors {
+    table: StorageTable,
+    names: HashSet<String>,
+    pub(super) tensors: Vec<Tensor>,
+}
+
+impl StorageTensors {
+    /// No tensors yet. `tree` describes the storages, if the pickle can be read.
+    pub(super) fn of(tree: Option<&PickleTree>) -> Self {
+        let mut table = StorageTable::default();
+        if let Some(tree) = tree {
+            PickleWalk::of_storages(tree, &mut |found| table.record(found)).run();
+        }
+        StorageTensors { table, names: HashSet::new(), tensors: Vec::new() }
+    }
+
+    /// Bytes of a counted value of a storage. `None` if the pickle does not describe the storage, or its class is
+    /// unknown.
+    pub(super) fn width(&self, key: &str) -> Option<u64> {
+        self.table.by_key.get(key)?.width
+    }
+
+    /// Adds the storage of `len` bytes at byte `offset`.
+    pub(super) fn push(&mut self, key: &str, offset: u64, len: u64) -> Result<(), FormatError> {
+        let storage = self.table.by_key.remove(key).unwrap_or_default();
+        let mut tensor = storage.tensor(key, len)?;
+        tensor.offset = offset;
+        if !self.names.insert(tensor.name.clone()) {
+            tensor.name = format!("{} (storage {key})", tensor.name);
+        }
+        self.tensors.push(tensor);
+        Ok(())
+    }
 }
 
 /// Type of the values of a storage: stored type, bytes of a value, stored values in one value.
@@ -111,7 +139,9 @@ impl StorageTable {
         }
         let mut count = found.count;
         let mut stored_type = type_of_class(found.class);
+        let mut width = stored_type.map(|(_, width, _)| width);
         if found.class == "UntypedStorage" {
+            width = Some(1);
             stored_type = found.dtype.and_then(type_by_name).filter(|(_, width, _)| count.is_multiple_of(*width));
             count /= stored_type.map_or(1, |(_, width, _)| width);
         }
@@ -122,7 +152,7 @@ impl StorageTable {
         let is_named = !path.is_empty() && path.len() <= NAME_BYTES_MAX && self.names_bytes <= NAMES_BYTES_MAX;
         self.names_bytes += path.len();
         let name = is_named.then(|| path.to_string());
-        self.by_key.insert(found.key.to_string(), StorageInfo { name, stored_type, count, shape });
+        self.by_key.insert(found.key.to_string(), StorageInfo { name, stored_type, width, count, shape });
     }
 }
 
@@ -131,6 +161,8 @@ impl StorageTable {
 struct StorageInfo {
     name: Option<String>,
     stored_type: Option<StoredType>,
+    /// Bytes of a value as the pickle counts them.
+    width: Option<u64>,
     count: u64,
     shape: Option<Vec<u64>>,
 }

@@ -31,29 +31,62 @@ pub(super) fn list(
     if members.iter().any(is_packed) {
         return FormatError::defective("expected data.pkl uncompressed, found it compressed");
     }
-    let by_key = members.iter().filter_map(|member| Some((archive.key(member)?, member))).collect();
-    let mut lister = TensorLister {
-        window,
-        is_big_endian: archive.is_big_endian,
-        members: by_key,
-        used: HashSet::new(),
-        names: ListingChecks::new(window.len()),
-        count: 0,
-        error: None,
-        visit,
-    };
-    if let Ok(tree) = PickleTree::read(&archive.pickle) {
-        PickleWalk::of_views(&tree, &mut |found| lister.record(&found)).run();
+    let locations = members.iter().filter_map(|member| Some((archive.key(member)?, StorageLocation::Member(member))));
+    let tree = PickleTree::read(&archive.pickle).ok();
+    let count = list_storages(window, tree.as_ref(), locations.collect(), archive.is_big_endian, visit)?;
+    Ok((count > 0).then_some(TORCH))
+}
+
+/// Passes the tensors in the storages of a file to `visit`, by the keys of the storages. Returns their number.
+pub(super) fn list_storages(
+    window: Window,
+    tree: Option<&PickleTree>,
+    locations: HashMap<String, StorageLocation<'_>>,
+    is_big_endian: bool,
+    visit: &mut dyn FnMut(ListedArray),
+) -> Result<u64, FormatError> {
+    let names = ListingChecks::new(window.len());
+    let used = HashSet::new();
+    let mut lister = TensorLister { window, is_big_endian, locations, used, names, count: 0, error: None, visit };
+    if let Some(tree) = tree {
+        PickleWalk::of_views(tree, &mut |found| lister.record(&found)).run();
     }
     lister.rest()?;
-    Ok((lister.count > 0).then_some(TORCH))
+    Ok(lister.count)
+}
+
+/// Where the bytes of a storage are.
+#[derive(Clone, Copy)]
+pub(super) enum StorageLocation<'a> {
+    /// A member of an archive.
+    Member(&'a ZipMember),
+    /// A range of the file.
+    Range { offset: u64, len: u64 },
+}
+
+impl StorageLocation<'_> {
+    fn is_stored(self) -> bool {
+        if let StorageLocation::Member(member) = self { member.is_stored } else { true }
+    }
+
+    /// Offset and number of the bytes.
+    fn range(self, window: Window) -> Result<(u64, u64), FormatError> {
+        match self {
+            StorageLocation::Member(member) => Ok((member.start(window)?, member.len)),
+            StorageLocation::Range { offset, len } => Ok((offset, len)),
+        }
+    }
+
+    fn is_empty(self) -> bool {
+        matches!(self, StorageLocation::Member(ZipMember { len: 0, .. }) | StorageLocation::Range { len: 0, .. })
+    }
 }
 
 /// Turns the tensors of the pickle into listed arrays.
 struct TensorLister<'a> {
     window: Window<'a>,
     is_big_endian: bool,
-    members: HashMap<String, &'a ZipMember>,
+    locations: HashMap<String, StorageLocation<'a>>,
     /// Keys of the storages that hold a tensor.
     used: HashSet<String>,
     names: ListingChecks,
@@ -104,11 +137,11 @@ impl TensorLister<'_> {
         }
         let (value_type, count) = self.value_type(found)?;
         let width = value_type.width.unwrap_or(1);
-        let (start, storage_len) = match self.members.get(found.key) {
-            Some(member) if !member.is_stored => {
+        let (start, storage_len) = match self.locations.get(found.key) {
+            Some(location) if !location.is_stored() => {
                 return FormatError::defective("its storage is compressed in the archive");
             }
-            Some(member) if found.count > 0 => (member.start(self.window)?, member.len),
+            Some(location) if found.count > 0 => location.range(self.window)?,
             None if found.count > 0 => {
                 return FormatError::defective(format!("its storage {:?} is missing", found.key));
             }
@@ -156,11 +189,11 @@ impl TensorLister<'_> {
         if let Some(error) = self.error.take() {
             return Err(error);
         }
-        let mut rest: Vec<(String, &ZipMember)> =
-            self.members.drain().filter(|(key, _)| !self.used.contains(key)).collect();
+        let mut rest: Vec<(String, StorageLocation)> =
+            self.locations.drain().filter(|(key, _)| !self.used.contains(key)).collect();
         rest.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-        for (key, member) in rest.into_iter().filter(|(_, member)| member.is_stored && member.len > 0) {
-            let (offset, len) = (member.start(self.window)?, member.len);
+        for (key, location) in rest.into_iter().filter(|(_, location)| location.is_stored() && !location.is_empty()) {
+            let (offset, len) = location.range(self.window)?;
             let value_type = ValueType::bytes();
             let array = Array { name: String::new(), value_type, shape: vec![len], strides: None, offset, len };
             self.list(ListedArray::Array(array), "", &key);

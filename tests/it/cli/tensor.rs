@@ -191,7 +191,7 @@ fn why_there_is_no_tensor_is_told() {
     for (tensor, path, words) in [
         ("w", "m/x.npy", "no tensor `w` in 1 model file; its only tensor is `array`"),
         ("w", "m/y.npz", "cannot read the tensor `w` of m/y.npz: it is stored compressed"),
-        ("w", "m/old.pt", "no model file was found; m/old.pt is a torch file from before the zip format"),
+        ("w", "m/old.pt", "no model file was found"),
         ("a", "m/cut.safetensors", "m/cut.safetensors is a defective safetensors: expected tensor \"a\" within"),
         ("nope", "m/many.safetensors", "no tensor `nope` in 1 model file; none of the 9 names is similar"),
         ("nope", "m", "in 3 model files"),
