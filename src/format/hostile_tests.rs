@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 
 use super::legacy_torch_tests::legacy_torch_sample;
+use super::onnx_tests::onnx_sample;
 use super::samples_tests::*;
 use super::*;
 use crate::read_at::ReadAt;
@@ -224,6 +225,7 @@ static SAMPLES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
         torch_sample(),
         tar_sample(),
         distcp_sample(),
+        onnx_sample(),
         legacy_torch_sample(),
     ]
 });

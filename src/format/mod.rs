@@ -11,7 +11,9 @@ mod dtype;
 mod gguf;
 mod legacy_torch;
 mod npy;
+mod onnx;
 mod pickle;
+mod proto;
 mod read;
 mod recognise;
 mod safetensors;
@@ -20,6 +22,7 @@ mod tensor;
 mod torch;
 mod torch_views;
 mod torch_walk;
+mod typed;
 mod value_type;
 mod zip;
 mod zip_members;
@@ -30,6 +33,8 @@ mod array_tests;
 mod hostile_tests;
 #[cfg(test)]
 mod legacy_torch_tests;
+#[cfg(test)]
+mod onnx_tests;
 #[cfg(test)]
 mod samples_tests;
 
@@ -49,6 +54,7 @@ pub static FORMATS: &[&dyn Format] = &[
     &zip::Zip,
     &legacy_torch::LegacyTorch,
     &tar::Tar,
+    &onnx::Onnx,
 ];
 
 /// Bytes at the start of a file that [`may_be_model`] needs.

@@ -186,6 +186,10 @@ impl<'a> WindowReader<'a> {
         self.position += count;
         Ok(bytes)
     }
+    /// One byte.
+    pub(super) fn u8(&mut self) -> Result<u8, FormatError> {
+        self.array::<1>().map(|[byte]| byte)
+    }
     /// A `u16`, little-endian unless [`WindowReader::in_order`] says otherwise.
     pub(super) fn u16(&mut self) -> Result<u16, FormatError> {
         let number = u16::from_le_bytes(self.array()?);

@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn extensions_are_known_in_any_case() {
-        assert!(["safetensors", "GGUF", "npy", "npz", "pt", "Bin"].iter().all(|known| has_model_extension(known)));
+        assert!(["safetensors", "GGUF", "npy", "npz", "pt", "Bin", "onnx"].iter().all(|known| has_model_extension(known)));
         assert!(!has_model_extension("tar") && !has_model_extension("") && !has_model_extension("txt"));
     }
 }

@@ -172,6 +172,27 @@ fn torch_tensors_come_out_of_the_storages_they_share() {
     assert_eq!((&distance["types"][0]["first"], &distance["types"][0]["second"]), (&"U8".into(), &"BOOL".into()));
 }
 
+/// A protocol buffer's field of bytes.
+fn field(number: u8, content: &[u8]) -> Vec<u8> {
+    let len = content.len() as u32;
+    let len = [len as u8 | 0x80, (len >> 7) as u8 | 0x80, (len >> 14) as u8];
+    [&[number << 3 | 2][..], &len, content].concat()
+}
+
+#[test]
+fn a_tensor_of_onnx_is_listed_and_restored() {
+    let home = Home::new();
+    let wanted = values(20_000);
+    let tensor = [b"\x08\x64\x08\xc8\x01\x10\x01".to_vec(), field(8, b"w"), field(9, &float32(&wanted))].concat();
+    let graph = field(7, &field(5, &tensor));
+    home.write("m/model.onnx", &[b"\x08\x08".to_vec(), graph, field(8, b"\x10\x11")].concat());
+    home.backup(&["m"]);
+    let models = parsed(&home.run(&["models", "--json"]));
+    assert_eq!((&models[0]["format"], &models[0]["parameters"]), (&"onnx".into(), &20_000.into()));
+    assert_eq!(restored(&home, "w", "w.safetensors", &[])["shape"], json!([100, 200]));
+    assert_eq!(entry(&home, "w.safetensors", "w").1, float32(&wanted));
+}
+
 #[test]
 fn why_there_is_no_tensor_is_told() {
     let home = Home::new();
