@@ -78,14 +78,18 @@ impl ListedArray {
         }
     }
 
+    /// The array as seen from a file whose byte `start` is the first one here.
+    pub(super) fn shifted(self, start: u64) -> ListedArray {
+        match self {
+            ListedArray::Array(array) => ListedArray::Array(Array { offset: start + array.offset, ..array }),
+            unreadable => unreadable,
+        }
+    }
+
     /// The array as seen from an archive whose member `file` starts at byte `start`.
     pub(super) fn within(self, file: &str, start: u64) -> ListedArray {
-        match self {
-            ListedArray::Array(array) => ListedArray::Array(Array {
-                name: format!("{file}:{}", array.name),
-                offset: start + array.offset,
-                ..array
-            }),
+        match self.shifted(start) {
+            ListedArray::Array(array) => ListedArray::Array(Array { name: format!("{file}:{}", array.name), ..array }),
             ListedArray::Unreadable { name, reason } => {
                 ListedArray::Unreadable { name: format!("{file}:{name}"), reason }
             }

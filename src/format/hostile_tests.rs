@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 
 use proptest::prelude::*;
 
+use super::hdf5_tests::{NEW_HDF5, OLD_HDF5};
 use super::legacy_torch_tests::legacy_torch_sample;
 use super::onnx_tests::onnx_sample;
 use super::samples_tests::*;
@@ -227,6 +228,8 @@ static SAMPLES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
         distcp_sample(),
         onnx_sample(),
         legacy_torch_sample(),
+        OLD_HDF5.to_vec(),
+        NEW_HDF5.to_vec(),
     ]
 });
 

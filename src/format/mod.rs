@@ -9,6 +9,8 @@ pub mod card;
 mod distcp;
 mod dtype;
 mod gguf;
+mod hdf5;
+mod hdf5_messages;
 mod legacy_torch;
 mod npy;
 mod onnx;
@@ -30,6 +32,8 @@ mod zip_members;
 #[cfg(test)]
 mod array_tests;
 #[cfg(test)]
+mod hdf5_tests;
+#[cfg(test)]
 mod hostile_tests;
 #[cfg(test)]
 mod legacy_torch_tests;
@@ -41,7 +45,7 @@ mod samples_tests;
 pub use array::{Array, ArrayListing, ListedArray, list_arrays};
 pub use dtype::Dtype;
 pub use read::{FormatError, Window};
-pub use recognise::{has_model_extension, may_be_model, recognise, unsupported};
+pub use recognise::{has_model_extension, may_be_model, recognise};
 pub use tensor::{Recognised, Recognition, Tensor};
 pub use value_type::ValueType;
 
@@ -52,6 +56,7 @@ pub static FORMATS: &[&dyn Format] = &[
     &npy::Npy,
     &distcp::Distcp,
     &zip::Zip,
+    &hdf5::Hdf5,
     &legacy_torch::LegacyTorch,
     &tar::Tar,
     &onnx::Onnx,

@@ -7,17 +7,6 @@ use super::tensor::Recognition;
 use super::{FORMATS, Format, HEAD_BYTES};
 use crate::read_at::ReadAt;
 
-/// A test of the first bytes of a file.
-type HeadTest = fn(&[u8]) -> bool;
-/// Formats that hold tensors and are not read, each with its description.
-const UNSUPPORTED: &[(HeadTest, &str)] = &[
-    (is_hdf5, "an HDF5 file, whose tensors are not read"),
-];
-
-fn is_hdf5(head: &[u8]) -> bool {
-    head.starts_with(b"\x89HDF\r\n\x1a\n")
-}
-
 /// Recognises the first `len` bytes of `source`.
 ///
 /// # Errors
@@ -35,11 +24,6 @@ pub fn may_be_model(head: &[u8]) -> bool {
 pub fn has_model_extension(extension: &str) -> bool {
     let mut known = FORMATS.iter().flat_map(|format| format.extensions());
     known.any(|known| known.eq_ignore_ascii_case(extension))
-}
-
-/// Describes a file that starts with `head` and holds tensors which are not read.
-pub fn unsupported(head: &[u8]) -> Option<&'static str> {
-    UNSUPPORTED.iter().find(|(is_format, _)| is_format(head)).map(|(_, description)| *description)
 }
 
 /// Tries the formats that `admitted` accepts.
@@ -61,14 +45,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unsupported_formats_are_described() {
-        assert!(unsupported(b"\x89HDF\r\n\x1a\n").is_some());
-        assert_eq!((unsupported(b""), unsupported(b"\x80\x02}q\x00"), unsupported(b"text")), (None, None, None));
-    }
-
-    #[test]
     fn extensions_are_known_in_any_case() {
-        assert!(["safetensors", "GGUF", "npy", "npz", "pt", "Bin", "onnx"].iter().all(|known| has_model_extension(known)));
+        assert!(
+            ["safetensors", "GGUF", "npy", "npz", "pt", "Bin", "onnx", "h5"]
+                .iter()
+                .all(|known| has_model_extension(known))
+        );
         assert!(!has_model_extension("tar") && !has_model_extension("") && !has_model_extension("txt"));
     }
 }

@@ -1,17 +1,21 @@
-//! Zip archives of tensors: npz files and the files of `torch.save`. Other archives are opaque.
+//! Zip archives of tensors: npz files, the files of `torch.save` and those of Keras. Other archives are opaque.
 
 use std::collections::BTreeMap;
 
-use super::array::{Array, ListedArray};
+use super::array::ListedArray;
 use super::read::{FormatError, Window};
 use super::tensor::{ListingChecks, Recognised, checked_model};
 use super::zip_members::{LOCAL_BYTES, LOCAL_MAGIC, ZipMember, members};
-use super::{Format, npy, torch, torch_views};
+use super::{Format, hdf5, npy, torch, torch_views};
 
 /// Name of the format of archives of arrays.
 const NPZ: &str = "npz";
+/// Name of the format of Keras's archives.
+const KERAS: &str = "keras";
+/// Member of Keras's archives with the weights: an HDF5 file.
+const KERAS_WEIGHTS: &[u8] = b"model.weights.h5";
 
-/// Zip archives. Recognised content has the format name `npz` or `torch`.
+/// Zip archives. Recognised content has the format name `npz`, `torch` or `keras`.
 pub struct Zip;
 
 impl Format for Zip {
@@ -20,7 +24,7 @@ impl Format for Zip {
     }
 
     fn extensions(&self) -> &'static [&'static str] {
-        &["npz", "pt", "pth", "bin", "ckpt"]
+        &["npz", "pt", "pth", "bin", "ckpt", "keras"]
     }
 
     fn matches_head(&self, head: &[u8]) -> bool {
@@ -36,6 +40,11 @@ impl Format for Zip {
         if let Some(root) = torch::root(&members) {
             return torch::find(window, &members, &root);
         }
+        if let Some((start, weights)) = keras_weights(window, &members)? {
+            let Some(mut model) = hdf5::Hdf5.find(weights)? else { return Ok(None) };
+            model.tensors.iter_mut().for_each(|tensor| tensor.offset += start);
+            return Ok(Some(Recognised { format: KERAS, ..model }));
+        }
         arrays(window, &members)
     }
 
@@ -44,11 +53,25 @@ impl Format for Zip {
             Err(FormatError::Defective(_)) if !begins_with_tensors(window)? => return Ok(None),
             members => members?,
         };
-        match torch::root(&members) {
-            Some(root) => torch_views::list(window, &members, &root, visit),
-            None => list_arrays(window, &members, visit),
+        if let Some(root) = torch::root(&members) {
+            return torch_views::list(window, &members, &root, visit);
         }
+        if let Some((start, weights)) = keras_weights(window, &members)? {
+            let listed = hdf5::Hdf5.list(weights, &mut |array| visit(array.shifted(start)))?;
+            return Ok(listed.map(|_| KERAS));
+        }
+        list_arrays(window, &members, visit)
     }
+}
+
+/// The weights of a Keras archive, and their offset.
+fn keras_weights<'a>(window: Window<'a>, members: &[ZipMember]) -> Result<Option<(u64, Window<'a>)>, FormatError> {
+    let Some(member) = members.iter().find(|member| member.is_stored && member.name == KERAS_WEIGHTS) else {
+        return Ok(None);
+    };
+    let start = member.start(window)?;
+    let Some(weights) = window.part(start, member.len) else { return Ok(None) };
+    Ok(hdf5::Hdf5.matches_head(&weights.head(super::HEAD_BYTES)?).then_some((start, weights)))
 }
 
 /// The arrays of an npz file. Compressed ones are listed as unreadable.
@@ -75,10 +98,7 @@ fn list_arrays(
         if !npy::Npy.matches_head(&content.head(super::HEAD_BYTES)?) {
             continue;
         }
-        let array = match npy::listed(content, name).map_err(|fault| in_member(member, fault))? {
-            ListedArray::Array(array) => ListedArray::Array(Array { offset: start + array.offset, ..array }),
-            unreadable => unreadable,
-        };
+        let array = npy::listed(content, name).map_err(|fault| in_member(member, fault))?.shifted(start);
         checks.add(array.name(), start, member.len)?;
         visit(array);
         count += 1;

@@ -5,9 +5,9 @@ use std::fs::File;
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::format::{FORMATS, HEAD_BYTES, Recognised, Recognition, Tensor, recognise, unsupported};
+use crate::format::{FORMATS, Recognised, Recognition, Tensor, recognise};
 use crate::inspect::dtype_names::DtypeNames;
-use crate::read_at::{ReadAt, fill, unwrapped};
+use crate::read_at::{ReadAt, unwrapped};
 use crate::repo::Repository;
 use crate::repo::read::Reader;
 use crate::repo::snapshot::{NamedSnapshot, explain_loss};
@@ -76,11 +76,7 @@ impl OpenModel {
                 let dtype_names = DtypeNames::read(&*source, len).map_err(failed)?;
                 Ok(OpenModel { label: label.into(), model, dtype_names, source })
             }
-            Recognition::Opaque => {
-                let mut head = vec![0; HEAD_BYTES.min(usize::try_from(len).unwrap_or(HEAD_BYTES))];
-                fill(&*source, 0, &mut head).map_err(failed)?;
-                Err(no_model(label, unsupported(&head).unwrap_or("another format").into()))
-            }
+            Recognition::Opaque => Err(no_model(label, "another format".into())),
             Recognition::Defective { format, reason } => {
                 Err(no_model(label, format!("a defective {format}: {reason}")))
             }

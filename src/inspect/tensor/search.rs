@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::extract::TensorRequest;
 use super::similar_names::SimilarNames;
 use crate::error::{Error, Result};
-use crate::format::{ArrayListing, HEAD_BYTES, ListedArray, list_arrays, may_be_model, unsupported};
+use crate::format::{ArrayListing, HEAD_BYTES, ListedArray, list_arrays, may_be_model};
 use crate::inspect::dump::dumped_mode;
 use crate::inspect::list::{Visit, walk_finding};
 use crate::read_at::unwrapped;
@@ -98,9 +98,6 @@ impl<'a> TensorSearch<'a> {
             self.check_stop()?;
             let content = file.content.map(|content| self.reader.content(content));
             let head = content.map_or(Ok(Vec::new()), |content| content.head(HEAD_BYTES))?;
-            if let Some(what) = unsupported(&head) {
-                self.add_reason(format!("{} is {what}", file.path.display()));
-            }
             if may_be_model(&head) {
                 self.search(file)?;
             }
