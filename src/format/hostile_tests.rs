@@ -10,6 +10,7 @@ use super::hdf5_tests::{NEW_HDF5, OLD_HDF5};
 use super::legacy_torch_tests::legacy_torch_sample;
 use super::onnx_tests::onnx_sample;
 use super::samples_tests::*;
+use super::tflite_tests::TFLITE;
 use super::*;
 use crate::read_at::ReadAt;
 
@@ -230,6 +231,7 @@ static SAMPLES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
         legacy_torch_sample(),
         OLD_HDF5.to_vec(),
         NEW_HDF5.to_vec(),
+        TFLITE.to_vec(),
     ]
 });
 

@@ -21,6 +21,7 @@ mod recognise;
 mod safetensors;
 mod tar;
 mod tensor;
+mod tflite;
 mod torch;
 mod torch_views;
 mod torch_walk;
@@ -41,6 +42,8 @@ mod legacy_torch_tests;
 mod onnx_tests;
 #[cfg(test)]
 mod samples_tests;
+#[cfg(test)]
+mod tflite_tests;
 
 pub use array::{Array, ArrayListing, ListedArray, list_arrays};
 pub use dtype::Dtype;
@@ -57,6 +60,7 @@ pub static FORMATS: &[&dyn Format] = &[
     &distcp::Distcp,
     &zip::Zip,
     &hdf5::Hdf5,
+    &tflite::TfLite,
     &legacy_torch::LegacyTorch,
     &tar::Tar,
     &onnx::Onnx,
