@@ -8,6 +8,7 @@ mod array;
 pub mod card;
 mod distcp;
 mod dtype;
+mod flax;
 mod gguf;
 mod hdf5;
 mod hdf5_messages;
@@ -32,6 +33,8 @@ mod zip_members;
 
 #[cfg(test)]
 mod array_tests;
+#[cfg(test)]
+mod flax_tests;
 #[cfg(test)]
 mod hdf5_tests;
 #[cfg(test)]
@@ -64,6 +67,7 @@ pub static FORMATS: &[&dyn Format] = &[
     &legacy_torch::LegacyTorch,
     &tar::Tar,
     &onnx::Onnx,
+    &flax::Flax,
 ];
 
 /// Bytes at the start of a file that [`may_be_model`] needs.
