@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 
 use proptest::prelude::*;
 
+use super::coreml_tests::coreml_sample;
 use super::flax_tests::flax_sample;
 use super::hdf5_tests::{NEW_HDF5, OLD_HDF5};
 use super::legacy_torch_tests::legacy_torch_sample;
@@ -234,6 +235,7 @@ static SAMPLES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
         NEW_HDF5.to_vec(),
         TFLITE.to_vec(),
         flax_sample(),
+        coreml_sample(),
     ]
 });
 

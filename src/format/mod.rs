@@ -6,6 +6,7 @@
 
 mod array;
 pub mod card;
+mod coreml;
 mod distcp;
 mod dtype;
 mod flax;
@@ -33,6 +34,8 @@ mod zip_members;
 
 #[cfg(test)]
 mod array_tests;
+#[cfg(test)]
+mod coreml_tests;
 #[cfg(test)]
 mod flax_tests;
 #[cfg(test)]
@@ -65,6 +68,7 @@ pub static FORMATS: &[&dyn Format] = &[
     &hdf5::Hdf5,
     &tflite::TfLite,
     &legacy_torch::LegacyTorch,
+    &coreml::CoreMl,
     &tar::Tar,
     &onnx::Onnx,
     &flax::Flax,
