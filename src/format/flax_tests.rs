@@ -54,6 +54,8 @@ fn msgpack_that_is_not_of_flax_is_opaque() {
         // Values of another length, another type of extension, an unused first byte.
         map(&[("a", array(&[2], "float32", &[0; 4]))]),
         map(&[("a", vec![0xd4, 2, 0])]),
+        // An extension that is shorter than its array.
+        map(&[("a", [&[0xc7, 18, 1][..], &array(&[2], "float32", &[0; 8])[3..]].concat()), ("bcdefg", vec![0])]),
         map(&[("a", vec![0xc1])]),
         map(&[("a", vec![0xd4, 1, 0])]),
     ] {

@@ -111,5 +111,7 @@ fn false_onnx_files_are_defective_and_other_messages_are_opaque() {
     let good = onnx_sample();
     assert_eq!(found(&good[..good.len() - 1]), Recognition::Opaque);
     assert_eq!(found(&[&good[..], &bytes(9, b"")].concat()), Recognition::Opaque);
+    let graph = bytes(7, &bytes(5, &tensor("w", 2, &[1], &bytes(9, &[1]))));
+    assert_eq!(found(&[number(1, 8), graph, bytes(2, b"no operators")].concat()), Recognition::Opaque);
     assert_eq!(found(&[number(1, 1), bytes(2, b"a saved model of TensorFlow")].concat()), Recognition::Opaque);
 }
