@@ -26,6 +26,8 @@ pub enum ErrorKind {
     NotFound,
     /// A newer fhrd wrote the data; it is intact.
     Unsupported,
+    /// The blob is in cold storage: it is intact, and can be read some time after somebody has asked for it.
+    Cold,
     /// A remote store did not answer, or answered that it cannot now. The same may succeed later.
     Unreachable,
     /// fhrd broke one of its own rules: a bug to report. Stored data is intact.
@@ -269,6 +271,12 @@ pub enum Error {
         /// [`ErrorKind::ReadOnly`] if the credentials may not write.
         kind: ErrorKind,
     },
+    /// The store gives a blob only some time after somebody has asked for it.
+    #[error("{what} is in cold storage: `fhrd restore --thaw` asks for it and waits")]
+    Cold {
+        /// The blob and the location of the store.
+        what: String,
+    },
     /// The process was asked to stop.
     #[error("interrupted")]
     Interrupted,
@@ -359,6 +367,7 @@ impl Error {
             Error::Locked { location, reason } => Error::Locked { location: location.clone(), reason: reason.clone() },
             Error::ReadOnly { mark, reason } => Error::ReadOnly { mark: mark.clone(), reason: reason.clone() },
             Error::SetAside { mark, reason } => Error::SetAside { mark: mark.clone(), reason: reason.clone() },
+            Error::Cold { what } => Error::Cold { what: what.clone() },
             Error::Remote { action, what, reason, kind } => {
                 Error::Remote { action, what: what.clone(), reason: reason.clone(), kind: *kind }
             }
@@ -401,6 +410,11 @@ impl Error {
     /// Whether stored data cannot be read while the run can go on without it: damaged, missing or too new.
     pub fn is_unreadable(&self) -> bool {
         matches!(self.kind(), ErrorKind::Damaged | ErrorKind::NotFound | ErrorKind::Unsupported)
+    }
+
+    /// Whether stored data cannot be read now while a writer can go on without it: unreadable, or in cold storage.
+    pub fn is_unavailable(&self) -> bool {
+        self.is_unreadable() || self.kind() == ErrorKind::Cold
     }
 
     /// Whether a newer version wrote what cannot be read.
@@ -450,6 +464,7 @@ impl Error {
             Error::Mark { reason, .. } => reason.kind(),
             Error::ReadOnly { .. } => ErrorKind::ReadOnly,
             Error::Remote { kind, .. } => *kind,
+            Error::Cold { .. } => ErrorKind::Cold,
             Error::Locked { .. } => ErrorKind::Locked,
             Error::Internal { .. } | Error::StagePanicked { .. } => ErrorKind::Internal,
             _ => ErrorKind::Failed,

@@ -47,6 +47,7 @@ pub fn exception(error: &Error) -> PyErr {
         ErrorKind::Locked => LockedError::new_err(text),
         ErrorKind::ReadOnly => ReadOnlyError::new_err(text),
         ErrorKind::Unsupported => UnsupportedError::new_err(text),
+        ErrorKind::Cold => StorageError::new_err(text),
         ErrorKind::Failed if matches!(error, Error::Io { .. } | Error::Remote { .. }) => StorageError::new_err(text),
         ErrorKind::Unreachable | ErrorKind::Failed | ErrorKind::Internal => FhrdError::new_err(text),
     }

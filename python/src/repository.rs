@@ -439,6 +439,7 @@ impl Engine {
             patience: PRUNE_PATIENCE,
             extend_locks: None,
             recompress_threads: 0,
+            min_age: None,
             skipped_rule: SkippedRule::Nothing,
         };
         json(&self.run(py, None, |call, _| prune(&self.repository, &options, &call.stop))?)

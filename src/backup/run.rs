@@ -24,12 +24,13 @@ use super::segments::{care_after_commit, heal_segments};
 use super::source::{FoundParents, OpenSource, SourceKind, SourceRun};
 use super::stages::{run_dry_stages, run_stages};
 use super::wiring::{RunParts, Wiring};
-use crate::config::Config;
+use crate::config::{Config, ModelDelta, StrategyKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::{Progress, StageMetrics};
 use crate::repo::Repository;
 use crate::repo::adopt::{adopt_orphans, count_lost};
 use crate::repo::clock::{is_future, shown_time};
+use crate::repo::cold;
 use crate::repo::features::{self, Feature};
 use crate::repo::index::{ContainerListing, SharedContainerIndexes};
 use crate::repo::marks::Marks;
@@ -104,6 +105,15 @@ fn patience_of(request: &BackupRequest) -> LookPatience {
     }
 }
 
+/// The configuration of a run into a cold repository: what is stored there cannot be read, so nothing is copied from
+/// it, and no model is compared with a stored one.
+fn cold_config(config: &Config) -> Config {
+    let mut config = config.clone();
+    config.subdedup.strategy = StrategyKind::None;
+    config.model.delta = ModelDelta::None;
+    config
+}
+
 /// One run over the source. Fails with [`Error::Pruned`] if a prune has deleted, or may delete, what it relies on.
 fn run_once(
     repository: &Repository,
@@ -119,6 +129,8 @@ fn run_once(
     let paths = plan.paths.clone();
     let Prepared { listing, containers_adopted, parents, cache, container_indexes } =
         &prepare(repository, request, &paths)?;
+    let cold = cold::is_cold(repository).then(|| cold_config(config));
+    let config = cold.as_ref().unwrap_or(config);
     let counts = &Arc::new(ReadCounts { without_names: request.without_names, ..ReadCounts::default() });
     let indexes = Indexes::open(repository, &config.index, listing, container_indexes.clone(), cache.clone());
     let OpenSource { first, root_node, counts_changes } = plan.open(SourceRun {

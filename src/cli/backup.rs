@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::Session;
 use super::args::{BackupArguments, BackupLevel, MetricsArguments, PruneArguments};
 use super::exit::Exit;
-use super::forget::{grace_of_profile, locks_of_profile};
+use super::forget::{grace_of_profile, locks_of_profile, min_age_of_profile};
 use super::hooks::run_hooks;
 use super::location::{self, ChooseCache};
 use super::no_snapshots;
@@ -166,6 +166,7 @@ fn compact(session: &Session, repository: &Repository, repack: ByteSize) {
             dry_run: false,
             repack: Some(repack),
             extend_locks,
+            min_age: min_age_of_profile(session)?,
             allow_no_snapshots: false,
             allow_no_containers: false,
             metrics: MetricsArguments::default(),

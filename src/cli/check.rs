@@ -13,7 +13,9 @@ use super::output::{note, print, print_json, size, write_pairs};
 use super::progress::shown;
 use super::requests::{self, WithRequests};
 use crate::error::{Error, Result};
-use crate::inspect::check::{CheckReport, ReadData, StoredReport, check, check_snapshots, check_stored};
+use crate::inspect::check::{
+    CheckReport, HotIndexCounts, ReadData, StoredReport, check, check_snapshots, check_stored,
+};
 use crate::metrics::Progress;
 use crate::overview::texts::HEALING;
 use crate::repair::quarantine::{self, QuarantineReport};
@@ -247,13 +249,17 @@ fn healed(repository: &Repository, report: &CheckReport) -> HealReport {
         .unwrap_or_else(|error| HealReport { left: vec![error.to_string()], ..HealReport::default() })
 }
 
-/// What parity has healed, if there is any.
+/// What parity has healed, and what hot indexes there are, if there is any.
 fn parity_texts(report: &CheckReport, healed: Option<&HealReport>) -> Vec<(&'static str, String)> {
     let (rebuilt, damaged) = (report.containers_healed + report.short_blobs_healed, report.parity_damaged.len());
     let mut pairs = Vec::new();
     if report.parity_read > 0 || rebuilt > 0 || damaged > 0 {
         let sound = report.parity_read;
         pairs.push(("parity", format!("{sound} sound, {damaged} damaged; {rebuilt} blobs rebuilt from it")));
+    }
+    let HotIndexCounts { sound, missing, damaged } = report.hot_indexes;
+    if sound + missing + damaged > 0 {
+        pairs.push(("hot indexes", format!("{sound} sound, {missing} missing, {damaged} damaged")));
     }
     if let Some(HealReport { containers, short_blobs, parity, left }) = healed {
         left.iter().for_each(|text| note(&format!("warning: not healed: {text}")));

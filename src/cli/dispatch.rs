@@ -6,8 +6,8 @@ use super::exit::Exit;
 #[cfg(target_os = "linux")]
 use super::mount;
 use super::{
-    backup, bench, cat, check, copy, diff, distance, dump, estimate, find, forget, import, init, key, lineage, ls,
-    manual, models, notice, outputs, parity, process, prune, publish, recompress, repair, report, restore, rewrite,
+    backup, bench, cat, check, cold, copy, diff, distance, dump, estimate, find, forget, import, init, key, lineage,
+    ls, manual, models, notice, outputs, parity, process, prune, publish, recompress, repair, report, restore, rewrite,
     runs, schedule, snapshots, stats, status, tag, trace, upgrade, verify,
 };
 use crate::error::Result;
@@ -62,6 +62,7 @@ pub fn run(session: &Session, verb: &Verb) -> Result<Exit> {
         Verb::Serve(arguments) => publish::serve::run(session, arguments),
         Verb::Prune(arguments) => prune::run(session, arguments),
         Verb::Parity(verb) => parity::run(session, verb),
+        Verb::Cold(verb) => cold::run(session, verb),
         Verb::Recompress(arguments) => recompress::run(session, arguments),
         Verb::Check(arguments) => check::run(session, arguments),
         Verb::Verify(arguments) => verify::run(session, arguments),

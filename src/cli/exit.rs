@@ -24,6 +24,8 @@ pub enum Exit {
     ReadOnly,
     /// The password or the key file is missing or wrong.
     Locked,
+    /// What is needed is in cold storage.
+    Cold,
     /// Stored data is damaged or missing.
     Damaged,
     /// A signal stopped the process.
@@ -51,6 +53,7 @@ impl Exit {
             Exit::NoRepository => "there is no repository",
             Exit::ReadOnly => "the repository may not be changed",
             Exit::Locked => "the repository cannot be opened with what was given",
+            Exit::Cold => "what is needed is in cold storage: `fhrd restore --thaw` asks for it",
             Exit::Damaged => {
                 "damaged or missing data was met, all else is done: see the lines before, and the document"
             }
@@ -68,6 +71,7 @@ impl Exit {
             Exit::NoRepository => 10,
             Exit::ReadOnly => 11,
             Exit::Locked => 12,
+            Exit::Cold => 13,
             Exit::Damaged => 20,
             Exit::Interrupted => 130,
         }
@@ -87,6 +91,7 @@ impl From<&Error> for Exit {
             ErrorKind::NoRepository => Exit::NoRepository,
             ErrorKind::ReadOnly => Exit::ReadOnly,
             ErrorKind::Locked => Exit::Locked,
+            ErrorKind::Cold => Exit::Cold,
             // Commands ask for blobs that the repository itself names, so a missing one is lost.
             ErrorKind::Damaged | ErrorKind::NotFound => Exit::Damaged,
             ErrorKind::Interrupted => Exit::Interrupted,

@@ -10,7 +10,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::Session;
-use super::args::{FilterArguments, ForgetArguments, MetricsArguments, PruneArguments, parse_grace, parse_period};
+use super::args::{
+    FilterArguments, ForgetArguments, MetricsArguments, PruneArguments, parse_grace, parse_min_age, parse_period,
+};
 use super::choice;
 use super::exit::Exit;
 use super::location;
@@ -122,6 +124,7 @@ pub fn run(session: &Session, arguments: &ForgetArguments) -> Result<Exit> {
                 dry_run: arguments.dry_run,
                 repack: None,
                 extend_locks,
+                min_age: min_age_of_profile(session)?,
                 allow_no_snapshots: false,
                 allow_no_containers: false,
                 metrics: MetricsArguments::default(),
@@ -259,6 +262,15 @@ pub fn grace_of_profile(session: &Session) -> Result<jiff::SignedDuration> {
 /// [`Error::Config`] if it does not parse.
 pub fn locks_of_profile(session: &Session) -> Result<Option<jiff::Span>> {
     period("forget.extend_locks", session.profile.forget.extend_locks.as_deref())
+}
+
+/// How old a data container must be before a prune deletes it, if the profile says so.
+///
+/// # Errors
+/// [`Error::Config`] if it does not parse.
+pub fn min_age_of_profile(session: &Session) -> Result<Option<jiff::SignedDuration>> {
+    let text = session.profile.forget.min_age.as_deref();
+    text.map(|text| parse_min_age(text).map_err(|message| unusable("forget.min_age", message))).transpose()
 }
 
 /// A span of time in the profile.

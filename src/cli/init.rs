@@ -10,7 +10,7 @@ use super::{key, location, secrets};
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::open::FirstSlot;
-use crate::repo::parity;
+use crate::repo::{cold, parity};
 
 /// The new repository as JSON.
 #[derive(Serialize)]
@@ -27,6 +27,9 @@ struct InitDocument {
     /// The share of parity, if there is any.
     #[serde(skip_serializing_if = "Option::is_none")]
     parity: Option<String>,
+    /// Whether data containers may be in cold storage.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    cold: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     recovery_key: Option<String>,
 }
@@ -43,6 +46,7 @@ impl From<&Repository> for InitDocument {
             chunk_bytes_max: config.chunk_bytes_max.0,
             encryption: repository.encryption.as_ref().map(|encryption| encryption.suite.name()),
             parity: None,
+            cold: false,
             recovery_key: None,
         }
     }
@@ -92,7 +96,11 @@ pub fn run(session: &Session, arguments: &InitArguments) -> Result<Exit> {
     if arguments.parity.is_some() {
         parity::set(&repository, arguments.parity)?;
     }
+    if arguments.cold {
+        cold::set(&repository, true)?;
+    }
     let mut created = InitDocument::from(&repository);
+    created.cold = arguments.cold;
     created.parity = arguments.parity.map(|share| share.to_string());
     if repository.encryption.is_some() && keys.recovery_key {
         created.recovery_key = Some(key::add_recovery_key(&repository, None)?.1);
@@ -107,6 +115,7 @@ pub fn run(session: &Session, arguments: &InitArguments) -> Result<Exit> {
             ("chunks", format!("{}, {avg} on average, {min} to {max}", created.chunker)),
         ];
         pairs.extend(created.parity.clone().map(|share| ("parity", share)));
+        pairs.extend(created.cold.then(|| ("cold", "on".to_string())));
         pairs.extend(created.encryption.map(|cipher| ("encrypted", cipher.to_string())));
         print(|out| write_pairs(out, &pairs))?;
     }

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::repo::open::{self, FirstSlot};
 use crate::repo::paths::{create_private, default_repository, home_directory, profile_file};
 use crate::repo::{AskUnlock, BlobCache, Repository};
-use crate::store::{self, NO_DIRECTORY, RateLimits, Store, StoreExt};
+use crate::store::{self, NO_DIRECTORY, RateLimits, StorageClass, Store, StoreExt};
 
 /// Completes the options of the command, and tells remote stores what holds for all of them.
 ///
@@ -38,7 +38,7 @@ pub fn prepare(session: &mut Session) -> Result<()> {
 /// gives.
 ///
 /// # Errors
-/// Errors of [`UserProfile::load`].
+/// Errors of [`UserProfile::load`]; [`Error::Usage`] for a class of storage that is none.
 fn read_profile(session: &mut Session) -> Result<()> {
     let Some(name) = &session.options.profile else { return Ok(()) };
     session.profile = UserProfile::load(&profile_file(name)?, &home_directory()?, &session.stop)?;
@@ -47,6 +47,10 @@ fn read_profile(session: &mut Session) -> Result<()> {
     options.config = options.config.take().or_else(|| profile.config.clone());
     options.memory = options.memory.or(profile.memory);
     options.endpoint = options.endpoint.take().or_else(|| profile.endpoint.clone());
+    if options.storage_classes.is_empty() {
+        let classes = profile.storage_class.iter().map(|text| text.parse());
+        options.storage_classes = classes.collect::<Result<Vec<StorageClass>>>()?;
+    }
     options.limit_upload = options.limit_upload.or(profile.limit_upload);
     options.limit_download = options.limit_download.or(profile.limit_download);
     Ok(())

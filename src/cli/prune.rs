@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Span, SpanRelativeTo};
 use super::Session;
 use super::args::PruneArguments;
 use super::exit::Exit;
-use super::forget::locks_of_profile;
+use super::forget::{locks_of_profile, min_age_of_profile};
 use super::location;
 use super::no_snapshots;
 use super::notice::RunFact;
@@ -42,7 +42,9 @@ const WITHDRAWN: &str = "another prune or a backup was in the way; run it again"
 pub fn run(session: &Session, arguments: &PruneArguments) -> Result<Exit> {
     let repository = location::open(session)?;
     let extend_locks = arguments.extend_locks.map_or_else(|| locks_of_profile(session), |period| Ok(Some(period)))?;
-    let report = prune_now(session, &repository, &PruneArguments { extend_locks, ..arguments.clone() }, &[])?;
+    let min_age = arguments.min_age.map_or_else(|| min_age_of_profile(session), |age| Ok(Some(age)))?;
+    let arguments = &PruneArguments { extend_locks, min_age, ..arguments.clone() };
+    let report = prune_now(session, &repository, arguments, &[])?;
     session.facts.add(RunFact::Snapshots, report.snapshots);
     session.facts.add(RunFact::RepositoryBytes, report.bytes);
     print_report(session, &repository, &report)
@@ -109,6 +111,7 @@ pub fn options(session: &Session, arguments: &PruneArguments) -> Result<PruneOpt
         container_bytes: location::config(&session.options)?.container.bytes_target.0,
         patience: PATIENCE,
         recompress_threads: 0,
+        min_age: arguments.min_age.map(|age| age.unsigned_abs()),
         skipped_rule: SkippedRule::Nothing,
     })
 }
@@ -160,6 +163,12 @@ pub fn write_report(out: &mut dyn Write, report: &PruneReport) -> Result<()> {
     if report.containers_young > 0 {
         let (count, bytes) = (report.containers_young, size(report.bytes_young));
         pairs.push(("waiting", format!("{count} unneeded containers, {bytes}, younger than the grace period")));
+    }
+    if report.containers_min_age > 0 {
+        let (count, bytes) = (report.containers_min_age, size(report.bytes_min_age));
+        let gib_months = report.byte_days_min_age as f64 / f64::from(1 << 30) / 30.0;
+        let billed = format!("deleted now, they would be billed for {gib_months:.3} GiB-months more");
+        pairs.push(("put off", format!("{count} unneeded containers, {bytes}, younger than --min-age: {billed}")));
     }
     let others = [
         ("held", report.containers_held, "containers that a backup relies on"),

@@ -3,7 +3,7 @@
 use super::Session;
 use super::args::{MetricsArguments, PruneArguments, RecompressArguments};
 use super::exit::Exit;
-use super::forget::locks_of_profile;
+use super::forget::{locks_of_profile, min_age_of_profile};
 use super::location;
 use super::prune;
 use crate::error::Result;
@@ -22,6 +22,7 @@ pub fn run(session: &Session, arguments: &RecompressArguments) -> Result<Exit> {
         dry_run,
         repack,
         extend_locks,
+        min_age: min_age_of_profile(session)?,
         allow_no_snapshots: false,
         allow_no_containers: false,
         metrics,

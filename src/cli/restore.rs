@@ -12,6 +12,7 @@ use super::progress::shown;
 use super::request::PatternLists;
 use super::requests::{self, WithRequests};
 use super::tensor;
+use super::thaw;
 use crate::error::{Error, Result};
 use crate::metrics::Progress;
 use crate::repo::naming::SnapshotFilter;
@@ -42,6 +43,12 @@ pub fn run(session: &Session, arguments: &RestoreArguments) -> Result<Exit> {
         verify: arguments.verify,
         sync: arguments.sync,
     };
+    if arguments.list_containers {
+        return thaw::list(session, &repository, &named, &request, arguments.price_per_gib).map(|()| Exit::Fine);
+    }
+    if arguments.thaw {
+        thaw::thaw(session, &repository, &named, &request, arguments)?;
+    }
     let progress = Progress::default();
     if request.selection.is_everything() && request.base.is_none() {
         let expected = |name: &str| named.snapshot.statistics.get(name).copied().unwrap_or(0);

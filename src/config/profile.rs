@@ -28,6 +28,8 @@ pub struct UserProfile {
     pub memory: Option<ByteSize>,
     /// `--endpoint`.
     pub endpoint: Option<String>,
+    /// `--storage-class`.
+    pub storage_class: Vec<String>,
     /// `--limit-upload`.
     pub limit_upload: Option<ByteSize>,
     /// `--limit-download`.
@@ -131,6 +133,8 @@ pub struct RetentionProfile {
     pub grace: Option<String>,
     /// `--extend-locks` of that prune, and of `prune`.
     pub extend_locks: Option<String>,
+    /// `--min-age` of every prune.
+    pub min_age: Option<String>,
 }
 
 /// `[hooks]`: commands for the shell. They run one after another until one fails.

@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::repo::Repository;
 use crate::repo::container::{ContainerIndex, FOOTER_BYTES, HEADER_BYTES, parse_name};
 use crate::repo::index::{DATABASE_FILE, FILTER_FILE, SimilarityFiles, read_container_index};
+use crate::repo::marks::Marks;
 use crate::repo::paths::cache_directory;
 use crate::repo::snapshot_listing::{self, SnapshotListing};
 use crate::store::{BlobKind, BlobPrefix};
@@ -24,7 +25,7 @@ pub struct StoredBytes {
     pub containers: u64,
     /// Bytes of parity.
     pub parity: u64,
-    /// Bytes of index segments.
+    /// Bytes of index segments and hot indexes.
     pub index: u64,
     /// Bytes of snapshots.
     pub snapshots: u64,
@@ -100,11 +101,14 @@ pub struct RepositoryStats {
 pub fn repository_stats(repository: &Repository) -> Result<RepositoryStats> {
     let store = repository.store.as_ref();
     let mut stats = RepositoryStats::default();
+    // They say whether the indexes of containers are read from hot indexes.
+    Marks::read(store)?;
     for blob in store.list(BlobPrefix::All)? {
         stats.stored_bytes.total += blob.len;
         match blob.name.kind() {
             BlobKind::Container => stats.stored_bytes.containers += blob.len,
             BlobKind::Parity => stats.stored_bytes.parity += blob.len,
+            BlobKind::HotIndex => stats.stored_bytes.index += blob.len,
             BlobKind::Segment => {
                 stats.segments += 1;
                 stats.stored_bytes.index += blob.len;

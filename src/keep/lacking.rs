@@ -30,6 +30,7 @@ pub fn lacking_bases(
     let store = &repository.store;
     let cache = ContainerIndexes::new(store.clone(), CONTAINER_INDEXES_MAX, CONTAINER_INDEX_BYTES_MAX);
     let mut locator = Locator::new(all.clone(), cache).sound_only();
+    let orphans: HashSet<ContainerId> = all.orphans().into_iter().collect();
     let (mut lacking, mut users): (HashSet<ContainerId>, HashMap<ContainerId, HashSet<ContainerId>>) =
         (HashSet::new(), HashMap::new());
     for id in &all.containers {
@@ -37,6 +38,8 @@ pub fn lacking_bases(
         let container_index = match read_container_index(store.as_ref(), id) {
             Ok(container_index) => container_index,
             Err(Error::Corrupt { .. } | Error::ChecksumMismatch { .. }) => continue,
+            // Its hot index was not put, so no segment names it.
+            Err(Error::Cold { .. }) if orphans.contains(id) => continue,
             Err(error) => return Err(error),
         };
         for base in container_index.bases_elsewhere() {

@@ -18,6 +18,7 @@ mod live;
 mod locks;
 mod looks;
 mod mark;
+mod occupancy;
 mod plan;
 mod prune;
 mod prune_report;

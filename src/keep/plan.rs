@@ -42,6 +42,20 @@ pub struct Occupancy {
 }
 
 impl Occupancy {
+    /// Whether it may be deleted or moved. What is in cold storage is not read to move it, and a data container that is
+    /// younger than `min_age` stays: a service bills a class of storage for so long, also after a deletion.
+    pub fn may_go(&self, is_cold: bool, min_age: Option<Duration>, now: SystemTime) -> bool {
+        let is_movable = !is_cold || self.kind == ContainerKind::Metadata || self.live_bytes == 0;
+        is_movable && self.until_min_age(min_age, now).is_zero()
+    }
+
+    /// How long a data container stays until it is `min_age` old.
+    pub fn until_min_age(&self, min_age: Option<Duration>, now: SystemTime) -> Duration {
+        let min_age = min_age.filter(|_| self.kind == ContainerKind::Data).unwrap_or_default();
+        // One from the future counts as new.
+        min_age.saturating_sub(now.duration_since(self.modified).unwrap_or_default())
+    }
+
     /// Estimates the live bytes of a container with the index `container_index`.
     ///
     /// # Errors

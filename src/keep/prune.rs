@@ -12,6 +12,7 @@
 //! 6. *Delete.* The candidates are deleted, then segments are written again without them, then their parity, then the
 //!    entry is removed.
 //!
+//! In a cold repository, a data container is deleted whole or stays: nothing is read of it to move it.
 //! With locks to extend, containers that nobody needs wait for the end of their lock: see [`super::locks`].
 //! A container that the store does not let go stays in the entry, so that no writer uses it: what it copies from may be
 //! gone. Each later prune tries again, and goes on.
@@ -36,18 +37,19 @@ use super::view::View;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::claims::{ClaimKind, ContainerClaim};
-use crate::repo::container::{ContainerKind, HEADER_BYTES, blob_name, parse_header, read_kind};
+use crate::repo::cold;
+use crate::repo::container::blob_name;
 use crate::repo::index::{
     ContainerListing, check_most_there, drop_gone_containers, name_containers, read_container_index,
 };
 use crate::repo::marks::check_writable;
-use crate::repo::parity;
 use crate::repo::pause::{jittered, pause};
 use crate::repo::reads;
 use crate::repo::seen::SeenNames;
 use crate::repo::snapshot;
 use crate::repo::snapshot_listing::all_names;
-use crate::store::{BlobKind, BlobName, Durable, Reading, Store, StoreExt, try_map_parallel};
+use crate::repo::sweep;
+use crate::store::{BlobKind, BlobName, Durable};
 use crate::types::{ContainerId, SnapshotId};
 
 /// Time between two looks at whether another one is still in the way. Half of it to all of it, so that two prunes do
@@ -129,7 +131,7 @@ fn prune_without(
 /// A prune, and what it knows.
 pub(super) struct PruneRun<'a> {
     pub(super) repository: &'a Repository,
-    options: &'a PruneOptions,
+    pub(super) options: &'a PruneOptions,
     /// Snapshots that count as deleted. Empty unless nothing is changed.
     forgotten: &'a [SnapshotId],
     stop: &'a AtomicBool,
@@ -166,7 +168,7 @@ impl PruneRun<'_> {
         if candidates.is_empty() && !has_unreported {
             self.delete_damaged()?;
             self.clean_segments()?;
-            return Ok(self.sweep_parity()?);
+            return Ok(self.sweep()?);
         }
         let own = ContainerClaim::put(store, ClaimKind::Pending, &self.repository.salts.draw()?, &candidates)?;
         let Some(held) = self.look(&own).map_err(|error| self.withdraw(&own, error.into()))? else {
@@ -279,36 +281,10 @@ impl PruneRun<'_> {
 
     /// Chooses candidates. Also says whether there is something to do about snapshots that nobody has reported.
     fn plan(&mut self) -> Result<(HashSet<ContainerId>, bool)> {
-        let store = self.repository.store.as_ref();
         let view = self.view(&HashSet::new())?;
         let live = self.mark(&view)?.into_live();
         self.report.snapshots = view.snapshots.len() as u64;
-        let mut ids: Vec<ContainerId> = view.all.containers.iter().copied().collect();
-        ids.sort_unstable();
-        let mut containers = Vec::with_capacity(ids.len());
-        let heads = try_map_parallel(store.requests_max(), &ids, |id| {
-            self.check_stop()?;
-            store.head(&blob_name(id))
-        })?;
-        for (id, head) in ids.into_iter().zip(heads) {
-            self.check_stop()?;
-            let name = blob_name(&id);
-            let Some(head) = head else { continue };
-            let kind = kind_of(store, &name)?;
-            let (kind, live_bytes, loose_bytes) = match (kind, live.has_any(&id)) {
-                (kind, true) => {
-                    let (kind, container_index) = (kind?, read_container_index(store, &id)?);
-                    let loose = || self.options.encoding().loose_bytes(kind, &container_index);
-                    let loose = if self.options.recompress_threads > 0 { loose() } else { 0 };
-                    (kind, Occupancy::live_bytes_of(&id, head.len, &container_index, &live)?, loose)
-                }
-                // Whatever it was, nobody needs it.
-                (Err(error), false) if error.is_bad_blob() => (ContainerKind::Data, 0, 0),
-                (kind, false) => (kind?, 0, 0),
-            };
-            let modified = self.ages.put_at(&name, head.modified, SystemTime::now());
-            containers.push(Occupancy { id, kind, bytes: head.len, live_bytes, loose_bytes, modified });
-        }
+        let containers = self.occupancies(&view, &live)?;
         let bounds = self.bounds();
         if let Some(locks) = &mut self.locks {
             locks.see(&view.all, &live);
@@ -317,8 +293,12 @@ impl PruneRun<'_> {
         }
         let is_stuck =
             |id: &ContainerId| self.stuck.as_ref().is_some_and(|claim| claim.containers.binary_search(id).is_ok());
-        let is_free =
-            |one: &&Occupancy| !is_stuck(&one.id) && self.locks.as_ref().is_none_or(|locks| locks.may_go(&one.id));
+        let (is_cold, min_age) = (cold::is_cold(self.repository), self.options.min_age);
+        let is_free = |one: &&Occupancy| {
+            !is_stuck(&one.id)
+                && self.locks.as_ref().is_none_or(|locks| locks.may_go(&one.id))
+                && one.may_go(is_cold, min_age, bounds.now)
+        };
         let free: Vec<Occupancy> = containers.iter().filter(is_free).copied().collect();
         let mut candidates = choose(&free, &bounds);
         self.locked.clear();
@@ -338,6 +318,7 @@ impl PruneRun<'_> {
         let young = || containers.iter().filter(|one| one.live_bytes == 0 && !bounds.is_old(one.modified));
         report.containers_young = young().count() as u64;
         report.bytes_young = young().map(|one| one.bytes).sum();
+        report.note_min_age(&containers, min_age, &bounds);
         if self.options.dry_run {
             report.containers_deleted = candidates.len() as u64;
             report.bytes_deleted = chosen().map(|one| one.bytes).sum();
@@ -387,7 +368,7 @@ impl PruneRun<'_> {
         self.report.containers_refused += refused;
         // A container that comes back after a power cut may lack bases, so the entry must not go first.
         let cleaned = self.clean_segments().and_then(|()| store.sync_deletions(&names));
-        let cleaned = cleaned.and_then(|()| self.sweep_parity());
+        let cleaned = cleaned.and_then(|()| self.sweep());
         cleaned.map_err(|error| Failure { error, has_deleted: true })?;
         Ok(refused)
     }
@@ -450,6 +431,10 @@ impl PruneRun<'_> {
             match read_container_index(store, id) {
                 Ok(container_index) => marker.container(&container_index.bases_elsewhere())?,
                 // Nobody can read its entries, so nobody relies on them.
+                // No segment names a container before its hot index is there.
+                Err(Error::Cold { what }) if view.is_orphan(id) => {
+                    tracing::debug!("leaving {what}: it has no hot index, and no segment names it");
+                }
                 Err(error @ (Error::Corrupt { .. } | Error::ChecksumMismatch { .. })) => {
                     tracing::warn!("leaving a damaged container that no snapshot needs: {error}");
                 }
@@ -465,25 +450,16 @@ impl PruneRun<'_> {
         drop_gone_containers(&listing, self.stop)
     }
 
-    /// Deletes the parity of what is gone.
-    fn sweep_parity(&mut self) -> Result<()> {
-        self.report.parity_deleted += parity::sweep(self.repository, self.stop)?;
+    /// Deletes the parity and the hot indexes of what is gone.
+    fn sweep(&mut self) -> Result<()> {
+        let swept = sweep::sweep(self.repository, self.stop)?;
+        self.report.parity_deleted += swept.parity;
+        self.report.hot_indexes_deleted += swept.hot_indexes;
         Ok(())
     }
 
-    fn check_stop(&self) -> Result<()> {
+    pub(super) fn check_stop(&self) -> Result<()> {
         if self.stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
-    }
-}
-
-/// What a container holds, or why its header does not say it.
-///
-/// # Errors
-/// Errors of the store.
-fn kind_of(store: &dyn Store, name: &BlobName) -> Result<Result<ContainerKind>> {
-    match read_kind(store, name, Reading::Again) {
-        Ok(kind) => Ok(Ok(kind)),
-        Err(_) => Ok(parse_header(name, &store.get_range(name, 0, HEADER_BYTES, Reading::Again)?)),
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::plan::{Occupancy, PlanBounds};
 use super::solid_frames::FrameEncoding;
 
 /// What a prune may do.
@@ -25,6 +26,8 @@ pub struct PruneOptions {
     pub extend_locks: Option<Duration>,
     /// Threads that encode loose solid frames again as archives do. 0 = such frames stay.
     pub recompress_threads: usize,
+    /// Data containers younger than this stay, because the service bills them for so long anyway.
+    pub min_age: Option<Duration>,
     /// A rule that is left out.
     #[doc(hidden)]
     pub skipped_rule: SkippedRule,
@@ -76,6 +79,12 @@ pub struct PruneReport {
     pub containers_young: u64,
     /// Their bytes.
     pub bytes_young: u64,
+    /// Data containers that nobody needs and that stay because they are younger than the minimum age.
+    pub containers_min_age: u64,
+    /// Their bytes.
+    pub bytes_min_age: u64,
+    /// What the service would bill for the rest of that age if they were deleted now: bytes times days.
+    pub byte_days_min_age: u64,
     /// Candidates that stay because a backup relies on them.
     pub containers_held: u64,
     /// Containers that nobody needs and that the store refuses to delete, such as those under a retention lock.
@@ -90,6 +99,8 @@ pub struct PruneReport {
     pub locks_extended: u64,
     /// Parity of containers that are gone, deleted.
     pub parity_deleted: u64,
+    /// Hot indexes of containers that are gone, deleted.
+    pub hot_indexes_deleted: u64,
     /// Intents of writers that were taken for dead.
     pub intents_broken: u64,
     /// Pending entries of dead prunes that were finished.
@@ -101,6 +112,19 @@ pub struct PruneReport {
 }
 
 impl PruneReport {
+    /// Notes what stays because it is younger than `min_age`.
+    pub(super) fn note_min_age(&mut self, containers: &[Occupancy], min_age: Option<Duration>, bounds: &PlanBounds) {
+        (self.containers_min_age, self.bytes_min_age, self.byte_days_min_age) = (0, 0, 0);
+        for one in containers.iter().filter(|one| one.live_bytes == 0 && bounds.is_old(one.modified)) {
+            let left = one.until_min_age(min_age, bounds.now);
+            if !left.is_zero() {
+                self.containers_min_age += 1;
+                self.bytes_min_age += one.bytes;
+                self.byte_days_min_age += one.bytes.saturating_mul(left.as_secs().div_ceil(24 * 3600));
+            }
+        }
+    }
+
     /// This report with what a later round has done.
     pub fn with_round(mut self, round: &PruneReport) -> PruneReport {
         self.snapshots = round.snapshots;
@@ -112,12 +136,15 @@ impl PruneReport {
             (&mut self.bytes_moved, round.bytes_moved),
             (&mut self.locks_extended, round.locks_extended),
             (&mut self.parity_deleted, round.parity_deleted),
+            (&mut self.hot_indexes_deleted, round.hot_indexes_deleted),
             (&mut self.intents_broken, round.intents_broken),
             (&mut self.prunes_finished, round.prunes_finished),
         ] {
             *sum += part;
         }
         (self.containers_young, self.bytes_young) = (round.containers_young, round.bytes_young);
+        (self.containers_min_age, self.bytes_min_age) = (round.containers_min_age, round.bytes_min_age);
+        self.byte_days_min_age = round.byte_days_min_age;
         (self.containers_held, self.containers_refused) = (round.containers_held, round.containers_refused);
         (self.containers_locked, self.bytes_locked) = (round.containers_locked, round.bytes_locked);
         (self.locked_until, self.withdrawn) = (round.locked_until, round.withdrawn);

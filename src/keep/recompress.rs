@@ -85,6 +85,7 @@ mod tests {
             patience: Duration::ZERO,
             extend_locks: None,
             recompress_threads: 0,
+            min_age: None,
             skipped_rule: SkippedRule::Nothing,
         }
     }

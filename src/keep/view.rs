@@ -31,6 +31,11 @@ pub struct View {
 }
 
 impl View {
+    /// Whether no segment names a container that stays.
+    pub fn is_orphan(&self, id: &ContainerId) -> bool {
+        self.retained.orphans().contains(id)
+    }
+
     /// Lists intents and their notes, then snapshots, then containers. The snapshots `forgotten` do not count, and the
     /// containers `leaving` do not stay. Adds the names of notes and snapshots to `seen`.
     ///

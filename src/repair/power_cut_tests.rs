@@ -22,9 +22,8 @@ use crate::keep::{
     Copier, PruneOptions, RewriteRequest, SkippedRule, TagChange, forget, prune, recompress, rewrite, tag,
 };
 use crate::metrics::Progress;
-use crate::repair::containers::repair_containers;
 use crate::repair::snapshots::{SnapshotRepair, repair_snapshots};
-use crate::repair::{index::repair_index, quarantine};
+use crate::repair::{containers::repair_containers, index::repair_index, quarantine};
 use crate::repo::marks::Marks;
 use crate::repo::paths::cache_directory;
 use crate::repo::snapshot::{self, NamedSnapshot};
@@ -226,6 +225,7 @@ fn options() -> PruneOptions {
         patience: Duration::ZERO,
         extend_locks: None,
         recompress_threads: 0,
+        min_age: None,
         skipped_rule: SkippedRule::Nothing,
     }
 }

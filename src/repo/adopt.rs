@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::repo::Repository;
 use crate::repo::container::{Base, blob_name};
 use crate::repo::index::{
@@ -108,6 +108,8 @@ fn adopt(
         match missing {
             Ok(missing) => waiting.push((*id, missing)),
             Err(error) if error.stops_reading() => return Err(error),
+            // Its writer was stopped before the hot index. Nobody relies on it, and a prune deletes it.
+            Err(error) if error.kind() == ErrorKind::Cold => tracing::debug!("not adopting a container: {error}"),
             Err(error) => {
                 if listing.quarantine().of(id) != Some(&BadParts::Whole) {
                     tracing::warn!("not adopting a container: {error}");

@@ -9,9 +9,12 @@ pub mod bundle;
 pub mod checkpoint;
 pub mod claims;
 pub mod clock;
+pub mod cold;
+mod cold_store;
 pub mod container;
 mod encryption;
 pub mod features;
+mod hot_index;
 pub mod index;
 #[cfg(test)]
 mod init_power_cut_tests;
@@ -39,6 +42,7 @@ pub mod seen;
 pub mod snapshot;
 pub mod snapshot_groups;
 pub mod snapshot_listing;
+pub mod sweep;
 pub mod tags;
 pub mod tree;
 pub mod unknown_keys;
@@ -46,6 +50,7 @@ pub mod upload;
 pub mod vanished;
 
 pub use blob_cache::BlobCache;
+pub use cold_store::ColdStore;
 pub use encryption::{Encryption, HeldBack};
 pub use metadata_writer::MetadataWriter;
 pub use record::check_configuration;

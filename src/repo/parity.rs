@@ -6,10 +6,9 @@
 //! 2. Whoever writes reads the marks first, and the store puts parity after each container
 //!    ([`ParityStore`](crate::store::ParityStore)).
 //! 3. A container without parity is sound and merely unprotected: [`add`] protects it.
-//! 4. A prune sweeps the parity of what is gone. The parity is listed before the containers, so a container whose
-//!    parity is listed is, too, if it is there.
+//! 4. A prune sweeps the parity of what is gone: see [`super::sweep`].
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,12 +18,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::Progress;
 use crate::repo::Repository;
 use crate::repo::claims::{ClaimKind, ContainerClaim};
-use crate::repo::container::{blob_name, parse_name};
-use crate::repo::index::ContainerListing;
+use crate::repo::container::parse_name;
 use crate::repo::marks::{Mark, MarkKind, Marks, check_writable};
 use crate::repo::reliance::Reliance;
 use crate::store::{BlobKind, BlobName, Durable, ListedBlob, ParityShare, ParityStore, SHORT_KINDS, Store};
-use crate::types::ContainerId;
 
 /// Containers that a report names, at most.
 const NAMED_MAX: usize = 1000;
@@ -143,60 +140,6 @@ pub fn add(repository: &Repository, progress: &Progress, stop: &AtomicBool) -> R
         progress.bytes_read.add(blob.len);
     }
     Ok(added)
-}
-
-/// Deletes the parity of what is gone. Returns how many blobs of it. What cannot be listed, or the store does not let
-/// go, is left to a later prune.
-///
-/// # Errors
-/// Errors of the store; [`Error::Interrupted`] once `stop` is set.
-pub fn sweep(repository: &Repository, stop: &AtomicBool) -> Result<u64> {
-    let store = repository.store.as_ref();
-    // Before the containers: what is put meanwhile is not listed here.
-    let protected = match protected(store) {
-        Err(error @ Error::Unreadable { .. }) => {
-            tracing::warn!("the parity of deleted containers stays: {error}");
-            return Ok(0);
-        }
-        listed => listed?,
-    };
-    if protected.is_empty() {
-        return Ok(0);
-    }
-    let listing = ContainerListing::take(&repository.store)?;
-    if !listing.unlistable().is_empty() {
-        return Ok(0);
-    }
-    let is_gone = |hash: &[u8; 32]| !listing.containers.contains(&ContainerId(*hash));
-    let mut gone: HashSet<[u8; 32]> = protected.into_keys().filter(is_gone).collect();
-    if gone.is_empty() {
-        return Ok(0);
-    }
-    match short_blobs(store) {
-        Err(Error::Unreadable { .. }) => return Ok(0),
-        listed => listed?.iter().filter_map(|blob| blob.name.hash()).for_each(|hash| _ = gone.remove(&hash)),
-    }
-    // A container that was lost may come back, and it may be damaged then.
-    let (segments, marked) = (listing.refresh()?, listing.quarantine());
-    let named: HashSet<&ContainerId> = segments.iter().flat_map(|segment| segment.containers()).collect();
-    let mut deleted = Vec::new();
-    let gone = gone.into_iter().map(ContainerId);
-    for id in gone.filter(|id| !named.contains(id) && marked.of(id).is_none()) {
-        if stop.load(Ordering::Relaxed) {
-            return Err(Error::Interrupted);
-        }
-        // What a listing lacks may be there.
-        if store.head(&blob_name(&id))?.is_some() {
-            continue;
-        }
-        let name = BlobName::parity_of(&id.0);
-        match store.delete(&name, Durable::AfterSync) {
-            Err(error) if error.is_refused() => tracing::debug!("{name} stays: {error}"),
-            done => done.map(|()| deleted.push(name))?,
-        }
-    }
-    store.sync_deletions(&deleted)?;
-    Ok(deleted.len() as u64)
 }
 
 /// What [`heal`] has done.

@@ -14,6 +14,7 @@ use crate::crypto::{CipherSuite, KeySlot, Keyring, SecretKey, Unlock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::blob_cache::BlobCache;
 use crate::repo::clock::Clock;
+use crate::repo::cold_store::ColdStore;
 use crate::repo::container::NewContainers;
 use crate::repo::encryption::{Encryption, HeldBack};
 use crate::repo::features;
@@ -236,6 +237,7 @@ impl Repository {
                 (RepositoryKey(*encryption.keyring.fingerprint_key.bytes()), Some(encryption))
             }
         };
+        let store = Arc::new(ColdStore::new(store));
         let (writer_features, salts, config_is_doubtful) = (stored.writer_features, Salts::default(), true);
         let clock = Clock::default();
         Ok(Repository {

@@ -36,7 +36,7 @@ use crate::repo::snapshot::{NamedSnapshot, explain_loss, forgotten, is_forgotten
 use crate::store::StoreExt;
 
 /// Cache of decoded frames that hold recipes and listings, bytes.
-const METADATA_CACHE_BYTES: usize = 16 << 20;
+pub(super) const METADATA_CACHE_BYTES: usize = 16 << 20;
 
 /// Workers of Locate, at most. Each one has a cache of container indexes.
 const LOCATE_WORKERS_MAX: usize = 4;
@@ -120,13 +120,7 @@ pub fn restore(
     let options = target_options(repository, &request);
     let listing = Arc::new(ContainerListing::take(&repository.store)?);
     let reader = || ChunkReader::with_cache(repository, listing.clone(), METADATA_CACHE_BYTES);
-    let base = RestoreRoot::find(&snapshot.snapshot, request.base.as_deref(), &mut reader());
-    let base = base.map_err(|error| explain_loss(repository.store.as_ref(), [&snapshot.id], error))?;
-    match &base.only {
-        Some(only) if request.selection.paths.is_empty() => request.selection.paths.push(only.clone()),
-        Some(only) => return Err(Error::Usage(format!("{} is no directory", only.display()))),
-        None => {}
-    }
+    let base = find_root(repository, snapshot, &mut request, &mut reader())?;
     let root = Arc::new(Target::create(&request.target, options.clone())?);
     let counts = Arc::new(RestoreCounts::default());
     let rescue = Arc::new(Rescue { reader: Mutex::new(reader()), counts: counts.clone(), progress });
@@ -173,6 +167,26 @@ pub fn restore(
         return Err(forgotten(&snapshot.id));
     }
     Ok(report(snapshot, &request, &counts, deleted, root.warnings(), started, stages))
+}
+
+/// What `request` restores. A base that is no directory becomes the only path that is chosen.
+///
+/// # Errors
+/// Errors of [`RestoreRoot::find`]; [`Error::Usage`] if paths are chosen below what is no directory.
+pub(super) fn find_root(
+    repository: &Repository,
+    snapshot: &NamedSnapshot,
+    request: &mut RestoreRequest,
+    reader: &mut ChunkReader,
+) -> Result<RestoreRoot> {
+    let base = RestoreRoot::find(&snapshot.snapshot, request.base.as_deref(), reader);
+    let base = base.map_err(|error| explain_loss(repository.store.as_ref(), [&snapshot.id], error))?;
+    match &base.only {
+        Some(only) if request.selection.paths.is_empty() => request.selection.paths.push(only.clone()),
+        Some(only) => return Err(Error::Usage(format!("{} is no directory", only.display()))),
+        None => {}
+    }
+    Ok(base)
 }
 
 fn target_options(repository: &Repository, request: &RestoreRequest) -> TargetOptions {

@@ -128,6 +128,7 @@ impl From<Error> for Fault {
         match error.kind() {
             ErrorKind::Interrupted => Fault::Unavailable("the server is stopping".into()),
             ErrorKind::Damaged | ErrorKind::NotFound => Fault::Failed("stored data is damaged; the log has more"),
+            ErrorKind::Cold => Fault::Failed("it is in cold storage, and must be thawed first"),
             ErrorKind::Unsupported => Fault::Failed("a newer fhrd is needed to read this"),
             _ => Fault::Failed("the repository cannot be read; the log has more"),
         }

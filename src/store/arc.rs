@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice, Reading,
-    Sealing, Store, StoreProperties,
+    BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice,
+    Reading, Sealing, Store, StoreProperties, Thawing,
 };
 use crate::error::Result;
 
@@ -59,6 +59,14 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn properties(&self) -> StoreProperties {
         (**self).properties()
+    }
+
+    fn cold_state(&self) -> Option<&ColdState> {
+        (**self).cold_state()
+    }
+
+    fn thawing(&self) -> Option<&dyn Thawing> {
+        (**self).thawing()
     }
 
     fn locks(&self) -> Option<&dyn Locks> {

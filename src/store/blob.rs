@@ -28,7 +28,7 @@ pub struct ListedBlob {
 }
 
 /// Reads a stream that must have `len` bytes, for the blob `name`.
-pub(super) fn read_stream(name: &str, len: u64, content: &mut dyn Read) -> Result<Vec<u8>> {
+pub fn read_stream(name: &str, len: u64, content: &mut dyn Read) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     match content.take(len.saturating_add(1)).read_to_end(&mut bytes) {
         Ok(read) if read as u64 == len => Ok(bytes),

@@ -27,8 +27,8 @@ use super::cached_fragments::{
 use super::name::check_range;
 use super::recent_containers::RecentContainers;
 use super::{
-    BlobKind, BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice,
-    Reading, Sealing, Store, StoreProperties,
+    BlobKind, BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions,
+    ReadTwice, Reading, Sealing, Store, StoreProperties, Thawing,
 };
 use crate::error::{Error, Result};
 
@@ -182,7 +182,7 @@ impl<S: Store> CachedStore<S> {
         let fetched = self.inner.get_range(blob.name, fragment.start, fragment.len as usize, Reading::Once);
         let mut bytes = fetched.inspect_err(|error| self.note_failure(blob.name, error))?;
         // Parts of a blob are checked by those who read them, and so is all that a check reads.
-        if fragment.len < blob_len || fragment.number == ALL || *blake3::hash(&bytes).as_bytes() == blob.hash {
+        if fragment.len < blob_len || fragment.number == ALL || blob.accepts_parts(&[&bytes]) {
             self.files.write(blob.fragment(fragment), &[&bytes]);
         }
         bytes.truncate(from as usize + len);
@@ -234,7 +234,7 @@ impl<S: Store> CachedStore<S> {
         }
         let bytes = self.inner.get(name, bytes_max).inspect_err(|error| self.note_failure(name, error))?;
         if let Some(blob) = &blob
-            && *blake3::hash(&bytes).as_bytes() == blob.hash
+            && blob.accepts_parts(&[&bytes])
         {
             self.keep_put(name, &[&bytes], 0);
         }
@@ -287,7 +287,7 @@ impl<S: Store> Store for CachedStore<S> {
         let Some(blob) = CacheableBlob::of(&put.name) else { return Ok(put) };
         let is_right = || match name {
             // What is stored under the name may be something else.
-            NewName::Given(_) => put.is_new && NewName::Hashed(blob.kind()).for_parts(parts).hash() == Some(blob.hash),
+            NewName::Given(_) => put.is_new && blob.accepts_parts(parts),
             NewName::Hashed(_) => true,
         };
         match options.read_again_from {
@@ -401,6 +401,14 @@ impl<S: Store> Store for CachedStore<S> {
 
     fn properties(&self) -> StoreProperties {
         self.inner.properties()
+    }
+
+    fn cold_state(&self) -> Option<&ColdState> {
+        self.inner.cold_state()
+    }
+
+    fn thawing(&self) -> Option<&dyn Thawing> {
+        self.inner.thawing()
     }
 
     fn locks(&self) -> Option<&dyn Locks> {

@@ -1,5 +1,6 @@
 //! Which blobs the cache of a remote store keeps, and how it cuts them into fragments.
 
+use super::NewName;
 use super::cache_files::FragmentName;
 use super::kind::{BlobKind, BlobName, CacheUse};
 
@@ -23,7 +24,7 @@ pub(super) const ALL: u64 = u64::MAX - 2;
 pub(super) struct CacheableBlob<'a> {
     /// Its name.
     pub(super) name: &'a BlobName,
-    /// The hash in its name.
+    /// The hash in its name: of its bytes, or of the container that it belongs to.
     pub(super) hash: [u8; 32],
 }
 
@@ -41,13 +42,20 @@ pub(super) struct Fragment {
 impl<'a> CacheableBlob<'a> {
     /// `None` for blobs that are not cached.
     pub(super) fn of(name: &'a BlobName) -> Option<Self> {
-        let hash = name.hash().filter(|_| name.kind().cache_use() != CacheUse::Never)?;
+        let hash = name.hash().or_else(|| name.indexed());
+        let hash = hash.filter(|_| name.kind().cache_use() != CacheUse::Never)?;
         Some(CacheableBlob { name, hash })
     }
 
     /// What it is.
     pub(super) fn kind(&self) -> BlobKind {
         self.name.kind()
+    }
+
+    /// Whether the concatenation of `parts` may be kept as the whole blob.
+    pub(super) fn accepts_parts(&self, parts: &[&[u8]]) -> bool {
+        self.kind().cache_use() == CacheUse::Checked
+            || NewName::Hashed(self.kind()).for_parts(parts).hash() == Some(self.hash)
     }
 
     /// Whether it is a container.

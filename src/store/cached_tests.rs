@@ -44,7 +44,7 @@ fn bytes(len: usize, seed: u8) -> Vec<u8> {
 
 /// Puts a container whose bytes from `from` on will be read again.
 fn put_cached(store: &impl Store, parts: &[&[u8]], from: u64) -> BlobName {
-    let options = PutOptions { read_again_from: Some(from) };
+    let options = PutOptions { read_again_from: Some(from), ..PutOptions::default() };
     store.put(NewName::Hashed(BlobKind::Container), parts, options).unwrap().name
 }
 

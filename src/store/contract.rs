@@ -114,7 +114,7 @@ fn hashed_names(store: &impl Store) {
     for kind in [BlobKind::Segment, BlobKind::Container, BlobKind::OptionalMark] {
         let whole: Vec<u8> = (0..100_000u32).map(|at| (at / 5) as u8).collect();
         let (one, other) = whole.split_at(33_333);
-        let options = PutOptions { read_again_from: Some(70_000) };
+        let options = PutOptions { read_again_from: Some(70_000), ..PutOptions::default() };
         let put = store.put(NewName::Hashed(kind), &[one, other], options).expect("puts");
         let streamed = store.put_stream(NewName::Hashed(kind), whole.len() as u64, &mut Cursor::new(&whole));
         for name in [put.name, streamed.expect("puts").name] {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use super::blob::{self, BlobMetadata, ListedBlob};
+use super::cold::{ColdState, Thawing};
 use super::kind::{BlobKind, BlobName, BlobPrefix};
 use crate::error::{Error, Result};
 
@@ -58,6 +59,8 @@ impl NewName<'_> {
 pub struct PutOptions {
     /// The bytes from this offset on will be read again: a store with a cache on this machine keeps them there.
     pub read_again_from: Option<u64>,
+    /// Only restores and checks read it: a store with classes of storage puts it into the one of data containers.
+    pub is_cold: bool,
 }
 
 /// What a put has done.
@@ -100,6 +103,8 @@ pub struct StoreProperties {
     /// Requests that are worth having in flight at once. More than one means that the store is remote: each request
     /// waits for a network, and what is read again is worth keeping on the local disk.
     pub requests_max: usize,
+    /// The class of storage that the user gives data containers, if there is any.
+    pub cold_class: Option<String>,
 }
 
 /// Named, immutable blobs. No method has a default, so that no wrapper forgets one; what follows from these methods is
@@ -184,6 +189,12 @@ pub trait Store: Send + Sync {
 
     /// What never changes about the store.
     fn properties(&self) -> StoreProperties;
+
+    /// Whether the repository is cold, in a store that keeps copies of the indexes of cold containers.
+    fn cold_state(&self) -> Option<&ColdState>;
+
+    /// What asks for blobs in cold storage, if the store can ask.
+    fn thawing(&self) -> Option<&dyn Thawing>;
 
     /// The locks of its blobs, if the store has any.
     fn locks(&self) -> Option<&dyn Locks>;

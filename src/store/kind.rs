@@ -23,6 +23,8 @@ pub enum BlobKind {
     ConfigCopy,
     /// A container.
     Container,
+    /// A copy of the index of a container.
+    HotIndex,
     /// Recovery shards of a container.
     Parity,
     /// An index segment.
@@ -60,8 +62,10 @@ pub enum BlobKind {
 pub(super) enum CacheUse {
     /// Never: it is deleted or replaced, or must be asked for each time.
     Never,
-    /// The whole blob.
+    /// The whole blob, whose name is its hash.
     Whole,
+    /// The whole blob. Its name is no hash of it: those who read it check it.
+    Checked,
     /// What is read again and again: the header and the end, and all of a container of metadata.
     Container,
 }
@@ -90,12 +94,14 @@ struct KindRow {
     cache: CacheUse,
 }
 
-/// What the names of parity have behind that of the container.
+/// What the names of parity, and of hot indexes, have behind that of the container.
 const PARITY_SUFFIX: &str = ".shards";
+const HOT_INDEX_SUFFIX: &str = ".index";
 
 /// Every kind but [`BlobKind::Unknown`]. Of two directories that fit a name, the first one counts.
-const KINDS: [KindRow; 17] = [
+const KINDS: [KindRow; 18] = [
     row(BlobKind::Container, "containers", DirectoryRule::Directory, false, CacheUse::Container),
+    row(BlobKind::HotIndex, "indexes", DirectoryRule::LateDirectory, false, CacheUse::Checked),
     // Not sealed: these are functions of sealed bytes, and must be of use without a block that is bad.
     row(BlobKind::Parity, "parity", DirectoryRule::LateDirectory, true, CacheUse::Never),
     row(BlobKind::Segment, "index", DirectoryRule::Directory, false, CacheUse::Whole),
@@ -216,6 +222,16 @@ impl BlobName {
     /// The hash of the container whose parity this is.
     pub fn protected(&self) -> Option<[u8; 32]> {
         (self.kind == BlobKind::Parity).then(|| unhex(self.last().strip_suffix(PARITY_SUFFIX)?)).flatten()
+    }
+
+    /// The hot index of the container whose name ends with `container`.
+    pub fn hot_index_of(container: &[u8; 32]) -> Self {
+        Self::within(BlobKind::HotIndex, &format!("{}{HOT_INDEX_SUFFIX}", hex(container)))
+    }
+
+    /// The hash of the container whose hot index this is.
+    pub fn indexed(&self) -> Option<[u8; 32]> {
+        (self.kind == BlobKind::HotIndex).then(|| unhex(self.last().strip_suffix(HOT_INDEX_SUFFIX)?)).flatten()
     }
 
     /// The blob of a kind that has a random name.
@@ -415,15 +431,17 @@ mod tests {
             let name = match kind {
                 BlobKind::Config | BlobKind::ConfigCopy => BlobName::only(kind),
                 BlobKind::Parity => BlobName::parity_of(&[0xab; 32]),
+                BlobKind::HotIndex => BlobName::hot_index_of(&[0xab; 32]),
                 _ => BlobName::hashed(kind, &[0xab; 32]),
             };
             assert_eq!(BlobName::parse(&name).unwrap(), name, "{kind:?}");
             assert_eq!(name.kind(), kind);
             assert!(BlobPrefix::All.covers(&name));
             let is_fixed = name.as_str() == kind.directory();
-            let is_hash = !is_fixed && kind != BlobKind::Parity;
+            let is_hash = !is_fixed && ![BlobKind::Parity, BlobKind::HotIndex].contains(&kind);
             assert_eq!((BlobPrefix::Kind(kind).covers(&name), name.hash().is_some()), (!is_fixed, is_hash));
             assert_eq!(name.protected(), (kind == BlobKind::Parity).then_some([0xab; 32]), "{kind:?}");
+            assert_eq!(name.indexed(), (kind == BlobKind::HotIndex).then_some([0xab; 32]), "{kind:?}");
         }
         let container = BlobName::hashed(BlobKind::Container, &[0xab; 32]);
         assert!(container.starts_with("containers/ab/abab"), "{container}");

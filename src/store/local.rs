@@ -29,8 +29,8 @@ use super::local_listing::{is_absent, is_behind_link, is_lost_data, list_directo
 use super::name::{TEMPORARY_PREFIX, check_len, check_range, is_slot_id, missing};
 use super::temporary::{Temporary, clean, is_temporary_name};
 use super::{
-    BlobKind, BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice,
-    Reading, Sealing, Store, StoreProperties,
+    BlobKind, BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions,
+    ReadTwice, Reading, Sealing, Store, StoreProperties, Thawing,
 };
 use crate::error::{Error, Result};
 
@@ -358,7 +358,15 @@ impl Store for LocalStore {
 
     fn properties(&self) -> StoreProperties {
         let location = self.root.display().to_string();
-        StoreProperties { location, local_path: Some(self.root.clone()), requests_max: 1 }
+        StoreProperties { location, local_path: Some(self.root.clone()), requests_max: 1, cold_class: None }
+    }
+
+    fn cold_state(&self) -> Option<&ColdState> {
+        None
+    }
+
+    fn thawing(&self) -> Option<&dyn Thawing> {
+        None
     }
 
     fn locks(&self) -> Option<&dyn Locks> {

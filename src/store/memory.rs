@@ -9,8 +9,8 @@ use parking_lot::{Mutex, MutexGuard};
 use super::blob::read_stream;
 use super::name::{check_len, check_range, is_left_by_init, missing};
 use super::{
-    BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice, Reading,
-    Sealing, Store, StoreProperties,
+    BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice,
+    Reading, Sealing, Store, StoreProperties, Thawing,
 };
 use crate::error::Result;
 
@@ -116,7 +116,15 @@ impl Store for MemoryStore {
     }
 
     fn properties(&self) -> StoreProperties {
-        StoreProperties { location: "memory".into(), local_path: None, requests_max: 1 }
+        StoreProperties { location: "memory".into(), local_path: None, requests_max: 1, cold_class: None }
+    }
+
+    fn cold_state(&self) -> Option<&ColdState> {
+        None
+    }
+
+    fn thawing(&self) -> Option<&dyn Thawing> {
+        None
     }
 
     fn locks(&self) -> Option<&dyn Locks> {

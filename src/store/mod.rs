@@ -14,6 +14,7 @@ mod blob;
 mod cache_files;
 mod cached;
 mod cached_fragments;
+mod cold;
 mod counting;
 mod directories;
 pub(crate) mod disk;
@@ -49,8 +50,11 @@ use crate::error::Error;
 #[cfg(test)]
 pub(crate) use kind::named;
 
-pub use blob::{BlobMetadata, ListedBlob, again, check_hash, get_hashed, newer_or_wrong, read_again, read_stored_hash};
+pub use blob::{
+    BlobMetadata, ListedBlob, again, check_hash, get_hashed, newer_or_wrong, read_again, read_stored_hash, read_stream,
+};
 pub use cached::CachedStore;
+pub use cold::{ColdState, StorageClass, StorageClasses, ThawRequest, ThawState, Thawing};
 pub use counting::{CountingStore, StoreCounters, StoreCounts};
 pub use directories::NO_DIRECTORY;
 pub use disk::{sync_content, sync_name};

@@ -7,8 +7,8 @@ use std::time::SystemTime;
 
 use super::interface::StoreExt;
 use super::{
-    BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice, Reading,
-    Sealing, Store, StoreProperties,
+    BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice,
+    Reading, Sealing, Store, StoreProperties, Thawing,
 };
 use crate::error::{Error, Result};
 
@@ -243,6 +243,14 @@ impl<S: Store, O: StoreObserver> Store for ObservedStore<S, O> {
 
     fn properties(&self) -> StoreProperties {
         self.inner.properties()
+    }
+
+    fn cold_state(&self) -> Option<&ColdState> {
+        self.inner.cold_state()
+    }
+
+    fn thawing(&self) -> Option<&dyn Thawing> {
+        self.inner.thawing()
     }
 
     fn locks(&self) -> Option<&dyn Locks> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use super::cold::StorageClasses;
 use super::rate::RateLimits;
 
 /// What a user can say about the way to a store. The defaults suit every store that needs nothing special.
@@ -23,6 +24,8 @@ pub struct StoreOptions {
     /// What stands before the names of variables with credentials and settings, if there are any with it. Empty for
     /// those that the service's own tools know.
     pub variable_prefix: &'static str,
+    /// Classes of storage of new objects in a bucket.
+    pub classes: StorageClasses,
     /// How long failing requests to remote stores are tried again.
     pub patience: Patience,
     /// Limits of what goes over the network. Stores that share them stay below them together.

@@ -11,8 +11,8 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::name::missing;
 use super::{
-    BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice, Reading,
-    Sealing, Store, StoreProperties,
+    BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice,
+    Reading, Sealing, Store, StoreProperties, Thawing,
 };
 use crate::error::{ErrorKind, Result};
 
@@ -127,6 +127,14 @@ impl Store for OverlayStore {
 
     fn properties(&self) -> StoreProperties {
         self.below.properties()
+    }
+
+    fn cold_state(&self) -> Option<&ColdState> {
+        self.below.cold_state()
+    }
+
+    fn thawing(&self) -> Option<&dyn Thawing> {
+        None
     }
 
     fn locks(&self) -> Option<&dyn Locks> {

@@ -63,9 +63,11 @@ pub fn open(location: impl AsRef<OsStr>) -> Result<Arc<dyn Store>> {
 /// Opens the store at `location`, a path or a URL.
 ///
 /// # Errors
-/// [`Error::NoRepository`] if it does not exist. [`Error::Usage`] if the scheme is unknown. [`Error::Io`].
+/// [`Error::NoRepository`] if it does not exist. [`Error::Usage`] if the scheme is unknown, or has no classes of
+/// storage and some are given. [`Error::Io`].
 pub fn open_with(location: impl AsRef<OsStr>, options: &StoreOptions) -> Result<Arc<dyn Store>> {
     let (scheme, rest) = find_scheme(location.as_ref())?;
+    check_classes(location.as_ref(), options)?;
     (scheme.open)(rest, options)
 }
 
@@ -83,7 +85,19 @@ pub fn create(location: impl AsRef<OsStr>) -> Result<Arc<dyn Store>> {
 /// [`Error::Usage`] if the scheme is unknown. [`Error::Io`].
 pub fn create_with(location: impl AsRef<OsStr>, options: &StoreOptions) -> Result<Arc<dyn Store>> {
     let (scheme, rest) = find_scheme(location.as_ref())?;
+    check_classes(location.as_ref(), options)?;
     (scheme.create)(rest, options)
+}
+
+/// Fails if the user gives classes of storage to a store that has none.
+fn check_classes(location: &OsStr, options: &StoreOptions) -> Result<()> {
+    match options.classes.0.first() {
+        Some(class) if !is_bucket(location) => Err(Error::Usage(format!(
+            "{} has no classes of storage, so {class} has no meaning there: s3://, gs:// and az:// have some",
+            location.display()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Whether `location` is not of a path, so that others than the owner of this machine keep what is stored.

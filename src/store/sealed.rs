@@ -18,8 +18,8 @@ use super::blob::hash_stream;
 use super::interface::StoreExt;
 use super::slots_in_use::SlotsInUse;
 use super::{
-    BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice, Reading,
-    Sealing, Store, StoreProperties, read_again,
+    BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice,
+    Reading, Sealing, Store, StoreProperties, Thawing, read_again,
 };
 use crate::crypto::{
     BlobKey, CipherSuite, HEADER_BYTES, Keyring, SealedHeader, SealedReader, sealed_len, sealed_offset, unsealed_len,
@@ -142,7 +142,7 @@ impl Store for SealedStore {
         if name.kind().is_public() {
             return self.inner.put(name, parts, options);
         }
-        let options = PutOptions { read_again_from: options.read_again_from.map(sealed_offset) };
+        let options = PutOptions { read_again_from: options.read_again_from.map(sealed_offset), ..options };
         self.inner.put(name, &[&self.seal(directory_of(&name), parts)?], options)
     }
 
@@ -236,6 +236,14 @@ impl Store for SealedStore {
 
     fn properties(&self) -> StoreProperties {
         self.inner.properties()
+    }
+
+    fn cold_state(&self) -> Option<&ColdState> {
+        self.inner.cold_state()
+    }
+
+    fn thawing(&self) -> Option<&dyn Thawing> {
+        self.inner.thawing()
     }
 
     fn locks(&self) -> Option<&dyn Locks> {

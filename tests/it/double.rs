@@ -140,7 +140,16 @@ macro_rules! double_store {
                     location: crate::double::Double::location(self),
                     local_path: crate::double::Double::local_path(self),
                     requests_max: crate::double::Double::requests_max(self),
+                    cold_class: None,
                 }
+            }
+
+            fn cold_state(&self) -> Option<&fhrd::store::ColdState> {
+                None
+            }
+
+            fn thawing(&self) -> Option<&dyn fhrd::store::Thawing> {
+                None
             }
 
             fn locks(&self) -> Option<&dyn fhrd::store::Locks> {

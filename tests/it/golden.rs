@@ -9,15 +9,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fhrd::Error;
 use fhrd::codec::{ByteGroupLayout, Codec, Planes, Scratch};
+use fhrd::repo::ColdStore;
 use fhrd::repo::container::{
     Base, ContainerIndex, ContainerKind, ContainerWriter, EntryFields, FOOTER_BYTES, Footer, Operation, OperationList,
-    StoredFrame, decode_frame, operations_digest, parse_header,
+    SealedContainer, StoredFrame, decode_frame, operations_digest, parse_header,
 };
 use fhrd::repo::index::{IndexRecord, IndexSegment, read_container_index, write_segment};
 use fhrd::repo::rebuilt::{ContentPart, OPENED};
 use fhrd::repo::recipe::{ContentReference, RecipeBuilder, decode_recipe};
 use fhrd::repo::snapshot::Snapshot;
-use fhrd::store::{Durable, MemoryStore, Store, StoreExt};
+use fhrd::store::{BlobName, Durable, MemoryStore, Store, StoreExt};
 use fhrd::types::{ContainerId, Fingerprint, RepositoryKey, hex};
 use fhrd::wire::Envelope;
 
@@ -99,8 +100,8 @@ fn a_body_digest() {
     assert_eq!(operations_digest(&[], &[]), 0);
 }
 
-#[test]
-fn a_container() {
+/// A container with a whole chunk and one with operations.
+fn container() -> SealedContainer {
     let mut writer = ContainerWriter::new(ContainerKind::Data, &[7; 16]);
     let frame = StoredFrame { codec: 0, raw_len: 12, payload: Bytes::from_static(b"hello, world") };
     assert_eq!(writer.push_frame(&frame).unwrap(), 0);
@@ -110,7 +111,12 @@ fn a_container() {
     let copied =
         EntryFields { fingerprint: fingerprint(4), raw_len: 354, literal_offset: 8, literal_len: 4, depth: 2, ..whole };
     writer.push_entry(copied, &body(), &[]).unwrap();
-    let sealed = writer.seal().unwrap();
+    writer.seal().unwrap()
+}
+
+#[test]
+fn a_container() {
+    let sealed = container();
     let bytes = sealed.parts.concat();
     assert_bytes(
         &bytes,
@@ -142,6 +148,29 @@ fn a_container() {
         (&body().operations[..], 0xf8cd7984b89835e7)
     );
     assert_eq!(container_index.features(&container_index.entries[0]), [0x0005_1122_3344_5566]);
+}
+
+#[test]
+fn a_hot_index() {
+    let store = Arc::new(MemoryStore::new());
+    let cold = ColdStore::new(store.clone());
+    cold.cold_state().unwrap().set(true);
+    let id = container().store(&cold).unwrap();
+    let name = BlobName::hot_index_of(&id.0);
+    assert_eq!(name.as_str(), format!("indexes/{id}.index"));
+    assert_bytes(
+        &store.get(&name, 1 << 10).unwrap(),
+        "
+         46485244434f4e5401000000000000000000000000000000000000000000000007070707070707070707070707070707
+         5c0194b62306c13df1d70e4afccf888001000303000c0c0100515102c15c0289ec2d0a9167ec8e65a18debbe5e5532fb
+         eea293f80bc942ee9086c1710000000000000000ce56971cde355897421efc0b1046c8bf2f537eddbfbc7b9864f6e7ff
+         7a82f2c3080706050403020101004040ed8f01dbe4140b1d89a9817b8a6f46b301dd50d0a6e8eb9ccfc9ab66fb64a712
+         ca8a33e272e3736e30b0984b6ac674e45f847b8efc19efdb9ef8f3260cebe47d0100101008e20200de02000000000102
+         00030100010007070566554433221101000e0e030100023204ac020002c8019d026c00000000000000d1000000000000
+         000200000001000000513e86195b15777d14a7ad627d253c06000000000000000015898212f1cc914a46485244464f4f
+         54",
+        "hot index",
+    );
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod check_snapshots;
 mod chunk_database;
 mod claimed_links;
 mod cli;
+mod cold;
 mod compatibility;
 mod copied;
 mod crash;

@@ -213,6 +213,7 @@ const VERBS: [(&str, Verb); 11] = [
             container_bytes: config().container.bytes_target.0,
             extend_locks: None,
             recompress_threads: 0,
+            min_age: None,
             skipped_rule: SkippedRule::Nothing,
         };
         prune(repository, &options, &Arc::default()).map(|_| Outcome::default())

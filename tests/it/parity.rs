@@ -16,9 +16,10 @@ use fhrd::repo::Repository;
 use fhrd::repo::claims::{ClaimKind, ContainerClaim};
 use fhrd::repo::container::parse_name;
 use fhrd::repo::index::ContainerListing;
-use fhrd::repo::parity::{add, heal, protected, set, sweep};
+use fhrd::repo::parity::{add, heal, protected, set};
 use fhrd::repo::paths::cache_directory;
 use fhrd::repo::snapshot;
+use fhrd::repo::sweep::sweep;
 use fhrd::restore::restore;
 use fhrd::store::{
     BlobKind, BlobName, BlobPrefix, Durable, FaultyStore, InjectedFault, MemoryStore, ParityFound, ParityShare,
@@ -312,11 +313,11 @@ fn a_sweep_takes_the_parity_of_what_is_gone_and_of_nothing_that_was_lost() {
     let (store, stop) = (scene.store_with(&[]), Arc::default());
     let (name, bytes) = scene.of_kind(BlobKind::Container).next().unwrap();
     store.delete(name, Durable::OnReturn).unwrap();
-    assert_eq!(sweep(&open(&store), &stop).unwrap(), 0, "a segment names it");
+    assert_eq!(sweep(&open(&store), &stop).unwrap().parity, 0, "a segment names it");
     store.replace(name, bytes);
     let stray = BlobName::parity_of(&[9; 32]);
     store.replace(&stray, b"parity");
-    assert_eq!(sweep(&open(&store), &stop).unwrap(), 1);
+    assert_eq!(sweep(&open(&store), &stop).unwrap().parity, 1);
     assert!(store.head(&stray).unwrap().is_none());
     assert_protected(&open(&store), "the others stay");
 }

@@ -12,7 +12,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
     ("Back up", &["init", "backup", "estimate", "import"]),
     ("Look", &["status", "snapshots", "ls", "find", "diff", "stats", "report"]),
     ("Get back", &["restore", "cat", "dump", "mount"]),
-    ("Keep", &["forget", "prune", "recompress", "tag", "rewrite", "copy"]),
+    ("Keep", &["forget", "prune", "recompress", "cold", "tag", "rewrite", "copy"]),
     ("Protect", &["key", "parity", "check", "verify", "repair", "upgrade"]),
     ("Models and training runs", &["runs", "steps", "best", "models", "lineage", "distance"]),
     ("Serve", &["publish", "unpublish", "published", "serve"]),
@@ -20,7 +20,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
 ];
 
 /// Command lines of each verb, and what they do.
-const EXAMPLES: [(&str, &[(&str, &str)]); 42] = [
+const EXAMPLES: [(&str, &[(&str, &str)]); 43] = [
     (
         "init",
         &[
@@ -176,6 +176,13 @@ const EXAMPLES: [(&str, &[(&str, &str)]); 42] = [
         &[
             ("fhrd parity set 3%", "from now on, each container gets 3 % of its bytes as parity"),
             ("fhrd parity add", "protect what is stored already"),
+        ],
+    ),
+    (
+        "cold",
+        &[
+            ("fhrd cold set on", "data containers may be in GLACIER or a class like it"),
+            ("fhrd cold add", "write the hot indexes of what is stored already"),
         ],
     ),
     (

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::look::FilterArguments;
-use super::values::{GroupByParser, parse_grace, parse_period};
+use super::values::{GroupByParser, parse_grace, parse_min_age, parse_period};
 use crate::keep::{BestRule, RunPattern};
 use crate::repo::snapshot_groups::GroupBy;
 use crate::repo::tags::{checked_new_tags, checked_tag_list};
@@ -30,6 +30,9 @@ pub struct InitArguments {
     /// Store parity of so many percent, from which damaged data heals without the source: see `parity set`
     #[arg(long, value_name = "SHARE")]
     pub parity: Option<ParityShare>,
+    /// Keep what backups need of data hot, so that the data itself can be in cold storage: see `cold set`
+    #[arg(long)]
+    pub cold: bool,
     /// Encryption.
     #[command(flatten)]
     pub encryption: EncryptionArguments,
@@ -286,6 +289,9 @@ pub struct PruneArguments {
     /// When compacting containers, move at most this much data [default: no limit]
     #[arg(long, value_name = "SIZE")]
     pub repack: Option<bytesize::ByteSize>,
+    /// Keep data containers younger than this, such as containers=180d: services bill a class of storage for so long
+    #[arg(long, value_name = "containers=DURATION", value_parser = parse_min_age)]
+    pub min_age: Option<jiff::SignedDuration>,
     /// Lock what stays for this long, such as 90d, if less than half of that is left; only for S3 with Object Lock
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = parse_period)]
     pub extend_locks: Option<jiff::Span>,

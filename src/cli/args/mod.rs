@@ -2,6 +2,7 @@
 
 mod backup;
 mod check;
+mod cold;
 mod environment;
 mod estimate;
 mod exclude;
@@ -33,6 +34,7 @@ mod verify;
 use clap::Parser;
 
 pub use backup::{BackupArguments, BackupLevel, ChoiceArguments, InputArguments};
+pub use cold::{ColdSetting, ColdVerb};
 pub use environment::of_process;
 pub use estimate::EstimateArguments;
 pub use exclude::ExcludeArguments;
@@ -57,7 +59,7 @@ pub use runs::{BestArguments, CheckpointArguments, StepsArguments};
 pub use schedule::{DayValue, ScheduleArguments};
 #[cfg(feature = "serve")]
 pub use serve::ServeArguments;
-pub use values::{parse_grace, parse_period};
+pub use values::{parse_grace, parse_min_age, parse_period};
 pub use verbs::Verb;
 pub use {check::CheckArguments, help::command, restore::RestoreArguments, verify::VerifyArguments};
 

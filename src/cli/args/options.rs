@@ -10,7 +10,7 @@ use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args};
 
 use crate::config::parse_memory;
-use crate::store::{RateLimits, StoreOptions};
+use crate::store::{RateLimits, StorageClass, StorageClasses, StoreOptions};
 
 /// Options of every verb.
 #[derive(Debug, Clone, Args)]
@@ -52,6 +52,16 @@ pub struct Options {
     /// URL. With http:// the connection is not encrypted
     #[arg(long, global = true, value_name = "URL", env = "FHRD_ENDPOINT")]
     pub endpoint: Option<String>,
+    /// Class of storage of new objects in a bucket, such as containers=GLACIER for data in a cold repository (see `cold
+    /// set`). KIND is a directory of the repository; can be given several times
+    #[arg(
+        long = "storage-class",
+        global = true,
+        value_name = "KIND=CLASS",
+        env = "FHRD_STORAGE_CLASS",
+        value_delimiter = ','
+    )]
+    pub storage_classes: Vec<StorageClass>,
     /// Send at most this many bytes per second to remote repositories, such as 10MiB
     #[arg(long, global = true, value_name = "RATE", env = "FHRD_LIMIT_UPLOAD")]
     pub limit_upload: Option<ByteSize>,
@@ -83,12 +93,17 @@ impl Options {
     #[must_use]
     pub fn for_other(&self) -> Self {
         let endpoint = std::env::var("FHRD_FROM_ENDPOINT").ok().filter(|endpoint| !endpoint.is_empty());
-        Options { endpoint, ..self.clone() }
+        Options { endpoint, storage_classes: Vec::new(), ..self.clone() }
     }
 
     /// These options for the bucket that a backup stores, whose server and credentials are its own.
     pub fn source_options(&self, endpoint: Option<&str>) -> StoreOptions {
-        StoreOptions { endpoint: endpoint.map(str::to_string), variable_prefix: "FHRD_SOURCE_", ..self.store_options() }
+        StoreOptions {
+            endpoint: endpoint.map(str::to_string),
+            variable_prefix: "FHRD_SOURCE_",
+            classes: StorageClasses::default(),
+            ..self.store_options()
+        }
     }
 
     /// What these options say about the way to a store.
@@ -97,6 +112,7 @@ impl Options {
             unsafe_sftp: self.unsafe_sftp,
             ssh_command: self.ssh_command.clone(),
             endpoint: self.endpoint.clone(),
+            classes: StorageClasses(self.storage_classes.clone()),
             limits: self.limits.clone(),
             stop: self.stop.clone(),
             ..StoreOptions::default()
@@ -115,5 +131,6 @@ Exit codes:
   10   no repository found, or no such bucket
   11   the repository is set read-only, or the credentials may not write or delete
   12   the password or key file is missing or wrong, or the repository is another one than before
+  13   what is needed is in cold storage, and must be thawed
   20   the repository is damaged; a restore has written everything that is not damaged
   130  interrupted";

@@ -69,6 +69,27 @@ pub struct RestoreArguments {
     /// Show what would be done and change nothing; -v names each entry
     #[arg(short = 'n', long, conflicts_with = "tensor")]
     pub dry_run: bool,
+    /// With --dry-run: list the data containers that the restore reads, with their bytes
+    #[arg(long, requires = "dry_run", conflicts_with = "tensor")]
+    pub list_containers: bool,
+    /// With --list-containers: also say what so many bytes cost at this price per GiB
+    #[arg(long, value_name = "PRICE", requires = "list_containers")]
+    pub price_per_gib: Option<f64>,
+    /// First ask for the data that is in cold storage, and wait for it. A restore that was stopped goes on if it is run
+    /// again
+    #[arg(long, conflicts_with_all = ["tensor", "dry_run"])]
+    pub thaw: bool,
+    /// Days for which what --thaw asks for can be read
+    #[arg(long, value_name = "DAYS", requires = "thaw", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=365))]
+    pub thaw_days: u32,
+    /// How fast it comes, in the words of the service: Expedited, Standard or Bulk
+    #[arg(long, value_name = "TIER", requires = "thaw", default_value = "Standard", value_parser = ["Expedited", "Standard", "Bulk"])]
+    #[arg(hide_possible_values = true)]
+    pub thaw_tier: String,
+    /// Shell command that asks for it in place of fhrd and waits, for servers that have other requests than S3. It gets
+    /// the names of the containers below the repository on standard input, one a line
+    #[arg(long, value_name = "COMMAND", requires = "thaw")]
+    pub thaw_command: Option<OsString>,
     /// Compare all content, and the metadata that this user can set, with the snapshot afterwards
     #[arg(long, conflicts_with_all = ["tensor", "dry_run"])]
     pub verify: bool,

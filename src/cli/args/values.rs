@@ -15,7 +15,7 @@ use crate::repo::snapshot_groups::GroupBy;
 use crate::repo::tree::Timestamp;
 use crate::restore::Overwrite;
 use spans::parse_age;
-pub use spans::{parse_grace, parse_period};
+pub use spans::{parse_grace, parse_min_age, parse_period};
 
 /// The names of [`Overwrite`], which completions and help list.
 pub fn overwrite_names() -> impl TypedValueParser<Value = Overwrite> {

@@ -7,12 +7,12 @@ use super::MountArguments;
 #[cfg(feature = "serve")]
 use super::ServeArguments;
 use super::{
-    BackupArguments, BestArguments, CatArguments, CheckArguments, CompletionsArguments, CopyArguments, DiffArguments,
-    DistanceArguments, DumpArguments, EstimateArguments, FindArguments, ForgetArguments, ImportArguments,
-    InitArguments, KeyVerb, LineageArguments, LsArguments, ManArguments, ModelsArguments, ParityVerb, ProgramArguments,
-    PruneArguments, PublishArguments, RecompressArguments, RepairVerb, ReportArguments, RestoreArguments,
-    RewriteArguments, ScheduleArguments, SnapshotsArguments, StatsArguments, StatusArguments, StepsArguments,
-    TagArguments, TraceArguments, UnpublishArguments, UpgradeArguments, VerifyArguments,
+    BackupArguments, BestArguments, CatArguments, CheckArguments, ColdVerb, CompletionsArguments, CopyArguments,
+    DiffArguments, DistanceArguments, DumpArguments, EstimateArguments, FindArguments, ForgetArguments,
+    ImportArguments, InitArguments, KeyVerb, LineageArguments, LsArguments, ManArguments, ModelsArguments, ParityVerb,
+    ProgramArguments, PruneArguments, PublishArguments, RecompressArguments, RepairVerb, ReportArguments,
+    RestoreArguments, RewriteArguments, ScheduleArguments, SnapshotsArguments, StatsArguments, StatusArguments,
+    StepsArguments, TagArguments, TraceArguments, UnpublishArguments, UpgradeArguments, VerifyArguments,
 };
 
 /// The verbs.
@@ -88,6 +88,9 @@ pub enum Verb {
     /// Store parity, from which damaged data heals without the source
     #[command(subcommand)]
     Parity(ParityVerb),
+    /// Keep data in cold storage, and what backups need of it hot
+    #[command(subcommand)]
+    Cold(ColdVerb),
     /// Verify that all stored data is present and undamaged
     Check(CheckArguments),
     /// Prove in small runs that what is stored can be read, and record it

@@ -205,6 +205,8 @@ impl Map for CheckWorker<'_> {
                 self.run.disprove(job.id);
                 checked.defects.is_whole_bad = true;
             }
+            // Its hot index is missing or damaged. Nothing says that its bytes are bad.
+            Err(error) if error.kind() == ErrorKind::Cold => checked.defects.log.damaged_blob(&name, &error),
             Err(error) => {
                 checked.defects.is_whole_bad = error.kind() != ErrorKind::Unsupported;
                 checked.defects.log.damaged_blob(&name, &damage(error)?);

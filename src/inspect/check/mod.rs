@@ -25,6 +25,7 @@
 //! of a container in a pending entry, which a prune deletes.
 
 mod chosen;
+mod cold;
 mod containers;
 mod damaged_containers;
 mod defect_log;
@@ -40,6 +41,7 @@ mod tests;
 mod trees;
 
 pub use chosen::check_containers;
+pub use cold::HotIndexCounts;
 pub(in crate::inspect) use defect_log::damage;
 pub use read_data::ReadData;
 pub use run::{CheckReport, check, check_snapshots};

@@ -12,7 +12,7 @@ use super::damaged_containers::{DamagedContainers, LostChunks};
 use super::defect_log::{DEFECTS_MAX, DefectLog, damage};
 use super::read_data::ReadData;
 use super::trees::{self, WalkDepth};
-use super::{containers, marked, parity, segments};
+use super::{cold, containers, marked, parity, segments};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::Progress;
@@ -65,6 +65,8 @@ pub struct CheckReport {
     /// Blobs whose parity is damaged. They are no defect.
     #[serde(serialize_with = "parity::count_of")]
     pub parity_damaged: Vec<BlobName>,
+    /// What the hot indexes of a cold repository are like.
+    pub hot_indexes: cold::HotIndexCounts,
     /// Containers that no segment lists. They are no defect: the next backup adds them to the index.
     pub unreferenced_containers: u64,
     /// Number of defects; 0 for a sound repository.
@@ -290,7 +292,7 @@ fn check_once(
     } else {
         stored_data(&run, snapshots, &mut report, &mut log)?;
     }
-    parity::check(&run, parity.is_some(), &mut report)?;
+    parity::check(&run, parity.is_some(), &mut report).and_then(|()| cold::check(&run, &mut report))?;
     (report.newer_count, report.newer) = (log.newer_count(), log.take_newer());
     report.defect_count = log.count();
     report.defects = log.into_texts();

@@ -82,7 +82,7 @@ impl SealedContainer {
     /// Errors of the store.
     pub fn store(&self, store: &dyn Store) -> Result<ContainerId> {
         let parts: Vec<&[u8]> = self.parts.iter().map(AsRef::as_ref).collect();
-        let options = PutOptions { read_again_from: Some(self.cached_from) };
+        let options = PutOptions { read_again_from: Some(self.cached_from), ..PutOptions::default() };
         let name = store.put(NewName::Hashed(BlobKind::Container), &parts, options)?.name;
         super::parse_name(&name).ok_or_else(|| crate::Error::internal(format!("a container got the name {name}")))
     }

@@ -152,7 +152,7 @@ pub fn cache_container_indexes<'a>(store: &dyn Store, ids: impl IntoIterator<Ite
         let mut ids: Vec<ContainerId> = ids.into_iter().copied().collect();
         ids.sort_unstable();
         try_map_parallel(store.requests_max(), &ids, |id| match read_stored(store, id) {
-            Err(error) if !error.is_unreadable() => Err(error),
+            Err(error) if !error.is_unavailable() => Err(error),
             _ => Ok(()),
         })?;
     }

@@ -26,7 +26,7 @@ pub(super) fn poorly_indexed(listing: &ContainerListing) -> Result<HashSet<Conta
     ids.sort_unstable();
     let counts = try_map_parallel(store.requests_max(), &ids, |id| match read_entry_count(store, id) {
         Ok(count) => Ok(Some(count)),
-        Err(error) if error.is_unreadable() => Ok(None),
+        Err(error) if error.is_unavailable() => Ok(None),
         Err(error) => Err(error),
     })?;
     let counts = ids.into_iter().zip(counts).filter_map(|(id, count)| Some((id, u64::from(count?)))).collect();

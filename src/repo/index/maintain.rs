@@ -88,7 +88,7 @@ fn verify_counts(
                 return Ok(());
             }
             Ok(_) => {}
-            Err(error) if error.is_unreadable() => listing.note_unread(id, &error),
+            Err(error) if error.is_unavailable() => listing.note_unread(id, &error),
             Err(error) => return Err(error),
         }
     }
@@ -129,7 +129,7 @@ fn replace(listing: &ContainerListing, segment: &IndexSegment) -> Result<bool> {
                 read.insert(*id);
             }
             Err(error) if error.kind() == ErrorKind::NotFound => gone += 1,
-            Err(error) if error.is_unreadable() => {
+            Err(error) if error.is_unavailable() => {
                 tracing::warn!("a container is in no index segment any more: {error}");
                 listing.note_unread(id, &error);
                 unread += 1;
@@ -224,7 +224,7 @@ pub fn name_all_containers(listing: &ContainerListing, stored: &HashSet<Containe
             // A prune has deleted it: the run does not rely on it.
             Err(error) if error.kind() == ErrorKind::NotFound && !stored.contains(id) => {}
             // Readers ask its own index. A later run adopts it.
-            Err(error) if error.is_unreadable() && !stored.contains(id) => {
+            Err(error) if error.is_unavailable() && !stored.contains(id) => {
                 tracing::warn!("a container is in no index segment: {error}");
                 listing.note_unread(id, &error);
             }

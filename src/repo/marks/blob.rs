@@ -19,6 +19,7 @@ const WRITER_FEATURES: &str = "writer-features";
 const READ_ONLY: &str = "read-only";
 const SET_ASIDE: &str = "set-aside";
 const PARITY: &str = "parity";
+const COLD: &str = "cold";
 
 /// What a mark says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +34,8 @@ pub enum MarkKind {
     SetAside,
     /// Containers get so much parity.
     Parity(ParityShare),
+    /// Data containers are in cold storage, so each container has a hot index.
+    Cold,
     /// A newer version wrote it.
     Unknown(String),
 }
@@ -151,6 +154,7 @@ impl Mark {
             MarkKind::ReadOnly => Ok(vec![save(BlobKind::RequiredMark, READ_ONLY, None, None)?]),
             MarkKind::SetAside => Ok(vec![save(BlobKind::RequiredMark, SET_ASIDE, None, None)?]),
             MarkKind::Parity(_) => Ok(vec![save(BlobKind::RequiredMark, PARITY, None, None)?]),
+            MarkKind::Cold => Ok(vec![save(BlobKind::RequiredMark, COLD, None, None)?]),
             MarkKind::Unknown(kind) => Err(Error::internal(format!("a mark of the unknown kind {kind}"))),
         }
     }
@@ -183,6 +187,7 @@ impl Mark {
             WRITER_FEATURES => MarkKind::WriterFeatures(record.features.unwrap_or(u64::MAX)),
             READ_ONLY => MarkKind::ReadOnly,
             SET_ASIDE => MarkKind::SetAside,
+            COLD => MarkKind::Cold,
             // A share that this version cannot have is of a newer one.
             PARITY => record.parity.and_then(ParityShare::new).map_or(MarkKind::Unknown(record.kind), MarkKind::Parity),
             _ => MarkKind::Unknown(record.kind),
@@ -215,7 +220,7 @@ mod tests {
         let kinds =
             [MarkKind::Quarantine(quarantine(3)), MarkKind::WriterFeatures(5), MarkKind::ReadOnly, MarkKind::SetAside];
         let parity = MarkKind::Parity(ParityShare::new(300).unwrap());
-        for kind in kinds.into_iter().chain([parity]) {
+        for kind in kinds.into_iter().chain([parity, MarkKind::Cold]) {
             let mark = Mark::new(kind, "because");
             let names = mark.save(&store).unwrap();
             let blob = store.get(&names[0], 1 << 20).unwrap();

@@ -27,6 +27,8 @@ pub struct Marks {
     parity: Option<(i64, ParityShare)>,
     /// Names of all marks of that kind.
     pub parity_names: Vec<BlobName>,
+    /// Names of all marks of the kind `cold`.
+    pub cold_names: Vec<BlobName>,
     /// Names of all marks that were listed.
     pub names: Vec<BlobName>,
     /// Marks that cannot be read, with the reason.
@@ -36,7 +38,7 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// Reads all marks.
+    /// Reads all marks. From then on, the store knows whether the repository is cold.
     ///
     /// # Errors
     /// Errors of listing the store. Marks that cannot be read are in [`Self::damaged`].
@@ -72,6 +74,9 @@ impl Marks {
                         marks.parity = marks.parity.max(Some((mark.time_ns, *share)));
                         marks.parity_names.push(listed.name.clone());
                     }
+                    if mark.kind == MarkKind::Cold {
+                        marks.cold_names.push(listed.name.clone());
+                    }
                     if let MarkKind::Quarantine(found) = &mark.kind {
                         quarantine.merge(found);
                         marks.quarantine_names.push(listed.name);
@@ -91,6 +96,9 @@ impl Marks {
             }
         }
         marks.quarantine = Arc::new(quarantine);
+        if let Some(state) = store.cold_state() {
+            state.set(marks.is_cold());
+        }
         Ok(marks)
     }
 
@@ -108,6 +116,11 @@ impl Marks {
     /// How much parity containers get. If two programs have set it at the same time, the later one counts.
     pub fn parity(&self) -> Option<ParityShare> {
         self.parity.map(|(_, share)| share)
+    }
+
+    /// Whether data containers are in cold storage.
+    pub fn is_cold(&self) -> bool {
+        !self.cold_names.is_empty()
     }
 
     /// Marks that may list bad bytes and cannot be read, with the reason. What they list seems to be sound.
@@ -131,12 +144,19 @@ impl Marks {
     /// Like [`check_writable`] with these marks. From then on, containers get the parity that they say.
     ///
     /// # Errors
-    /// Errors of [`Repository::check_writable`] and [`Self::check_writable`].
+    /// Errors of [`Repository::check_writable`] and [`Self::check_writable`]. [`Error::Usage`] if data containers shall
+    /// get a class of storage, and the repository is not cold.
     pub fn admit_writer(&self, repository: &Repository) -> Result<()> {
         repository.check_writable()?;
         self.check_writable()?;
         repository.parity.set_share(self.parity());
-        Ok(())
+        match repository.store.properties().cold_class {
+            // Containers that nobody can read at once, and without hot indexes.
+            Some(class) if !self.is_cold() => {
+                Err(Error::Usage(format!("containers={class} needs a cold repository: run `fhrd cold set on` first")))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -165,7 +185,7 @@ fn refusal(name: &str, mark: Mark, is_required: bool) -> Option<Error> {
             0 => None,
             unknown => Some(Error::unknown_features(name, unknown)),
         },
-        MarkKind::Parity(_) => None,
+        MarkKind::Parity(_) | MarkKind::Cold => None,
         MarkKind::ReadOnly => Some(Error::ReadOnly { mark: name.into(), reason }),
         MarkKind::SetAside => Some(Error::SetAside { mark: name.into(), reason }),
         MarkKind::Unknown(kind) => is_required.then(|| Error::unsupported(name, format!("kind of mark `{kind}`"))),
@@ -236,6 +256,7 @@ mod tests {
         let cases = [
             (MarkKind::WriterFeatures(0), None),
             (MarkKind::Parity(ParityShare::new(300).unwrap()), None),
+            (MarkKind::Cold, None),
             (MarkKind::WriterFeatures(4), Some("unknown feature bits 0x4")),
             (MarkKind::ReadOnly, Some("is read-only")),
             (MarkKind::SetAside, Some("set aside for repair")),

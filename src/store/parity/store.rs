@@ -27,8 +27,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::store::blob::{check_hash, compare_hash, read_stream, stored_hash};
 use crate::store::name::{check_len, missing};
 use crate::store::{
-    BlobKind, BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice,
-    Reading, Sealing, Store, StoreExt, StoreProperties, read_again,
+    BlobKind, BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions,
+    ReadTwice, Reading, Sealing, Store, StoreExt, StoreProperties, Thawing, read_again,
 };
 
 /// Bytes of one read, at most. If it fails, each shard is read alone.
@@ -302,7 +302,9 @@ impl Store for ParityStore {
         if matches!(name, NewName::Hashed(_))
             && let Some((parity, blob)) = self.parity_of(&put.name, parts)?
         {
-            self.inner.put_if_absent(&parity, &[&blob])?;
+            // That of a cold container is read only when the container is.
+            let options = PutOptions { read_again_from: None, ..options };
+            self.inner.put(NewName::Given(&parity), &[&blob], options)?;
         }
         Ok(put)
     }
@@ -389,6 +391,14 @@ impl Store for ParityStore {
 
     fn properties(&self) -> StoreProperties {
         self.inner.properties()
+    }
+
+    fn cold_state(&self) -> Option<&ColdState> {
+        self.inner.cold_state()
+    }
+
+    fn thawing(&self) -> Option<&dyn Thawing> {
+        self.inner.thawing()
     }
 
     fn locks(&self) -> Option<&dyn Locks> {

@@ -15,8 +15,8 @@ use super::requests::{RequestKind, Requests};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::name::{check_len, check_range, is_left_by_init, missing};
 use crate::store::{
-    BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice, Reading,
-    Sealing, Store, StoreOptions, StoreProperties,
+    BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice,
+    Reading, Sealing, StorageClasses, Store, StoreOptions, StoreProperties, Thawing,
 };
 
 /// Entries of a listing that may repeat earlier ones, besides one for each that is new.
@@ -44,6 +44,8 @@ pub struct RemoteStore {
     /// What sends requests about locks, if the service has any.
     pub(super) locks: Option<ObjectLocks>,
     pub(super) location: String,
+    /// Classes of storage of new objects.
+    pub(super) classes: StorageClasses,
     prefix: Path,
 }
 
@@ -64,7 +66,8 @@ impl RemoteStore {
     pub(super) fn new(objects: Arc<dyn Objects>, prefix: Path, location: String, options: &StoreOptions) -> Self {
         let requests = Requests::new(options);
         let puts_conditionally = AtomicBool::new(true);
-        RemoteStore { objects, requests, puts_conditionally, locks: None, location, prefix }
+        let classes = options.classes.clone();
+        RemoteStore { objects, requests, puts_conditionally, locks: None, location, classes, prefix }
     }
 
     /// The same store, whose objects can be locked.
@@ -80,7 +83,8 @@ impl RemoteStore {
 
     /// The error of a failed request for the blob `name`, which may be empty for all of them.
     pub(super) fn error(&self, failure: RequestFailure, action: &'static str, name: &str) -> Error {
-        let kind = if ["write", "delete", "lock"].contains(&action) { RequestKind::Write } else { RequestKind::Read };
+        let kind =
+            if ["write", "delete", "lock", "thaw"].contains(&action) { RequestKind::Write } else { RequestKind::Read };
         match failure.cause() {
             Cause::Missing => missing(name),
             _ if name.is_empty() => failure.into_error(action, &self.location, kind),
@@ -216,9 +220,9 @@ impl RemoteStore {
 }
 
 impl Store for RemoteStore {
-    fn put(&self, name: NewName<'_>, parts: &[&[u8]], _: PutOptions) -> Result<PutBlob> {
+    fn put(&self, name: NewName<'_>, parts: &[&[u8]], options: PutOptions) -> Result<PutBlob> {
         let name = name.for_parts(parts);
-        let is_new = self.put_parts(&name, parts)?;
+        let is_new = self.put_parts(&name, parts, options.is_cold)?;
         Ok(PutBlob { name, is_new })
     }
 
@@ -312,7 +316,20 @@ impl Store for RemoteStore {
     }
 
     fn properties(&self) -> StoreProperties {
-        StoreProperties { location: self.location.clone(), local_path: None, requests_max: REQUESTS_MAX }
+        StoreProperties {
+            location: self.location.clone(),
+            local_path: None,
+            requests_max: REQUESTS_MAX,
+            cold_class: self.classes.cold().map(Into::into),
+        }
+    }
+
+    fn cold_state(&self) -> Option<&ColdState> {
+        None
+    }
+
+    fn thawing(&self) -> Option<&dyn Thawing> {
+        self.locks.as_ref().map(|_| self as &dyn Thawing)
     }
 
     fn locks(&self) -> Option<&dyn Locks> {

@@ -30,6 +30,8 @@ pub(super) enum Cause {
     Range,
     /// The server does not know this kind of request.
     Unsupported,
+    /// The object is in cold storage.
+    Cold,
     /// The credentials are not allowed to do this.
     Denied,
     /// The server does not know these credentials.
@@ -65,6 +67,9 @@ impl RequestFailure {
         // As the client of the service says it.
         let (path, source) = (String::new(), format!("status code: {status}: {body}").into());
         let error = match status {
+            409 if tagged(body, "Code") == Some("RestoreAlreadyInProgress") => {
+                return RequestFailure::new(Cause::Taken, "the object was asked for before");
+            }
             // Another request is changing the same object.
             409 => return RequestFailure::new(Cause::Transient, "the server answered 409"),
             401 => E::Unauthenticated { path, source },
@@ -99,6 +104,7 @@ impl RequestFailure {
         let is_refused_write = self.cause == Cause::Denied && kind == RequestKind::Write;
         let advice = match self.cause {
             Cause::Stopped => return Error::Interrupted,
+            Cause::Cold => return Error::Cold { what: what.into() },
             Cause::NoBucket => "create it with the tools of the service, or correct its name",
             Cause::Denied if kind == RequestKind::Write => {
                 "these credentials may not write or delete here. To read, they suffice"
@@ -152,6 +158,7 @@ fn cause(error: &object_store::Error, text: &str) -> Cause {
     }
     match error {
         _ if is_missing_bucket(text) => Cause::NoBucket,
+        _ if COLD_CODES.contains(&tagged(text, "Code").unwrap_or_default()) => Cause::Cold,
         E::NotFound { .. } => Cause::Missing,
         E::AlreadyExists { .. } | E::Precondition { .. } | E::NotModified { .. } => Cause::Taken,
         E::NotImplemented { .. } | E::NotSupported { .. } => Cause::Unsupported,
@@ -169,6 +176,10 @@ fn cause(error: &object_store::Error, text: &str) -> Cause {
         _ => Cause::Other,
     }
 }
+
+/// What S3 and Azure say of an object that must be thawed before it can be read. S3 says it with 403, as if the
+/// credentials might not read, and Azure with 409.
+const COLD_CODES: [&str; 3] = ["InvalidObjectState", "BlobArchived", "BlobBeingRehydrated"];
 
 /// What a refusal is about.
 fn refusal(error: &object_store::Error, text: &str) -> Cause {

@@ -27,7 +27,7 @@ const URL_LIFE: Duration = Duration::from_secs(900);
 /// Bytes of an answer that are looked at.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// Sends the requests about locks.
+/// Sends the requests about locks, and those about cold storage.
 pub(super) struct ObjectLocks {
     signer: Arc<dyn Signer>,
     client: HttpClient,
@@ -78,7 +78,7 @@ impl ObjectLocks {
     }
 
     /// Sends a request with this query, or none. An answer that is no success is a failure.
-    async fn send(
+    pub(super) async fn send(
         &self,
         method: Method,
         object: &Path,

@@ -7,7 +7,7 @@
 //! 3. `requests` tries failing requests again, and ends them when the user asks to stop. `failure` says what an error
 //!    means, and what the user can do.
 //! 4. `bucket` reads objects that are no blobs, for backups of them.
-//! 5. `locks` sends the requests of S3 Object Lock, which the client lacks.
+//! 5. `locks` sends the requests of S3 Object Lock, and `thaw` those of cold storage, which the client lacks.
 //!
 //! A put asks the service to store only if the name is free. If it says that the name is taken, the store looks: S3
 //! answers 409 also when nothing was stored, and a name may be taken by this store's own put whose answer was lost.
@@ -25,6 +25,7 @@ mod open;
 mod put;
 mod requests;
 mod s3;
+mod thaw;
 mod transport;
 
 #[cfg(test)]

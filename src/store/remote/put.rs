@@ -15,7 +15,9 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use object_store::multipart::PartId;
 use object_store::path::Path;
-use object_store::{ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
+use object_store::{
+    Attribute, Attributes, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, UpdateVersion,
+};
 
 use super::RemoteStore;
 use super::failure::{Cause, RequestFailure};
@@ -40,17 +42,28 @@ const COMPARED_BYTES_MAX: u64 = 1 << 20;
 struct Pending<'a> {
     object: &'a Path,
     payload: &'a PutPayload,
+    attributes: Attributes,
     /// Whether an earlier request may have stored the blob.
     is_uncertain: Cell<bool>,
 }
 
 impl RemoteStore {
     /// Stores the blob unless the name is taken, and says whether it did.
-    pub(super) fn put_parts(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
-        let object = self.object(name);
-        let pending = Pending { object: &object, payload: &payload(parts), is_uncertain: Cell::new(false) };
+    pub(super) fn put_parts(&self, name: &BlobName, parts: &[&[u8]], is_cold: bool) -> Result<bool> {
+        let (object, payload) = (self.object(name), payload(parts));
+        let pending = self.pending(&object, &payload, self.attributes(name, is_cold));
         let put = self.requests.run(RequestKind::Write, async || self.put_once(&pending).await)?;
         put.map_err(|failure| self.error(failure, "write", name))
+    }
+
+    fn pending<'a>(&self, object: &'a Path, payload: &'a PutPayload, attributes: Attributes) -> Pending<'a> {
+        Pending { object, payload, attributes, is_uncertain: Cell::new(false) }
+    }
+
+    /// What a new object gets besides its bytes: its class of storage, if the user gives one.
+    fn attributes(&self, name: &BlobName, is_cold: bool) -> Attributes {
+        let class = self.classes.of(name.kind(), is_cold);
+        class.map(|class| (Attribute::StorageClass, class.to_string())).into_iter().collect()
     }
 
     /// One try of [`Self::put_parts`].
@@ -77,7 +90,8 @@ impl RemoteStore {
     }
 
     async fn send(&self, pending: &Pending<'_>, mode: PutMode) -> Result<(), RequestFailure> {
-        let sent = self.objects.put_opts(pending.object, pending.payload.clone(), mode.into()).await;
+        let options = PutOptions { mode, attributes: pending.attributes.clone(), ..PutOptions::default() };
+        let sent = self.objects.put_opts(pending.object, pending.payload.clone(), options).await;
         let sent = sent.map(drop).map_err(RequestFailure::from);
         if sent.as_ref().is_err_and(RequestFailure::is_transient) {
             pending.is_uncertain.set(true);
@@ -101,8 +115,8 @@ impl RemoteStore {
 
     /// Stores the blob in place of the one of that name. The name is never free.
     pub(super) fn replace(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
-        let object = self.object(name);
-        let pending = Pending { object: &object, payload: &payload(parts), is_uncertain: Cell::new(false) };
+        let (object, payload) = (self.object(name), payload(parts));
+        let pending = self.pending(&object, &payload, self.attributes(name, false));
         let put = self.requests.run(RequestKind::Write, async || self.send(&pending, PutMode::Overwrite).await)?;
         put.map_err(|failure| self.error(failure, "write", name))
     }
@@ -110,8 +124,8 @@ impl RemoteStore {
     /// Like [`Self::replace`], unless there is no such blob; returns whether there was one. The request names the
     /// version that was found, so what is deleted meanwhile stays deleted, where the server knows such conditions.
     pub(super) fn replace_present(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
-        let object = self.object(name);
-        let pending = Pending { object: &object, payload: &payload(parts), is_uncertain: Cell::new(false) };
+        let (object, payload) = (self.object(name), payload(parts));
+        let pending = self.pending(&object, &payload, self.attributes(name, false));
         let replaced = self.requests.run(RequestKind::Write, async || self.replace_found(&pending).await)?;
         replaced.map_err(|failure| self.error(failure, "write", name))
     }
@@ -160,14 +174,18 @@ impl RemoteStore {
     /// Stores a stream of `len` bytes unless the name is taken, and says whether it did.
     pub(super) fn upload(&self, name: &BlobName, len: u64, content: &mut dyn ReadTwice) -> Result<bool> {
         if len <= SINGLE_PUT_BYTES_MAX {
-            return self.put_parts(name, &[&read_stream(name, len, content)?]);
+            return self.put_parts(name, &[&read_stream(name, len, content)?], false);
         }
         let object = self.object(name);
         let failed = |failure| self.error(failure, "write", name);
         if self.requests.run(RequestKind::Write, async || self.look(&object).await)?.map_err(failed)?.is_some() {
             return Ok(false);
         }
-        let begin = async || self.objects.create_multipart(&object).await.map_err(RequestFailure::from);
+        let begin = async || {
+            let attributes = self.attributes(name, false);
+            let options = PutMultipartOptions { attributes, ..PutMultipartOptions::default() };
+            self.objects.create_multipart_opts(&object, options).await.map_err(RequestFailure::from)
+        };
         let upload = self.requests.run(RequestKind::Write, begin)?.map_err(failed)?;
         let put = self.upload_parts(name, &upload, len, content);
         if put.is_err() {

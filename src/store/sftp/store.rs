@@ -23,8 +23,8 @@ use crate::error::{Error, Result};
 use crate::store::directories::{NO_DIRECTORY, is_containers_part, no_directory, no_file};
 use crate::store::name::{TEMPORARY_PREFIX, check_len, is_component, is_slot_id, missing};
 use crate::store::{
-    BlobKind, BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice,
-    Reading, Sealing, Store, StoreOptions, StoreProperties,
+    BlobKind, BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions,
+    ReadTwice, Reading, Sealing, Store, StoreOptions, StoreProperties, Thawing,
 };
 
 /// Entries of a listing, at most.
@@ -399,7 +399,15 @@ impl Store for SftpStore {
     }
 
     fn properties(&self) -> StoreProperties {
-        StoreProperties { location: self.url(""), local_path: None, requests_max: REQUESTS_MAX }
+        StoreProperties { location: self.url(""), local_path: None, requests_max: REQUESTS_MAX, cold_class: None }
+    }
+
+    fn cold_state(&self) -> Option<&ColdState> {
+        None
+    }
+
+    fn thawing(&self) -> Option<&dyn Thawing> {
+        None
     }
 
     fn locks(&self) -> Option<&dyn Locks> {

@@ -14,7 +14,14 @@ const CODES_PAGE: &str = include_str!("../../../docs/EXIT-CODES.md");
 fn samples() -> BTreeMap<&'static str, Vec<Vec<&'static str>>> {
     let of = |lines: &[&'static str]| lines.iter().map(|line| line.split(' ').collect()).collect();
     BTreeMap::from([
-        ("init", of(&["init --repo other", "init --repo sealed-too --encrypt --key-file key --recovery-key"])),
+        (
+            "init",
+            of(&[
+                "init --repo other",
+                "init --repo frozen --parity 3% --cold",
+                "init --repo sealed-too --encrypt --key-file key --recovery-key",
+            ]),
+        ),
         (
             "key",
             of(&[
@@ -34,6 +41,7 @@ fn samples() -> BTreeMap<&'static str, Vec<Vec<&'static str>>> {
             "restore",
             of(&[
                 "restore latest --target whole --dry-run",
+                "restore latest --target whole --dry-run --list-containers --price-per-gib 0.02",
                 "restore latest --target whole --sync --verify",
                 "restore latest:src --path a --target part --overwrite always",
                 "restore latest --tensor w --path src/m.safetensors --output w.npy",
@@ -65,6 +73,7 @@ fn samples() -> BTreeMap<&'static str, Vec<Vec<&'static str>>> {
         ("unpublish", of(&["unpublish me/src"])),
         ("published", of(&["published"])),
         ("prune", of(&["prune", "prune --dry-run --grace 0s"])),
+        ("cold", of(&["cold set on", "cold add", "cold set off"])),
         ("parity", of(&["parity set 3%", "parity add", "parity set off"])),
         ("recompress", of(&["recompress", "recompress --dry-run"])),
         ("status", of(&["status", "status --expect 26h"])),

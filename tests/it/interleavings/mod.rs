@@ -97,6 +97,17 @@ fn no_container_is_left_without_its_parity() {
 }
 
 #[test]
+fn no_container_is_left_without_its_hot_index() {
+    for retained in [vec![], vec![1]] {
+        let scene = Scene::cold(&retained);
+        for second in [Act::Prune, Act::PatientPrune] {
+            assert_safe("cold", &scene, &[Act::Backup(2), second]);
+        }
+        assert_safe("cold", &scene, &[Act::Prune, Act::Prune]);
+    }
+}
+
+#[test]
 fn two_prunes_lose_nothing() {
     for retained in [vec![0], vec![1]] {
         let scene = Scene::new(&retained);

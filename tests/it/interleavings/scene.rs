@@ -11,8 +11,8 @@ use fhrd::backup::{BackupRequest, ParentChoice, TreeSource, backup};
 use fhrd::config::{Config, RepositoryConfig};
 use fhrd::keep::{PruneOptions, SkippedRule, prune};
 use fhrd::metrics::Progress;
-use fhrd::repo::Repository;
 use fhrd::repo::claims::{ClaimKind, ContainerClaim, IntentNote};
+use fhrd::repo::cold;
 use fhrd::repo::container::{blob_name, parse_name};
 use fhrd::repo::index::ContainerListing;
 use fhrd::repo::parity;
@@ -22,6 +22,7 @@ use fhrd::repo::recipe::ContentReference;
 use fhrd::repo::salts::Salts;
 use fhrd::repo::snapshot::{self, Snapshot};
 use fhrd::repo::tree::{NodeKind, TreeCursor};
+use fhrd::repo::{ColdStore, Repository};
 use fhrd::store::{
     BlobKind, BlobPrefix, Durable, FaultyStore, InjectedFault, MemoryStore, ParityShare, ParityStore, Store,
 };
@@ -55,6 +56,7 @@ pub fn no_grace() -> PruneOptions {
         patience: Duration::ZERO,
         extend_locks: None,
         recompress_threads: 0,
+        min_age: None,
         skipped_rule: SkippedRule::Nothing,
     }
 }
@@ -127,6 +129,8 @@ pub struct Scene {
     pub snapshots: Vec<SnapshotId>,
     /// Whether containers get parity.
     has_parity: bool,
+    /// Whether containers get hot indexes.
+    is_cold: bool,
 }
 
 impl Scene {
@@ -144,7 +148,7 @@ impl Scene {
         }
         let store = Arc::new(MemoryStore::new());
         Repository::init(store.clone(), &RepositoryConfig::default()).unwrap();
-        Scene { directory, blobs: blobs_of(store.as_ref()), snapshots: Vec::new(), has_parity: false }
+        Scene { directory, blobs: blobs_of(store.as_ref()), snapshots: Vec::new(), has_parity: false, is_cold: false }
     }
 
     pub fn source(&self, version: usize) -> std::path::PathBuf {
@@ -188,6 +192,16 @@ impl Scene {
         parity::set(&repository, ParityShare::new(300)).unwrap();
         parity::add(&repository, &Progress::default(), &Arc::default()).unwrap();
         Scene { blobs: blobs_of(store.as_ref()), has_parity: true, ..scene }
+    }
+
+    /// As [`Self::new`], but cold from now on, with hot indexes of what exists.
+    pub fn cold(retained: &[usize]) -> Self {
+        let scene = Self::new(retained);
+        let store = store_with(&scene.blobs);
+        let repository = open(store.clone(), 2);
+        cold::set(&repository, true).unwrap();
+        cold::add(&repository, &Progress::default(), &Arc::default()).unwrap();
+        Scene { blobs: blobs_of(store.as_ref()), is_cold: true, ..scene }
     }
 
     /// As [`Self::new`], but the snapshot that stays needs only the noise of version 1, which is in one container with
@@ -370,6 +384,14 @@ fn assert_protected(store: &dyn Store) -> Result<(), String> {
     ids.find(|id| !protected.contains_key(&id.0)).map_or(Ok(()), |id| Err(format!("{id} has no parity")))
 }
 
+/// Fails unless every container has a hot index.
+fn assert_indexed(store: &dyn Store) -> Result<(), String> {
+    let indexed = cold::indexed(store).unwrap();
+    let listed = store.list(BlobKind::Container.into()).unwrap();
+    let mut ids = listed.iter().filter_map(|blob| parse_name(&blob.name));
+    ids.find(|id| !indexed.contains_key(id)).map_or(Ok(()), |id| Err(format!("{id} has no hot index")))
+}
+
 /// What is searched: actors that begin with `blobs` in `scene`.
 pub struct Search<'a> {
     pub scene: &'a Scene,
@@ -398,7 +420,8 @@ impl Search<'_> {
     fn prefixes_of_others(&self, actor: usize) -> BTreeSet<&'static str> {
         let others = self.acts.iter().enumerate().filter(|(other, _)| *other != actor);
         let parity = self.scene.has_parity.then_some("parity");
-        others.flat_map(|(_, act)| act.changes()).copied().chain(parity).collect()
+        let indexes = self.scene.is_cold.then_some("indexes");
+        others.flat_map(|(_, act)| act.changes()).copied().chain(parity).chain(indexes).collect()
     }
 
     /// Starts a thread for each actor. Gives the check of what they leave.
@@ -425,7 +448,8 @@ impl Search<'_> {
             let seed = if broken == Broken::NamesReturn { SCENE_SALTS } else { 100 + actor as u64 };
             let parity = Arc::new(ParityStore::new(Arc::new(own)));
             let salts = Salts::fixed(seed);
-            let repository = Repository { store: parity.clone(), parity, salts, ..repository.clone() };
+            let repository =
+                Repository { store: Arc::new(ColdStore::new(parity.clone())), parity, salts, ..repository.clone() };
             let (scheduler, reported, store) = (scheduler.clone(), reported.clone(), store.clone());
             let (sources, snapshots) = (sources.to_path_buf(), self.scene.snapshots.clone());
             threads.push(std::thread::spawn(move || {
@@ -444,7 +468,7 @@ impl Search<'_> {
         }
         let is_forgetting = self.acts.iter().any(|act| matches!(act, Act::ForgetAndPrune));
         let start = if is_forgetting { Vec::new() } else { self.scene.snapshots.clone() };
-        let (has_parity, store) = (self.scene.has_parity, store.clone());
+        let (has_parity, is_cold, store) = (self.scene.has_parity, self.scene.is_cold, store.clone());
         Box::new(move || {
             for thread in threads {
                 thread.join().map_err(|_| "an actor panicked".to_string())?;
@@ -452,6 +476,9 @@ impl Search<'_> {
             let wanted = reported.lock().unwrap().iter().copied().chain(start).collect::<Vec<_>>();
             for id in wanted {
                 read_whole(&repository, &id).map_err(|error| format!("snapshot {id}: {error}"))?;
+            }
+            if is_cold {
+                assert_indexed(store.as_ref())?;
             }
             if has_parity { assert_protected(store.as_ref()) } else { Ok(()) }
         })

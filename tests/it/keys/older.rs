@@ -23,8 +23,8 @@ use fhrd::repo::snapshot;
 use fhrd::repo::{Repository, keys};
 use fhrd::restore::restore;
 use fhrd::store::{
-    BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Locks, MemoryStore, NewName, PutBlob, PutOptions,
-    ReadTwice, Reading, SealedStore, Sealing, Store, StoreProperties,
+    BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, MemoryStore, NewName, PutBlob,
+    PutOptions, ReadTwice, Reading, SealedStore, Sealing, Store, StoreProperties, Thawing,
 };
 
 use super::scene::{Blobs, P, Q, blobs_of, open, store_with};
@@ -81,6 +81,12 @@ impl Store for OneNewer {
     }
     fn properties(&self) -> StoreProperties {
         StoreProperties { location: "keys".into(), ..self.new.properties() }
+    }
+    fn cold_state(&self) -> Option<&ColdState> {
+        self.new.cold_state()
+    }
+    fn thawing(&self) -> Option<&dyn Thawing> {
+        self.new.thawing()
     }
     fn locks(&self) -> Option<&dyn Locks> {
         self.new.locks()

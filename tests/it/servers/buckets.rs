@@ -43,6 +43,16 @@ pub fn start(test: &str, name: &str) -> Option<BucketServer> {
     started
 }
 
+/// Starts moto, whose objects in cold storage take `seconds` to thaw. `None`, and NOT RUN for `test`, if it is not
+/// installed.
+pub fn start_cold_moto(test: &str, seconds: u32) -> Option<BucketServer> {
+    let started = BucketServer::cold_moto(seconds);
+    if started.is_none() {
+        not_run(test, "moto is not installed (.ci/run --all servers installs it)");
+    }
+    started
+}
+
 impl BucketServer {
     /// Starts `command` and waits until it listens on the port of its `endpoint`.
     fn new(name: &'static str, scheme: &str, port: u16, path: &str, command: Command) -> BucketServer {
@@ -105,6 +115,18 @@ impl BucketServer {
         let port = free_port();
         let mut command = Command::new(find_program("FHRD_TEST_MOTO", &[])?);
         command.args(["-H", "127.0.0.1", "-p", &port.to_string()]);
+        let server = Self::new("moto", "s3", port, "", command).with_keys("tester", "testing");
+        server.until("a bucket", || (http(port, "PUT", "/bucket", "", b"").0 == 200).then_some(()));
+        Some(server)
+    }
+
+    /// moto whose objects in cold storage take `seconds` to thaw.
+    fn cold_moto(seconds: u32) -> Option<BucketServer> {
+        let port = free_port();
+        let python = find_program("FHRD_TEST_MOTO", &[])?.with_file_name("python");
+        let mut command = Command::new(python);
+        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/servers/start_cold_moto.py"));
+        command.args([&seconds.to_string(), "-H", "127.0.0.1", "-p", &port.to_string()]);
         let server = Self::new("moto", "s3", port, "", command).with_keys("tester", "testing");
         server.until("a bucket", || (http(port, "PUT", "/bucket", "", b"").0 == 200).then_some(()));
         Some(server)

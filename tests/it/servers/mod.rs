@@ -5,6 +5,7 @@
 
 mod bucket_tests;
 mod buckets;
+mod cold_bucket;
 #[expect(clippy::expect_used, reason = "a test fails by panicking")]
 #[path = "../../../src/store/contract.rs"]
 mod contract;

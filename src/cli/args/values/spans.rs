@@ -111,6 +111,17 @@ pub fn parse_grace(text: &str) -> Result<SignedDuration, String> {
         .map_err(|_| expected(format!("`{text}` has months or years, which differ in length")))
 }
 
+/// The minimum age of data containers, as in `containers=180d`.
+///
+/// # Errors
+/// A message for the user.
+pub fn parse_min_age(text: &str) -> Result<SignedDuration, String> {
+    match text.split_once('=') {
+        Some(("containers", age)) => parse_grace(age),
+        _ => Err(format!("expected containers=DURATION, such as containers=180d, got `{text}`")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,136 @@
+//! A cold repository: its data containers are in cold storage, which gives them only some time after a request.
+//!
+//! 1. A required mark of the kind `cold` says so. Older programs do not write then: what they store would have no hot
+//!    index, and they would read containers that cannot be read.
+//! 2. Whoever writes reads the marks first, and the store puts a hot index after each container
+//!    ([`ColdStore`](super::cold_store::ColdStore)). Data containers and their parity get the class of storage that the
+//!    user gives. All else stays hot, metadata containers included.
+//! 3. Readers take the indexes of containers from the hot indexes. So backups, listings and prunes read no data
+//!    container: a backup copies from none, and a prune deletes a data container whole or not at all.
+//! 4. A container without a hot index is sound: [`add`] writes it, as long as the container can be read.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::Serialize;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::metrics::Progress;
+use crate::repo::Repository;
+use crate::repo::container::parse_name;
+use crate::repo::hot_index::{HotIndex, hot_index_name};
+use crate::repo::marks::{Mark, MarkKind, Marks, check_writable};
+use crate::store::{BlobKind, BlobName, Durable, ListedBlob, Store, StoreExt};
+use crate::types::ContainerId;
+
+/// Containers that a report names, at most.
+const NAMED_MAX: usize = 1000;
+
+/// Says that the data containers are, or are not, in cold storage. Returns what was said before.
+///
+/// # Errors
+/// If somebody forbids this program to write. Errors of the store.
+pub fn set(repository: &Repository, is_cold: bool) -> Result<bool> {
+    let (store, before) = (repository.store.as_ref(), Marks::read(repository.store.as_ref())?);
+    repository.check_writable()?;
+    before.check_writable()?;
+    repository.parity.set_share(before.parity());
+    if before.is_cold() == is_cold && before.cold_names.len() <= 1 {
+        return Ok(is_cold);
+    }
+    if is_cold && !before.is_cold() {
+        Mark::new(MarkKind::Cold, "set by `fhrd cold`").save(store)?;
+    }
+    let stays = usize::from(is_cold);
+    before.cold_names.iter().skip(stays).try_for_each(|name| store.delete(name, Durable::OnReturn))?;
+    Marks::read(store)?;
+    Ok(before.is_cold())
+}
+
+/// Whether the data containers of a repository are in cold storage, as its marks said when they were last read.
+pub fn is_cold(repository: &Repository) -> bool {
+    repository.store.cold_state().is_some_and(crate::store::ColdState::is_cold)
+}
+
+/// The containers that have a hot index, with the bytes of that.
+///
+/// # Errors
+/// Errors of listing the store.
+pub fn indexed(store: &dyn Store) -> Result<HashMap<ContainerId, u64>> {
+    let of = |blob: &ListedBlob| Some((ContainerId(blob.name.indexed()?), blob.len));
+    Ok(store.list(BlobKind::HotIndex.into())?.iter().filter_map(of).collect())
+}
+
+/// Reads a hot index and checks all of it.
+///
+/// # Errors
+/// Errors of the store; [`Error::Corrupt`] and [`Error::ChecksumMismatch`].
+pub fn verify(store: &dyn Store, id: &ContainerId) -> Result<()> {
+    HotIndex::load(store, id).map(drop)
+}
+
+/// What [`add`] has done.
+#[derive(Debug, Default, Serialize)]
+pub struct AddedIndexes {
+    /// Containers that have got a hot index, or a sound one in place of a damaged one.
+    pub containers: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Containers that had one before.
+    pub containers_before: u64,
+    /// Containers that cannot be read.
+    pub unread: u64,
+    /// The first 1000 of them, with the reason.
+    pub unread_containers: Vec<String>,
+}
+
+/// Writes the hot indexes that are missing or damaged.
+///
+/// # Errors
+/// [`Error::Usage`] if the repository is not cold. Errors of the store that are not about one container.
+pub fn add(repository: &Repository, progress: &Progress, stop: &AtomicBool) -> Result<AddedIndexes> {
+    check_writable(repository)?;
+    let store = repository.store.as_ref();
+    if !is_cold(repository) {
+        return Err(Error::Usage("the repository is not cold: run `fhrd cold set on` first".into()));
+    }
+    let there = indexed(store)?;
+    let ids = store.list(BlobKind::Container.into())?;
+    let ids: BTreeSet<ContainerId> = ids.iter().filter_map(|blob| parse_name(&blob.name)).collect();
+    progress.files_total.add(ids.len() as u64);
+    let mut added = AddedIndexes::default();
+    for id in ids {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted);
+        }
+        let is_sound = there.contains_key(&id) && !verify(store, &id).is_err_and(|error| error.is_unreadable());
+        if is_sound {
+            added.containers_before += 1;
+        } else {
+            match write(store, &id) {
+                Ok(bytes) => (added.containers, added.bytes) = (added.containers + 1, added.bytes + bytes),
+                // A prune has deleted it.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) if error.is_unavailable() => {
+                    added.unread += 1;
+                    if added.unread_containers.len() < NAMED_MAX {
+                        added.unread_containers.push(error.to_string());
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        progress.files_done.add(1);
+    }
+    Ok(added)
+}
+
+/// Writes the hot index of a container that can be read. Returns its bytes.
+fn write(store: &dyn Store, id: &ContainerId) -> Result<u64> {
+    let hot_index = HotIndex::of_container(store, id)?;
+    let name: BlobName = hot_index_name(id);
+    if !store.put_if_absent(&name, &[hot_index.bytes()])? {
+        store.overwrite(&name, &[hot_index.bytes()])?;
+    }
+    Ok(hot_index.bytes().len() as u64)
+}

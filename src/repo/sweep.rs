@@ -1,0 +1,95 @@
+//! Deletes what belongs to blobs that are gone: parity, and the hot indexes of containers.
+//!
+//! Both are put after their container, so they are listed before the containers: what is put meanwhile is not listed
+//! here, and a container whose parity is listed is, too, if it is there.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::hot_index::hot_index_name;
+use super::parity::{protected, short_blobs};
+use crate::error::{Error, Result};
+use crate::repo::Repository;
+use crate::repo::cold;
+use crate::repo::container::blob_name;
+use crate::repo::index::ContainerListing;
+use crate::store::{BlobName, Durable};
+use crate::types::ContainerId;
+
+/// How many blobs a sweep has deleted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Parity.
+    pub parity: u64,
+    /// Hot indexes.
+    pub hot_indexes: u64,
+}
+
+/// Deletes what belongs to blobs that are gone. What cannot be listed, or the store does not let go, is left to a later
+/// prune.
+///
+/// # Errors
+/// Errors of the store; [`Error::Interrupted`] once `stop` is set.
+pub fn sweep(repository: &Repository, stop: &AtomicBool) -> Result<Swept> {
+    let store = repository.store.as_ref();
+    // Before the containers.
+    let listed = protected(store).and_then(|protected| Ok((protected, cold::indexed(store)?)));
+    let (protected, indexed) = match listed {
+        Err(error @ Error::Unreadable { .. }) => {
+            tracing::warn!("what belongs to deleted containers stays: {error}");
+            return Ok(Swept::default());
+        }
+        listed => listed?,
+    };
+    if protected.is_empty() && indexed.is_empty() {
+        return Ok(Swept::default());
+    }
+    let listing = ContainerListing::take(&repository.store)?;
+    if !listing.unlistable().is_empty() {
+        return Ok(Swept::default());
+    }
+    let is_gone = |hash: &[u8; 32]| !listing.containers.contains(&ContainerId(*hash));
+    let mut unprotected: HashSet<[u8; 32]> = protected.into_keys().filter(is_gone).collect();
+    let unindexed: HashSet<[u8; 32]> = indexed.into_keys().map(|id| id.0).filter(is_gone).collect();
+    if !unprotected.is_empty() {
+        match short_blobs(store) {
+            Err(Error::Unreadable { .. }) => unprotected.clear(),
+            listed => listed?.iter().filter_map(|blob| blob.name.hash()).for_each(|hash| _ = unprotected.remove(&hash)),
+        }
+    }
+    if unprotected.is_empty() && unindexed.is_empty() {
+        return Ok(Swept::default());
+    }
+    // A container that was lost may come back, and it may be damaged then.
+    let (segments, marked) = (listing.refresh()?, listing.quarantine());
+    let named: HashSet<&ContainerId> = segments.iter().flat_map(|segment| segment.containers()).collect();
+    let may_go = |id: &ContainerId| -> Result<bool> {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted);
+        }
+        // What a listing lacks may be there.
+        Ok(!named.contains(id) && marked.of(id).is_none() && store.head(&blob_name(id))?.is_none())
+    };
+    let (mut swept, mut deleted) = (Swept::default(), Vec::new());
+    for (hashes, name_of, count) in [
+        (unprotected, (|id| BlobName::parity_of(&id.0)) as fn(&ContainerId) -> BlobName, &mut swept.parity),
+        (unindexed, hot_index_name, &mut swept.hot_indexes),
+    ] {
+        for id in hashes.into_iter().map(ContainerId) {
+            if !may_go(&id)? {
+                continue;
+            }
+            let name = name_of(&id);
+            match store.delete(&name, Durable::AfterSync) {
+                Err(error) if error.is_refused() => tracing::debug!("{name} stays: {error}"),
+                done => {
+                    done?;
+                    *count += 1;
+                    deleted.push(name);
+                }
+            }
+        }
+    }
+    store.sync_deletions(&deleted)?;
+    Ok(swept)
+}

@@ -1,0 +1,115 @@
+//! A bucket of moto whose data containers are in GLACIER: nothing but a restore reads them, and that thaws them first.
+//!
+//! moto answers reads of such objects with 403, as S3 does. It has no tiers, forgets no thawed copy, and takes a second
+//! request.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::bucket_tests::fhrd;
+use super::buckets::{BucketServer, http, start_cold_moto};
+use super::process::did_run;
+use crate::input::write;
+use crate::program::finished;
+use crate::trees::{Random, assert_same, describe};
+
+/// moto reads who asks, and does not look at the signature.
+const SIGNED: &str = "Authorization: AWS4-HMAC-SHA256 Credential=tester/20260101/us-east-1/s3/aws4_request, \
+                      SignedHeaders=host, Signature=0\r\n";
+/// Time of a thawing: longer than it takes to ask for all, on a busy machine.
+const SECONDS: u32 = 20;
+
+fn cold(server: &BucketServer, home: &Path, words: &[&str]) -> Command {
+    let mut command = fhrd(server, home, words);
+    command.env("FHRD_STORAGE_CLASS", "containers=GLACIER");
+    command
+}
+
+fn run(server: &BucketServer, home: &Path, words: &[&str]) -> Value {
+    finished(cold(server, home, words).output().unwrap(), &words.join(" "))
+}
+
+/// The paths of requests with this method in the log of the server, each as often as it was sent.
+fn requests(server: &BucketServer, method: &str) -> Vec<String> {
+    let log = fs::read_to_string(server.path("log")).unwrap();
+    // Colours may stand before the method.
+    let begin = format!("{method} /bucket/");
+    let path = |line: &str| Some(format!("/bucket/{}", line.split_once(&begin)?.1.split([' ', '?']).next()?));
+    log.lines().filter_map(path).collect()
+}
+
+/// Whether an object is in GLACIER. One that is gone is not.
+fn is_cold(server: &BucketServer, path: &str) -> bool {
+    let port = server.endpoint.rsplit_once(':').unwrap().1.parse().unwrap();
+    let (_, head) = http(port, "HEAD", path, SIGNED, b"");
+    head.to_lowercase().contains("x-amz-storage-class: glacier")
+}
+
+fn failed(output: &Output, code: i32, text: &str) {
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(code) && errors.contains(text), "{}: {errors}", output.status);
+}
+
+#[test]
+fn only_a_restore_reads_what_is_in_glacier_and_it_waits_until_that_is_thawed() {
+    let test = "moto with GLACIER";
+    let Some(server) = start_cold_moto(test, SECONDS) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let (one, two, source) = (directory.path().join("one"), directory.path().join("two"), directory.path().join("s"));
+    write(source.join("old"), &Random(1).bytes(700_000));
+    write(source.join("kept"), &Random(2).text(300_000));
+    run(&server, &one, &["init"]);
+    failed(&cold(&server, &one, &["backup", source.to_str().unwrap()]).output().unwrap(), 1, "needs a cold repository");
+    assert_eq!(run(&server, &one, &["cold", "set", "on"])["cold"], true);
+    run(&server, &one, &["backup", source.to_str().unwrap()]);
+    fs::remove_file(source.join("old")).unwrap();
+    write(source.join("new"), &Random(3).bytes(200_000));
+    // A machine that has cached nothing.
+    let second = run(&server, &two, &["backup", source.to_str().unwrap()]);
+    assert!(second["bytes_stored"].as_u64().unwrap() < 250_000, "what is cold is stored: {second}");
+    run(&server, &two, &["snapshots"]);
+    run(&server, &two, &["ls", "latest"]);
+    run(&server, &two, &["find", "new"]);
+    run(&server, &two, &["stats"]);
+    run(&server, &one, &["forget", "--keep-last", "1", "--group-by", ""]);
+    let pruned = run(&server, &one, &["prune", "--grace", "0s"]);
+    assert!(pruned["containers_deleted"].as_u64().unwrap() > 0, "{pruned}");
+    let checked = run(&server, &two, &["check"]);
+    assert_eq!((&checked["hot_indexes"]["missing"], &checked["defect_count"]), (&0.into(), &0.into()), "{checked}");
+
+    let put: Vec<String> = requests(&server, "PUT").into_iter().filter(|path| is_cold(&server, path)).collect();
+    assert!(!put.is_empty() && put.iter().all(|path| path.contains("/containers/")), "{put:?}");
+    let read: Vec<String> = requests(&server, "GET").into_iter().filter(|path| path.contains("/containers/")).collect();
+    assert!(!read.iter().any(|path| put.contains(path)), "{read:?}");
+
+    let target = directory.path().join("restored");
+    let words = ["restore", "latest", "--target", target.to_str().unwrap()];
+    let refused = cold(&server, &two, &words).output().unwrap();
+    failed(&refused, 13, "restore --thaw");
+    let list = [&words[..], &["--dry-run", "--list-containers", "--price-per-gib", "1024"]].concat();
+    let needed = run(&server, &two, &list);
+    let containers = needed["containers"].as_array().unwrap();
+    let (bytes, price) = (needed["bytes"].as_u64().unwrap(), needed["price"].as_f64().unwrap());
+    assert!(!containers.is_empty() && (price - bytes as f64 / f64::from(1 << 20)).abs() < 1e-9, "{needed}");
+    assert!(containers.iter().all(|one| put.iter().any(|path| path.ends_with(one["name"].as_str().unwrap()))));
+
+    let thaw = [&words[..], &["--thaw", "--thaw-tier", "Bulk"]].concat();
+    let child = cold(&server, &two, &thaw).spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(120);
+    while requests(&server, "POST").len() < containers.len() {
+        assert!(Instant::now() < until, "not all containers were asked for");
+        thread::sleep(Duration::from_millis(100));
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(130), "stopped while it waits");
+    run(&server, &two, &thaw);
+    assert_eq!(requests(&server, "POST").len(), containers.len(), "each container is asked for once");
+    assert_same(&describe(&source), &describe(&target.join(source.strip_prefix("/").unwrap())), "thawed");
+    did_run(test, "no read of data but by a restore, which thaws, is stopped and goes on");
+}
