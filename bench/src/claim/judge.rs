@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::rule::Order;
 use super::select::{field, identity, picks};
-use super::{Average, Claim, Measure, VerdictKind};
+use super::{Average, Claim, Measure, OtherData, VerdictKind};
 
 /// A claim, the measured value, and the decision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -35,7 +35,7 @@ pub struct Verdict {
     pub average: Average,
     /// Unit of both values.
     pub unit: String,
-    /// For a rule about lines: the series, or where it does not hold.
+    /// For a rule about lines: the series, where it does not hold, or by how much it does.
     pub detail: String,
     /// Schemes or methods that were compared, and the chunk lengths.
     pub subject: String,
@@ -48,6 +48,9 @@ pub struct Verdict {
     /// The build that measured it, if another one writes the page.
     pub age: Option<String>,
 }
+
+/// Start of the part of a remark that says how the data differ.
+pub(super) const DIFFERS: &str = "what differs: ";
 
 /// Longest list of lines in which an order does not hold.
 const EXCEPTIONS_MAX: usize = 3;
@@ -63,10 +66,10 @@ impl Claim {
             (None, Some(key)) => self.judge_series(key, &selected, lines, &mut verdict),
             (None, None) => self.judge_value(&selected, lines, &mut verdict),
         }
-        if let (true, Some(difference)) = (verdict.verdict != VerdictKind::NotTested, &self.other_data) {
+        if let (true, Some(OtherData { needs, nearest })) = (verdict.measured.is_some(), &self.other_data) {
             let start = if verdict.verdict == VerdictKind::Confirmed { "within the rule; " } else { "" };
             verdict.verdict = VerdictKind::OtherData;
-            verdict.remark = format!("{start}{}; what differs: {difference}", verdict.remark);
+            verdict.remark = format!("{start}{}; {DIFFERS}it needs {needs}; nearest here: {nearest}", verdict.remark);
         }
         verdict
     }
@@ -105,10 +108,11 @@ impl Claim {
         let (least, largest) = values.iter().fold((f64::MAX, f64::MIN), |(a, b), value| (a.min(*value), b.max(*value)));
         verdict.verdict = self.rule.decide(measured, self.measure);
         let is_mean = matches!(self.average, Average::Mean | Average::Geometric);
-        let is_within = |value: &&f64| self.rule.decide(**value, self.measure) == VerdictKind::Confirmed;
-        let within = values.iter().filter(is_within).count();
+        let count_of = |kind| values.iter().filter(|value| self.rule.decide(**value, self.measure) == kind).count();
+        let within = count_of(VerdictKind::Confirmed);
         if is_mean && verdict.verdict == VerdictKind::Confirmed && 2 * within <= values.len() {
-            verdict.verdict = VerdictKind::OtherData;
+            let has_direction = 2 * (within + count_of(VerdictKind::OtherSize)) > values.len();
+            verdict.verdict = if has_direction { VerdictKind::OtherSize } else { VerdictKind::Refuted };
             verdict.detail = format!("only the mean is within the rule, and {within} of {}", values.len());
         }
         verdict.measured = Some(measured);
@@ -121,7 +125,7 @@ impl Claim {
         let over = self.over.clone().unwrap_or_default();
         let ignored: Vec<&str> = over.keys().chain(self.of.keys()).map(String::as_str).collect();
         let ignored: Vec<&str> = ignored.into_iter().filter(|key| over.contains_key(*key)).collect();
-        let (mut count, mut first, mut exceptions) = (0, 0, Vec::new());
+        let (mut count, mut first, mut lead, mut exceptions) = (0, 0, f64::INFINITY, Vec::new());
         for line in selected {
             let Some(own) = self.number(line) else { continue };
             let name = identity(line, &ignored);
@@ -133,9 +137,9 @@ impl Claim {
             });
             let Some((value, other)) = best else { continue };
             count += 1;
-            let margin = 1.0 + self.rule.within.unwrap_or(0.0) / 100.0;
-            if (order == Order::Highest && own > value * margin) || (order == Order::Lowest && own * margin < value) {
+            if (order == Order::Highest && own > value) || (order == Order::Lowest && own < value) {
                 first += 1;
+                lead = lead.min(100.0 * (own - value).abs() / value.abs());
             } else {
                 let (other, value, own) = (who(other), precise(value, own), precise(own, value));
                 exceptions.push(format!("{}: {other} has {value} against {own}", label(line)));
@@ -146,7 +150,10 @@ impl Claim {
         if more > 0 {
             exceptions.push(format!("and {more} more"));
         }
-        verdict.detail = exceptions.join("; ");
+        // Any difference decides, so the reader sees how large the least is.
+        let is_ahead = exceptions.is_empty() && lead.is_finite();
+        verdict.detail =
+            if is_ahead { format!("by {} % of the next at least", short(lead)) } else { exceptions.join("; ") };
         self.counted(first, count, verdict);
     }
 

@@ -70,9 +70,11 @@ fn an_order_holds_if_no_rival_of_the_same_names_is_better() {
     better[5]["ratio"] = json!(2.02);
     let verdict = claim(text).judge(&better);
     assert_eq!((verdict.measured, verdict.verdict), (Some(3.0), VerdictKind::Confirmed));
-    assert_eq!(verdict.measured_text(), "in 3 of 3");
-    let clear = claim(&text.replace("\"highest\"", "\"highest\", within = 2")).judge(&better);
-    assert_eq!((clear.measured, clear.verdict), (Some(2.0), VerdictKind::Refuted), "1 % is too little");
+    assert_eq!(
+        verdict.measured_text(),
+        "in 3 of 3: by 1.00 % of the next at least",
+        "any difference decides, and is shown"
+    );
     assert_eq!(claim(text).judge(&lines()).measured_text(), "in 2 of 3: images level 3, 64 KiB: base has 2 against 2");
     let mut worse = better;
     worse[3]["ratio"] = json!(3.5);
@@ -103,17 +105,26 @@ fn a_series_rises_or_falls_in_every_step() {
 fn data_of_another_kind_cannot_refute() {
     let text = "of = { scheme = \"fhrd\" }\nover = { scheme = \"base\" }\nrule = { at_least = 80 }\n";
     assert_eq!(claim(text).judge(&lines()).verdict, VerdictKind::Refuted);
-    let verdict = claim(&format!("{text}other_data = \"no servers\"\n")).judge(&lines());
+    let other = "other_data = { needs = \"servers\", nearest = \"one disk\" }\n";
+    let verdict = claim(&format!("{text}{other}")).judge(&lines());
     assert_eq!(verdict.verdict, VerdictKind::OtherData);
-    assert_eq!(verdict.remark, "a guess; what differs: no servers");
+    assert_eq!(verdict.remark, "a guess; what differs: it needs servers; nearest here: one disk");
+    let unnamed = toml::from_str::<OtherData>("needs = \"servers\"").unwrap_err().to_string();
+    assert!(unnamed.contains("nearest"), "{unnamed}");
 }
 
 #[test]
 fn a_mean_needs_more_than_half_of_its_values() {
     let text = "of = { scheme = \"fhrd\" }\nover = { scheme = \"base\" }\nrule = { near = 25 }\n";
     let verdict = claim(text).judge(&lines());
-    assert_eq!((verdict.measured, verdict.verdict), (Some(25.0), VerdictKind::OtherData));
+    assert_eq!((verdict.measured, verdict.verdict), (Some(25.0), VerdictKind::OtherSize), "0, 25 and 50");
     assert!(verdict.detail.contains("1 of 3"), "{}", verdict.detail);
+    let bound = claim(&text.replace("near = 25", "at_least = 25")).judge(&lines()[..4]);
+    assert_eq!((bound.measured, bound.verdict), (Some(37.5), VerdictKind::Confirmed), "25 and 50");
+    let mut one_far = lines();
+    one_far[1]["ratio"] = json!(6.0);
+    let few = claim(&text.replace("near = 25", "at_least = 30")).judge(&one_far);
+    assert_eq!((few.measured, few.verdict), (Some(75.0), VerdictKind::Refuted), "200, 25 and 0: most are below");
     let two = claim(&text.replace("25", "25, within = 25")).judge(&lines());
     assert_eq!(two.verdict, VerdictKind::Confirmed, "all of 0, 25 and 50");
     let least = claim(&format!("{}average = \"least\"\n", text.replace("25", "0, within = 1"))).judge(&lines());
@@ -129,19 +140,14 @@ fn small_parameters_of_a_label_stay_different() {
 
 #[test]
 fn other_data_explain_a_value_of_another_size_too() {
-    let text = "of = { scheme = \"fhrd\" }\nover = { scheme = \"base\" }\nother_data = \"small sets\"\n";
+    let text = "of = { scheme = \"fhrd\" }\nover = { scheme = \"base\" }\n\
+        other_data = { needs = \"large sets\", nearest = \"small ones\" }\n";
+    let differs = "a guess; what differs: it needs large sets; nearest here: small ones";
     let judged = |near: &str| claim(&format!("{text}rule = {{ near = {near} }}\n")).judge(&lines());
     let within = judged("25, within = 30");
-    assert_eq!(
-        (within.verdict, &*within.remark),
-        (VerdictKind::OtherData, "within the rule; a guess; what differs: small sets")
-    );
+    assert_eq!((within.verdict, within.remark), (VerdictKind::OtherData, format!("within the rule; {differs}")));
     for (near, size) in [("80", "another size"), ("400", "no effect"), ("-25", "the other direction")] {
         let verdict = judged(near);
-        assert_eq!(
-            (verdict.verdict, &*verdict.remark),
-            (VerdictKind::OtherData, "a guess; what differs: small sets"),
-            "{size}"
-        );
+        assert_eq!((verdict.verdict, &*verdict.remark), (VerdictKind::OtherData, differs), "{size}");
     }
 }

@@ -50,8 +50,8 @@ pub struct Claim {
     pub average: Average,
     /// Values for which the claim is confirmed.
     pub rule: Rule,
-    /// How the data here differ from those of the paper, if they differ so much that they cannot refute the claim.
-    pub other_data: Option<String>,
+    /// The data that the claim needs, if those here are of another kind and cannot decide.
+    pub other_data: Option<OtherData>,
     /// Unit printed after the value.
     #[serde(default = "percent")]
     pub unit: String,
@@ -59,6 +59,16 @@ pub struct Claim {
     pub remark: String,
     /// The claim in a few words, if the verdicts in words shall name it.
     pub headline: Option<String>,
+}
+
+/// Data of another kind than a claim needs.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OtherData {
+    /// What the claim needs.
+    pub needs: String,
+    /// The nearest data that could be had.
+    pub nearest: String,
 }
 
 fn percent() -> String {

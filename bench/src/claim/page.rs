@@ -1,17 +1,17 @@
 //! Verdicts in Markdown: a page in words about the claims with a headline, and a table of all claims of each paper.
 
-use super::judge::{Verdict, short};
+use super::judge::{DIFFERS, Verdict, short};
 use super::{Average, VerdictKind};
 use crate::page::Paper;
 
 /// What a reader must know before the tables.
 const HEAD: &str = "\
 A claim is *confirmed* if the value measured here is within its rule, the column before the last but two; a mean only
-if more than half of the values that it is the mean of are, too. It is *refuted* if it is not. It counts as *other data*
-if the paper states a number and the effect here has the same direction but another size, between a tenth and ten times
-of it; if only the mean is within the rule; or, whatever the value, if the row says that the data or the setting here
-are of another kind than the claim needs. It is *not tested* if there is no value; the last column says why. Where a
-paper states a number, the rule allows a quarter of the effect that the number stands for, unless the row has a range.
+if more than half of the values that it is the mean of are, too. It has the *same direction, other size* if it is not,
+but the paper states a number or a range, and the effect here has its direction and at least a tenth of its size. Else
+it is *refuted*. It counts as *other data*, whatever the value, if the data here are of another kind than the claim
+needs; the last column names both. It is *not tested* if there is no value; the last column says why. Where a paper
+states a number, the rule allows a quarter of the effect that the number stands for, unless the row has a range.
 ";
 
 impl Verdict {
@@ -55,22 +55,27 @@ impl Verdict {
 
 /// What a reader must know before the verdicts in words.
 const PROSE_HEAD: &str = "\
-A claim is *confirmed* if the value measured here is within its rule, and *refuted* if it is not. It counts as *other
-data* if the effect has another size here, or if the data or the setting here are of another kind than the claim needs.
-The table counts every claim. The lists name the headline claims alone.
+A claim is *confirmed* if the value measured here is within its rule. It has the *same direction, other size* if it is
+not, but the effect is there; else it is *refuted*. It counts as *other data* if the data here are of another kind than
+the claim needs. The table counts every claim. The lists name the headline claims alone.
 ";
 
 /// Clauses of a remark that the verdicts in words have at most. The table of every claim has them all.
 const REASON_CLAUSES: usize = 2;
 
 /// The kinds of verdicts, in the order in which pages name them.
-const KINDS: [VerdictKind; 4] =
-    [VerdictKind::Confirmed, VerdictKind::Refuted, VerdictKind::OtherData, VerdictKind::NotTested];
+const KINDS: [VerdictKind; 5] = [
+    VerdictKind::Confirmed,
+    VerdictKind::OtherSize,
+    VerdictKind::Refuted,
+    VerdictKind::OtherData,
+    VerdictKind::NotTested,
+];
 
 /// The verdicts in words: counts of all claims, and of each paper what it claims and its claims with a headline.
 pub fn prose(papers: &[Paper], verdicts: &[Verdict]) -> String {
-    let mut out = format!("{PROSE_HEAD}\n| paper | claims | confirmed | refuted | other data | not tested |\n");
-    out += "|---|---|---|---|---|---|\n";
+    let names = KINDS.map(VerdictKind::name).join(" | ");
+    let mut out = format!("{PROSE_HEAD}\n| paper | claims | {names} |\n|---|---|{}\n", "---|".repeat(KINDS.len()));
     let sources = sources(verdicts);
     for source in &sources {
         let counts = counts(&of_source(source, verdicts)).map(|(_, count)| count);
@@ -111,7 +116,7 @@ fn sentence(verdict: &Verdict) -> String {
 
 /// The part of a remark that says most: how the data differ, or else its first clauses.
 fn reason(remark: &str) -> String {
-    match remark.split_once("what differs: ") {
+    match remark.split_once(DIFFERS) {
         Some((_, difference)) => difference.into(),
         None => remark.split("; ").take(REASON_CLAUSES).collect::<Vec<_>>().join("; "),
     }
@@ -139,7 +144,7 @@ fn of_source<'a>(source: &str, verdicts: &'a [Verdict]) -> Vec<&'a Verdict> {
 }
 
 /// How many of the verdicts are of each kind.
-fn counts(verdicts: &[&Verdict]) -> [(VerdictKind, usize); 4] {
+fn counts(verdicts: &[&Verdict]) -> [(VerdictKind, usize); KINDS.len()] {
     KINDS.map(|kind| (kind, verdicts.iter().filter(|verdict| verdict.verdict == kind).count()))
 }
 
@@ -217,7 +222,10 @@ mod tests {
         ];
         let text = tables(&verdicts);
         assert_eq!(text.matches("\n## ").count(), 2, "{text}");
-        assert!(text.contains("2 rows: 1 confirmed, 0 refuted, 1 other data, 0 not tested."), "{text}");
+        assert!(
+            text.contains("2 rows: 1 confirmed, 0 same direction, other size, 0 refuted, 1 other data, 0 not tested."),
+            "{text}"
+        );
         let row = "| 5.2 | a\\|b | 2 % | 3.00 % (mean of 2, 1.00 to 5.00) | 1 to 2 % | confirmed | a against b; code \
             | other data |\n";
         assert!(text.contains(row), "{text}");
@@ -232,16 +240,19 @@ mod tests {
             verdict("One", VerdictKind::Confirmed, None),
             with_remark("a guess; more; much more", verdict("Two", VerdictKind::Refuted, Some("it is fast"))),
             with_remark("a; what differs: disks", verdict("Two", VerdictKind::OtherData, Some("it is near"))),
+            verdict("Two", VerdictKind::OtherSize, Some("it grows")),
             verdict("Three", VerdictKind::NotTested, None),
         ];
         let paper = Paper { source: "Two".into(), about: "*A title*. It claims speed.".into() };
         let text = prose(&[paper], &verdicts);
-        for row in ["| One | 2 | 2 | 0 | 0 | 0 |\n", "| Two | 2 | 0 | 1 | 1 | 0 |\n", "| Three | 1 | 0 | 0 | 0 | 1 |\n"]
-        {
+        let head = "| paper | claims | confirmed | same direction, other size | refuted | other data | not tested |\n";
+        let rows = ["| One | 2 | 2 | 0 | 0 | 0 | 0 |\n", "| Two | 3 | 0 | 1 | 1 | 1 | 0 |\n"];
+        for row in [head, rows[0], rows[1], "| Three | 1 | 0 | 0 | 0 | 0 | 1 |\n"] {
             assert!(text.contains(row), "{text}");
         }
         assert!(text.contains("## One\n\nConfirmed:\n\n- It is small: here 3 % (paper: 2 %).\n"), "{text}");
-        let two = "## Two\n\n*A title*. It claims speed.\n\nRefuted:\n\n- It is fast: here 3 % (paper: 2 %). A guess; more.\n\n\
+        let two = "## Two\n\n*A title*. It claims speed.\n\nSame direction, other size:\n\n\
+            - It grows: here 3 % (paper: 2 %). Other data.\n\nRefuted:\n\n- It is fast: here 3 % (paper: 2 %). A guess; more.\n\n\
             Other data:\n\n- It is near: here 3 % (paper: 2 %). Disks.\n";
         assert!(text.contains(two), "{text}");
         assert!(!text.contains("## Three"), "nothing to say: {text}");

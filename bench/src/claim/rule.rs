@@ -1,11 +1,11 @@
 //! The rule by which a value decides about a claim.
 //!
-//! - *confirmed*: the rule holds, for a mean also for more than half of what it is the mean of.
-//! - *other data*: it does not hold, but the paper states a number (`near`), and the effect here has the same
-//!   direction and between a tenth and ten times the size; or only the mean is within the rule; or the claim says that
-//!   its data or its setting are of another kind (`other_data`), whatever the value.
-//! - *refuted*: none of these.
 //! - *not tested*: there is no value.
+//! - *other data*: the claim needs data of another kind (`other_data`), whatever the value.
+//! - *confirmed*: the rule holds, for a mean also for more than half of what it is the mean of.
+//! - *same direction, other size*: the rule does not hold, but the paper states a number or a range, and the effect
+//!   here has its direction and at least a tenth of its size.
+//! - *refuted*: the effect is absent or has the other direction, or a rule without a number does not hold.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,8 +18,7 @@ pub struct Rule {
     /// The number of the paper.
     pub near: Option<f64>,
     /// With `near`: the greatest difference, in the unit of the claim. Default: a quarter of the effect. With
-    /// `rises_with` and `falls_with`: percent of a value by which a step may go the other way; default 0. With `order`:
-    /// percent of the next value by which a line must be ahead; default: any difference.
+    /// `rises_with` and `falls_with`: percent of a value by which a step may go the other way; default 0.
     pub within: Option<f64>,
     /// The least value.
     pub at_least: Option<f64>,
@@ -49,9 +48,11 @@ pub enum Order {
 pub enum VerdictKind {
     /// The value is as the claim says.
     Confirmed,
+    /// The effect has the direction of the claim, but not its size.
+    OtherSize,
     /// The value is not as the claim says.
     Refuted,
-    /// The effect is there with another size, or the data cannot decide.
+    /// The claim needs data of another kind.
     OtherData,
     /// There is no value.
     NotTested,
@@ -62,6 +63,7 @@ impl VerdictKind {
     pub const fn name(self) -> &'static str {
         match self {
             VerdictKind::Confirmed => "confirmed",
+            VerdictKind::OtherSize => "same direction, other size",
             VerdictKind::Refuted => "refuted",
             VerdictKind::OtherData => "other data",
             VerdictKind::NotTested => "not tested",
@@ -74,8 +76,6 @@ const NEAR_SHARE: f64 = 0.25;
 
 /// Share of an effect below which it counts as absent.
 const ABSENT_SHARE: f64 = 0.1;
-/// Multiple of an effect above which it is another one.
-const OTHER_MULTIPLE: f64 = 10.0;
 
 /// The value without an effect.
 fn neutral(measure: Measure) -> f64 {
@@ -91,6 +91,9 @@ impl Rule {
     pub fn fault(&self) -> Option<&'static str> {
         let of_value = self.near.is_some() || self.at_least.is_some() || self.at_most.is_some();
         let of_lines = [self.order.is_some(), self.rises_with.is_some(), self.falls_with.is_some()];
+        if self.order.is_some() && self.within.is_some() {
+            return Some("has `within` with `order`: a line that is ahead is ahead by any difference");
+        }
         match (of_value, of_lines.iter().filter(|is_given| **is_given).count()) {
             (true, 0) | (false, 1) => None,
             _ => Some("needs `near`, `at_least` or `at_most`, or else one of `order`, `rises_with` and `falls_with`"),
@@ -112,13 +115,17 @@ impl Rule {
         if least.is_none_or(|least| value >= least - slack) && most.is_none_or(|most| value <= most + slack) {
             return VerdictKind::Confirmed;
         }
+        let stated = match (self.near, least, most) {
+            (Some(near), ..) => near,
+            (None, Some(least), Some(most)) => value.clamp(least, most),
+            _ => return VerdictKind::Refuted,
+        };
         let effect = |value: f64| value - neutral(measure);
-        match self.near {
-            Some(near) if (ABSENT_SHARE..=OTHER_MULTIPLE).contains(&(effect(value) / effect(near))) => {
-                VerdictKind::OtherData
-            }
-            _ => VerdictKind::Refuted,
-        }
+        // A range around the value without an effect states that there is none.
+        let states_effect =
+            least.is_none_or(|least| effect(least) >= 0.0) || most.is_none_or(|most| effect(most) <= 0.0);
+        let is_there = effect(stated) != 0.0 && effect(value) / effect(stated) >= ABSENT_SHARE;
+        if states_effect && is_there { VerdictKind::OtherSize } else { VerdictKind::Refuted }
     }
 
     /// The rule in words.
@@ -131,9 +138,7 @@ impl Rule {
             Order::Highest => "the highest in every comparison".to_string(),
             Order::Lowest => "the lowest in every comparison".to_string(),
         };
-        let margin =
-            self.within.map_or(String::new(), |within| format!(", by {} % of the next at least", number(within)));
-        let of_order = self.order.as_ref().map(|kind| format!("{}{margin}", order(kind)));
+        let of_order = self.order.as_ref().map(order);
         let rises = self.rises_with.as_ref().map(|key| format!("rises with {}", key.replace('_', " ")));
         let falls = self.falls_with.as_ref().map(|key| format!("falls with {}", key.replace('_', " ")));
         if let Some(text) = of_order.or(rises).or(falls) {
@@ -159,19 +164,19 @@ mod tests {
 
     #[test]
     fn a_number_of_a_paper_allows_a_quarter_of_its_effect() {
-        use VerdictKind::{Confirmed, OtherData, Refuted};
+        use VerdictKind::{Confirmed, OtherSize, Refuted};
         let gain = rule("near = 20.0");
         let decide = |value| gain.decide(value, Measure::Gain);
         assert_eq!(
             [decide(15.0), decide(25.0), decide(14.9), decide(80.0)],
-            [Confirmed, Confirmed, OtherData, OtherData]
+            [Confirmed, Confirmed, OtherSize, OtherSize]
         );
-        assert_eq!([decide(2.1), decide(1.9), decide(-1.0), decide(0.0)], [OtherData, Refuted, Refuted, Refuted]);
-        assert_eq!([decide(199.0), decide(201.0)], [OtherData, Refuted]);
+        assert_eq!([decide(2.1), decide(1.9), decide(-1.0), decide(0.0)], [OtherSize, Refuted, Refuted, Refuted]);
+        assert_eq!(decide(7000.0), OtherSize, "a larger effect has the direction, too");
         assert_eq!(rule("at_least = 1.005").text(Measure::Times, "times"), "at least 1.005 times");
         let share = rule("near = 15");
         let decide = |value| share.decide(value, Measure::Share);
-        assert_eq!([decide(36.0), decide(60.0), decide(105.0)], [Confirmed, OtherData, Refuted]);
+        assert_eq!([decide(36.0), decide(60.0), decide(105.0)], [Confirmed, OtherSize, Refuted]);
         assert_eq!(share.text(Measure::Share, "%"), "-6.25 to 36.25 %");
         assert_eq!(rule("near = 93.5\nwithin = 2").text(Measure::Percent, "%"), "91.5 to 95.5 %");
     }
@@ -184,7 +189,14 @@ mod tests {
         assert_eq!(bound.text(Measure::Share, "%"), "at least 95 %");
         let between = rule("at_least = 5\nat_most = 10");
         assert_eq!(between.text(Measure::Gain, "%"), "5 to 10 %");
-        assert_eq!(between.decide(11.0, Measure::Gain), VerdictKind::Refuted);
+        assert_eq!(
+            [11.0, 1.0, 0.4, -7.0].map(|value| between.decide(value, Measure::Gain)),
+            [VerdictKind::OtherSize, VerdictKind::OtherSize, VerdictKind::Refuted, VerdictKind::Refuted]
+        );
+        let same = rule("near = 100\nwithin = 2");
+        assert_eq!(same.decide(96.0, Measure::Share), VerdictKind::Refuted, "no difference has no direction");
+        let around = rule("at_least = 80\nat_most = 125");
+        assert_eq!(around.decide(70.0, Measure::Share), VerdictKind::Refuted);
     }
 
     #[test]
@@ -197,6 +209,7 @@ mod tests {
             ("within = 1", true),
             ("near = 1\norder = \"lowest\"", true),
             ("rises_with = \"a\"\nfalls_with = \"b\"", true),
+            ("order = \"lowest\"\nwithin = 1", true),
         ] {
             assert_eq!(rule(text).fault().is_some(), is_fault, "{text}");
         }

@@ -273,7 +273,7 @@ pub(super) mod tests {
             "{page}"
         );
         let prose = claims_page(&[], &documents, "fhrd bench x");
-        assert!(prose.contains("| A paper | 2 | 0 | 0 | 0 | 2 |"), "{prose}");
+        assert!(prose.contains("| A paper | 2 | 0 | 0 | 0 | 0 | 2 |"), "{prose}");
         for page in [&page, &prose] {
             assert!(page.contains("`fhrd bench x` · commit ") && page.contains("2026-01-01T00:00:00Z"), "{page}");
         }
