@@ -66,6 +66,12 @@ impl Claim {
             (None, Some(key)) => self.judge_series(key, &selected, lines, &mut verdict),
             (None, None) => self.judge_value(&selected, lines, &mut verdict),
         }
+        // A row that fails could fail, whatever its configuration says.
+        if let (VerdictKind::Confirmed, Some(reason)) = (verdict.verdict, &self.by_construction) {
+            verdict.verdict = VerdictKind::ByConstruction;
+            verdict.remark = format!("{reason}; {}", verdict.remark);
+            return verdict;
+        }
         if let (true, Some(OtherData { needs, nearest })) = (verdict.measured.is_some(), &self.other_data) {
             let start = if verdict.verdict == VerdictKind::Confirmed { "within the rule; " } else { "" };
             verdict.verdict = VerdictKind::OtherData;

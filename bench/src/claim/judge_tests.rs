@@ -114,6 +114,15 @@ fn data_of_another_kind_cannot_refute() {
 }
 
 #[test]
+fn a_row_that_cannot_fail_is_by_construction_while_it_holds() {
+    let text = "of = { scheme = \"fhrd\" }\nover = { scheme = \"base\" }\nby_construction = \"it was made so\"\n";
+    let verdict = claim(&format!("{text}rule = {{ at_least = 20 }}\n")).judge(&lines());
+    assert_eq!((verdict.verdict, &*verdict.remark), (VerdictKind::ByConstruction, "it was made so; a guess"));
+    let failed = claim(&format!("{text}rule = {{ at_least = 80 }}\n")).judge(&lines());
+    assert_eq!((failed.verdict, &*failed.remark), (VerdictKind::Refuted, "a guess"), "so it could fail");
+}
+
+#[test]
 fn a_mean_needs_more_than_half_of_its_values() {
     let text = "of = { scheme = \"fhrd\" }\nover = { scheme = \"base\" }\nrule = { near = 25 }\n";
     let verdict = claim(text).judge(&lines());

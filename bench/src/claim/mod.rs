@@ -52,6 +52,8 @@ pub struct Claim {
     pub rule: Rule,
     /// The data that the claim needs, if those here are of another kind and cannot decide.
     pub other_data: Option<OtherData>,
+    /// Why the row cannot fail, if it cannot. It counts for nothing.
+    pub by_construction: Option<String>,
     /// Unit printed after the value.
     #[serde(default = "percent")]
     pub unit: String,

@@ -10,8 +10,9 @@ A claim is *confirmed* if the value measured here is within its rule, the column
 if more than half of the values that it is the mean of are, too. It has the *same direction, other size* if it is not,
 but the paper states a number or a range, and the effect here has its direction and at least a tenth of its size. Else
 it is *refuted*. It counts as *other data*, whatever the value, if the data here are of another kind than the claim
-needs; the last column names both. It is *not tested* if there is no value; the last column says why. Where a paper
-states a number, the rule allows a quarter of the effect that the number stands for, unless the row has a range.
+needs; the last column names both. A row *by construction* could not fail, as the last column says, and counts for
+nothing. It is *not tested* if there is no value; the last column says why. Where a paper states a number, the rule
+allows a quarter of the effect that the number stands for, unless the row has a range.
 ";
 
 impl Verdict {
@@ -57,13 +58,13 @@ impl Verdict {
 const PROSE_HEAD: &str = "\
 A claim is *confirmed* if the value measured here is within its rule. It has the *same direction, other size* if it is
 not, but the effect is there; else it is *refuted*. It counts as *other data* if the data here are of another kind than
-the claim needs. The table counts every claim. The lists name the headline claims alone.
+the claim needs. The table counts every claim that could fail. The lists name the headline claims alone.
 ";
 
 /// Clauses of a remark that the verdicts in words have at most. The table of every claim has them all.
 const REASON_CLAUSES: usize = 2;
 
-/// The kinds of verdicts, in the order in which pages name them.
+/// The kinds of verdicts that count, in the order in which pages name them.
 const KINDS: [VerdictKind; 5] = [
     VerdictKind::Confirmed,
     VerdictKind::OtherSize,
@@ -81,6 +82,10 @@ pub fn prose(papers: &[Paper], verdicts: &[Verdict]) -> String {
         let counts = counts(&of_source(source, verdicts)).map(|(_, count)| count);
         let cells: Vec<String> = counts.iter().map(usize::to_string).collect();
         out += &format!("| {source} | {} | {} |\n", counts.iter().sum::<usize>(), cells.join(" | "));
+    }
+    let idle = verdicts.iter().filter(|verdict| verdict.verdict == VerdictKind::ByConstruction).count();
+    if idle > 0 {
+        out += &format!("\nRows that could not fail, by construction: {idle}. They are not counted above.\n");
     }
     for source in &sources {
         let headlines: Vec<&Verdict> =
@@ -143,7 +148,7 @@ fn of_source<'a>(source: &str, verdicts: &'a [Verdict]) -> Vec<&'a Verdict> {
     verdicts.iter().filter(|verdict| verdict.source == source).collect()
 }
 
-/// How many of the verdicts are of each kind.
+/// How many of the verdicts are of each kind that counts.
 fn counts(verdicts: &[&Verdict]) -> [(VerdictKind, usize); KINDS.len()] {
     KINDS.map(|kind| (kind, verdicts.iter().filter(|verdict| verdict.verdict == kind).count()))
 }
@@ -164,7 +169,12 @@ pub fn tables(verdicts: &[Verdict]) -> String {
     for source in sources(verdicts) {
         let of_source = of_source(source, verdicts);
         let kinds = counts(&of_source).map(|(kind, count)| format!("{count} {}", kind.name()));
-        out += &format!("## {source}\n\n{} rows: {}.\n\n", of_source.len(), kinds.join(", "));
+        let counted = counts(&of_source).iter().map(|(_, count)| count).sum::<usize>();
+        let idle = match of_source.len() - counted {
+            0 => String::new(),
+            idle => format!("; {idle} by construction, which count for nothing"),
+        };
+        out += &format!("## {source}\n\n{counted} rows: {}{idle}.\n\n", kinds.join(", "));
         out += "| where | claim | in the paper | here | confirmed if | verdict | measured on | what explains it |\n";
         out += "|---|---|---|---|---|---|---|---|\n";
         for verdict in of_source {
@@ -219,11 +229,15 @@ mod tests {
             verdict("One", VerdictKind::Confirmed, None),
             verdict("Two", VerdictKind::Refuted, None),
             Verdict { age: Some("older".into()), ..verdict("One", VerdictKind::OtherData, None) },
+            verdict("One", VerdictKind::ByConstruction, None),
         ];
         let text = tables(&verdicts);
         assert_eq!(text.matches("\n## ").count(), 2, "{text}");
         assert!(
-            text.contains("2 rows: 1 confirmed, 0 same direction, other size, 0 refuted, 1 other data, 0 not tested."),
+            text.contains(
+                "2 rows: 1 confirmed, 0 same direction, other size, 0 refuted, 1 other data, 0 not tested; 1 by \
+            construction, which count for nothing."
+            ),
             "{text}"
         );
         let row = "| 5.2 | a\\|b | 2 % | 3.00 % (mean of 2, 1.00 to 5.00) | 1 to 2 % | confirmed | a against b; code \
@@ -241,6 +255,7 @@ mod tests {
             with_remark("a guess; more; much more", verdict("Two", VerdictKind::Refuted, Some("it is fast"))),
             with_remark("a; what differs: disks", verdict("Two", VerdictKind::OtherData, Some("it is near"))),
             verdict("Two", VerdictKind::OtherSize, Some("it grows")),
+            verdict("Two", VerdictKind::ByConstruction, Some("it is what it is")),
             verdict("Three", VerdictKind::NotTested, None),
         ];
         let paper = Paper { source: "Two".into(), about: "*A title*. It claims speed.".into() };
@@ -250,6 +265,7 @@ mod tests {
         for row in [head, rows[0], rows[1], "| Three | 1 | 0 | 0 | 0 | 0 | 1 |\n"] {
             assert!(text.contains(row), "{text}");
         }
+        assert!(text.contains("by construction: 1. They are not counted") && !text.contains("what it is"), "{text}");
         assert!(text.contains("## One\n\nConfirmed:\n\n- It is small: here 3 % (paper: 2 %).\n"), "{text}");
         let two = "## Two\n\n*A title*. It claims speed.\n\nSame direction, other size:\n\n\
             - It grows: here 3 % (paper: 2 %). Other data.\n\nRefuted:\n\n- It is fast: here 3 % (paper: 2 %). A guess; more.\n\n\

@@ -1,6 +1,7 @@
 //! The rule by which a value decides about a claim.
 //!
 //! - *not tested*: there is no value.
+//! - *by construction*: the rule holds, and it could not fail (`by_construction`). The row counts for nothing.
 //! - *other data*: the claim needs data of another kind (`other_data`), whatever the value.
 //! - *confirmed*: the rule holds, for a mean also for more than half of what it is the mean of.
 //! - *same direction, other size*: the rule does not hold, but the paper states a number or a range, and the effect
@@ -54,6 +55,8 @@ pub enum VerdictKind {
     Refuted,
     /// The claim needs data of another kind.
     OtherData,
+    /// The rule could not fail, and holds.
+    ByConstruction,
     /// There is no value.
     NotTested,
 }
@@ -66,6 +69,7 @@ impl VerdictKind {
             VerdictKind::OtherSize => "same direction, other size",
             VerdictKind::Refuted => "refuted",
             VerdictKind::OtherData => "other data",
+            VerdictKind::ByConstruction => "by construction",
             VerdictKind::NotTested => "not tested",
         }
     }
