@@ -24,6 +24,7 @@ use super::comparison::corpus_directory;
 use super::data::{Random, Set, SetSource, files_below};
 use super::measurement::{Measurement, Outline};
 use super::report::{Grid, Report, objects, pictures};
+use super::speed::noise_of_fastest;
 use super::table::{flush, mb, two, write_line};
 use super::whole_model::ModelBytes;
 
@@ -116,6 +117,8 @@ pub struct ChunkerLine {
     pub reduction: f64,
     /// MB split per second by one thread.
     pub mb_per_s: f64,
+    /// By what share the median round takes longer than the fastest; `None` for one round.
+    pub noise: Option<f64>,
     /// New bytes of an insertion on average.
     pub edit_bytes: f64,
     /// The same in average chunks.
@@ -163,15 +166,15 @@ fn split(chunker: &dyn Chunker, content: &[u8], mut visit: impl FnMut(&[u8])) {
     }
 }
 
-/// Seconds of the fastest of `rounds` splits of `content`.
-fn seconds(chunker: &dyn Chunker, content: &[u8], rounds: usize) -> f64 {
+/// Seconds of each of `rounds` splits of `content`.
+fn seconds(chunker: &dyn Chunker, content: &[u8], rounds: usize) -> Vec<f64> {
     let round = |_| {
         let (start, mut chunks) = (Instant::now(), 0u64);
         split(chunker, content, |_| chunks += 1);
         std::hint::black_box(chunks);
         start.elapsed().as_secs_f64()
     };
-    (0..rounds).map(round).fold(f64::MAX, f64::min)
+    (0..rounds).map(round).collect()
 }
 
 /// New bytes of an insertion into `content` on average.
@@ -194,7 +197,7 @@ fn edit_bytes(chunker: &dyn Chunker, content: &[u8], insertions: u64) -> f64 {
 fn measure(config: &ChunkerBench, named: &NamedChunker, source: &SetSource, stop: &AtomicBool) -> Result<ChunkerLine> {
     let chunker = named.chunker();
     let (mut seen, mut bytes, mut chunks, mut stored) = (HashSet::new(), 0, 0, 0);
-    let (mut time, mut edits) = (0.0, None);
+    let (mut times, mut edits) = (vec![0.0; config.repeats], None);
     let files = source.paths.iter().map(|path| files_below(path)).collect::<Result<Vec<_>>>()?.concat();
     let longest = files.iter().max_by_key(|file| file.metadata().map_or(0, |metadata| metadata.len()));
     for file in &files {
@@ -207,7 +210,7 @@ fn measure(config: &ChunkerBench, named: &NamedChunker, source: &SetSource, stop
             chunks += 1;
             stored += if seen.insert(blake3::hash(chunk)) { chunk.len() as u64 } else { 0 };
         });
-        time += seconds(&*chunker, &content, config.repeats);
+        times.iter_mut().zip(seconds(&*chunker, &content, config.repeats)).for_each(|(sum, time)| *sum += time);
         if longest == Some(file) {
             edits = Some(edit_bytes(&*chunker, &content, config.insertions));
         }
@@ -222,7 +225,8 @@ fn measure(config: &ChunkerBench, named: &NamedChunker, source: &SetSource, stop
         average,
         stored,
         reduction: 100.0 * (1.0 - stored as f64 / (bytes as f64).max(1.0)),
-        mb_per_s: bytes as f64 / 1e6 / f64::max(time, 1e-9),
+        mb_per_s: bytes as f64 / 1e6 / times.iter().copied().fold(f64::MAX, f64::min).max(1e-9),
+        noise: noise_of_fastest(&times),
         edit_bytes,
         edit_chunks: edit_bytes / average.max(1.0),
     })

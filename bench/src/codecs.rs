@@ -30,6 +30,7 @@ use super::data::{expand, files_below, lack};
 use super::lz4_frame::Framed;
 use super::measurement::{Measurement, Outline};
 use super::report::{Grid, Report, objects, pictures};
+use super::speed::noise_of_fastest;
 use super::table::{flush, or_dash, two, write_line};
 
 /// Configuration of a measurement of codecs.
@@ -133,6 +134,10 @@ pub struct CodecLine {
     pub encode_mb_per_s: f64,
     /// MB decoded per second by one thread.
     pub decode_mb_per_s: f64,
+    /// By what share the median round of encoding takes longer than the fastest; `None` for one round.
+    pub encode_noise: Option<f64>,
+    /// The same of decoding.
+    pub decode_noise: Option<f64>,
     /// Encoded bytes of each block.
     #[serde(skip)]
     pub sizes: Vec<u64>,
@@ -294,7 +299,7 @@ fn measure(config: &CodecBench, class: &CodecClass, name: &str, blocks: &[CodecB
     let method = CodecMethod::named(name).ok_or_else(|| Error::Usage(format!("no method {name}")))?;
     let element_type = Dtype::named(&class.dtype).map_or(ElementType::Unknown, Dtype::element_type);
     let (mut scratch, mut encodings) = (Scratch::default(), Vec::new());
-    let (mut encode_seconds, mut decode_seconds) = (f64::MAX, f64::MAX);
+    let (mut encode_seconds, mut decode_seconds) = (Vec::new(), Vec::new());
     let mut failure = None;
     for _ in 0..config.repeats {
         encodings = blocks.iter().map(|block| (None, Vec::with_capacity(block.raw.len() + 4096))).collect::<Vec<_>>();
@@ -302,7 +307,7 @@ fn measure(config: &CodecBench, class: &CodecClass, name: &str, blocks: &[CodecB
         for (block, (used, out)) in blocks.iter().zip(&mut encodings) {
             *used = Some(method.encode(element_type, block, config.level, &mut scratch, out)?);
         }
-        encode_seconds = encode_seconds.min(start.elapsed().as_secs_f64());
+        encode_seconds.push(start.elapsed().as_secs_f64());
         let mut seconds = 0.0;
         let mut back = Vec::with_capacity(config.block_bytes.0 as usize);
         for (block, (used, payload)) in blocks.iter().zip(&encodings) {
@@ -314,7 +319,7 @@ fn measure(config: &CodecBench, class: &CodecClass, name: &str, blocks: &[CodecB
                 failure = Some("a decoded block differs from its source".to_string());
             }
         }
-        decode_seconds = decode_seconds.min(seconds);
+        decode_seconds.push(seconds);
     }
     let raw_bytes = |block: &CodecBlock| block.raw.len() as u64;
     let bytes: u64 = blocks.iter().map(raw_bytes).sum();
@@ -325,7 +330,7 @@ fn measure(config: &CodecBench, class: &CodecClass, name: &str, blocks: &[CodecB
     let mut ratios: Vec<f64> = sizes.iter().map(|(raw, stored)| *raw as f64 / (*stored as f64).max(1.0)).collect();
     ratios.sort_by(f64::total_cmp);
     let at = |tenths: usize| ratios.get((ratios.len() - 1) * tenths / 10).copied().unwrap_or(0.0);
-    let speed = |seconds: f64| bytes as f64 / 1e6 / seconds.max(1e-9);
+    let speed = |seconds: &[f64]| bytes as f64 / 1e6 / seconds.iter().copied().fold(f64::MAX, f64::min).max(1e-9);
     Ok(CodecLine {
         set: class.name.clone(),
         method: name.into(),
@@ -337,8 +342,10 @@ fn measure(config: &CodecBench, class: &CodecClass, name: &str, blocks: &[CodecB
         worst_of_bitx: None,
         left_out: left_out(&encodings),
         sizes: sizes.into_iter().map(|(_, stored)| stored).collect(),
-        encode_mb_per_s: speed(encode_seconds),
-        decode_mb_per_s: speed(decode_seconds),
+        encode_mb_per_s: speed(&encode_seconds),
+        decode_mb_per_s: speed(&decode_seconds),
+        encode_noise: noise_of_fastest(&encode_seconds),
+        decode_noise: noise_of_fastest(&decode_seconds),
         failure,
     })
 }

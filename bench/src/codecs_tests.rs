@@ -65,6 +65,8 @@ fn the_worst_block_does_not_count_the_description_of_its_encoding() {
         left_out: None,
         encode_mb_per_s: 0.0,
         decode_mb_per_s: 0.0,
+        encode_noise: None,
+        decode_noise: None,
         sizes: sizes.into(),
         failure: None,
     };

@@ -71,8 +71,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Experiment> {
     let kind = kind.ok_or_else(|| wrong("the key `kind`, which selects the measurement, is missing".into()))?;
     let parse = KINDS.iter().find(|(name, _)| *name == kind).map(|(_, parse)| parse);
     let experiment = parse.ok_or_else(|| wrong(format!("`kind` must be {}, found `{kind}`", names())))?(text, &origin)?;
-    let fault = |claim: &Claim| Some(format!("the `rule` of the claim `{}` {}", claim.text, claim.rule.fault()?));
-    experiment.claims().iter().find_map(fault).map_or(Ok(experiment), |fault| Err(wrong(fault)))
+    experiment.claims().iter().find_map(Claim::fault).map_or(Ok(experiment), |fault| Err(wrong(fault)))
 }
 
 /// The values of `kind` as a sentence lists them.

@@ -39,6 +39,7 @@ use super::comparison::corpus_directory;
 use super::data::{Random, Set, files_below};
 use super::measurement::{Measurement, Outline};
 use super::report::{Grid, Plot, Report, Scale, Scales, pictures};
+use super::speed::noise_of_fastest;
 use super::table::{flush, write_line};
 use super::workbench::{Workbench, warm};
 
@@ -95,13 +96,15 @@ struct Latencies {
     nanoseconds: Vec<u64>,
     /// Look-ups that came to this level, which answered some; 0 if all count.
     asked: u64,
+    /// By what share the median round takes longer than the fastest; `None` for one round.
+    noise: Option<f64>,
 }
 
 impl Latencies {
     /// The values of a distribution of microseconds, to its precision.
     fn of(distribution: &Distribution) -> Self {
         let values = distribution.counts().flat_map(|(us, count)| std::iter::repeat_n(1000 * us, count as usize));
-        Latencies { nanoseconds: values.collect(), asked: 0 }
+        Latencies { nanoseconds: values.collect(), ..Latencies::default() }
     }
 
     fn add(&mut self, since: Instant) {
@@ -165,9 +168,9 @@ impl LatencyBench {
         self.sets.iter().filter_map(reason).collect()
     }
 
-    /// Times the look-ups of `stored` with one variant of the index.
+    /// Times the look-ups of `stored` with one variant of the index: of each level, and of all of them.
     fn look_up(&self, repository: &Repository, config: &IndexConfig, stored: &[Fingerprint]) -> Result<Vec<Latencies>> {
-        let (mut best, mut hits): (Vec<Latencies>, Hits) = Default::default();
+        let mut rounds = Vec::new();
         for round in 0..self.repeats {
             let listing = Arc::new(ContainerListing::take(&repository.store)?);
             let (containers, shared) = (config.local_containers, Arc::default());
@@ -199,17 +202,14 @@ impl LatencyBench {
                 new.as_chunks_mut::<8>().0.iter_mut().for_each(|part| *part = random.bits().to_le_bytes());
                 ask(&Fingerprint(new))?;
             }
-            let total = |all: &[Latencies]| all.iter().flat_map(|one| &one.nanoseconds).sum::<u64>();
-            if best.is_empty() || total(&latencies) < total(&best) {
-                (best, hits) = (latencies, index.hits);
-            }
+            let hits = index.hits;
+            let asked = hits.levels().map(|(_, lookups, _)| lookups).into_iter().chain([hits.misses; 2]);
+            latencies.iter_mut().zip(asked).for_each(|(latencies, asked)| latencies.asked = asked);
+            let all = latencies.iter().flat_map(|one| &one.nanoseconds).copied().collect();
+            latencies.push(Latencies { nanoseconds: all, ..Latencies::default() });
+            rounds.push(latencies);
         }
-        let asked = hits.levels().map(|(_, lookups, _)| lookups).into_iter().chain([hits.misses; 2]);
-        for (latencies, asked) in best.iter_mut().zip(asked) {
-            latencies.nanoseconds.sort_unstable();
-            latencies.asked = asked;
-        }
-        Ok(best)
+        Ok(fastest(rounds))
     }
 
     /// Reads tensors of the models of a snapshot, each with a reader of its own. Returns their latencies and bytes.
@@ -244,6 +244,22 @@ impl LatencyBench {
         latencies.nanoseconds.sort_unstable();
         Ok((latencies, bytes))
     }
+}
+
+/// The fastest of rounds whose last element is all levels together. Each level has its noise over the rounds.
+fn fastest(rounds: Vec<Vec<Latencies>>) -> Vec<Latencies> {
+    let means = |level: usize| -> Vec<f64> {
+        let of_level = rounds.iter().filter_map(|round| round.get(level));
+        of_level.filter(|one| !one.nanoseconds.is_empty()).map(Latencies::mean).collect()
+    };
+    let noises: Vec<Option<f64>> = (0..=LEVELS.len()).map(|level| noise_of_fastest(&means(level))).collect();
+    let total = |round: &Vec<Latencies>| round.last().map_or(0, |all| all.nanoseconds.iter().sum::<u64>());
+    let mut best = rounds.into_iter().min_by_key(total).unwrap_or_default();
+    for (latencies, noise) in best.iter_mut().zip(noises) {
+        latencies.nanoseconds.sort_unstable();
+        latencies.noise = noise;
+    }
+    best
 }
 
 /// Names in a snapshot of the files at and below `paths`.
@@ -284,7 +300,7 @@ fn line(set: &str, method: &str, level: &str, latencies: &Latencies, share: f64)
     let count = latencies.nanoseconds.len() as u64;
     let asked = latencies.asked.max(count);
     let mut object = json!({"set": set, "method": method, "level": level, "asked": asked, "count": count,
-        "share": share, "mean_us": latencies.mean() / 1e3});
+        "share": share, "mean_us": latencies.mean() / 1e3, "noise": latencies.noise});
     let mut cells = vec![
         asked.to_string(),
         count.to_string(),
@@ -334,10 +350,8 @@ fn run(config: &LatencyBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Re
             let mut measured: Vec<(String, String, Latencies, f64)> =
                 vec![("chunk".into(), "from Read to durable".into(), durable, 1.0)];
             for (name, index) in variants(&config.config.index) {
-                let levels = config.look_up(&repository, &index, &stored)?;
-                let mut all = Latencies::default();
-                all.nanoseconds.extend(levels.iter().flat_map(|one| &one.nanoseconds));
-                all.nanoseconds.sort_unstable();
+                let mut levels = config.look_up(&repository, &index, &stored)?;
+                let all = levels.pop().unwrap_or_default();
                 let count = all.nanoseconds.len().max(1) as f64;
                 for (level, latencies) in LEVELS.iter().zip(levels).filter(|(_, one)| !one.nanoseconds.is_empty()) {
                     let share = latencies.nanoseconds.len() as f64 / count;

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use super::comparison::{Case, Comparison};
 use super::data::SetSource;
 use super::report::{Grid, Plot, Report, Scales};
+use super::speed::noise;
 use super::table::{flush, mb, or_dash, write_line};
 use super::versions::versions_of;
 use super::workbench::{PageCache, Workbench, median, rounds, warm};
@@ -56,15 +57,33 @@ fn measure(bench: &Workbench, comparison: &Comparison, case: &Case, versions: &[
     Ok(stops)
 }
 
+/// A stop of all rounds together: medians of its times, with their noise.
+#[derive(Debug, Clone, PartialEq)]
+struct MergedStop {
+    checkpoints: usize,
+    save: Option<f64>,
+    save_noise: Option<f64>,
+    load: f64,
+    load_noise: Option<f64>,
+    stored: u64,
+}
+
 /// The stops of all rounds together.
-fn merged(rounds: &[Vec<Stop>]) -> Vec<(usize, Option<f64>, f64, u64)> {
+fn merged(rounds: &[Vec<Stop>]) -> Vec<MergedStop> {
     let count = rounds.first().map_or(0, Vec::len);
     let at = |number: usize| {
         let stops: Vec<&Stop> = rounds.iter().filter_map(|stops| stops.get(number)).collect();
         let saves: Vec<f64> = stops.iter().flat_map(|stop| stop.saves.iter().copied()).collect();
-        let first = stops.first().map_or((0, 0), |stop| (stop.checkpoints, stop.stored));
-        let save = (!saves.is_empty()).then(|| median(saves));
-        (first.0, save, median(stops.iter().map(|stop| stop.load)), first.1)
+        let loads: Vec<f64> = stops.iter().map(|stop| stop.load).collect();
+        let (checkpoints, stored) = stops.first().map_or((0, 0), |stop| (stop.checkpoints, stop.stored));
+        MergedStop {
+            checkpoints,
+            save: (!saves.is_empty()).then(|| median(saves.iter().copied())),
+            save_noise: noise(&[saves]),
+            load: median(loads.iter().copied()),
+            load_noise: noise(&[loads]),
+            stored,
+        }
     };
     (0..count).map(at).collect()
 }
@@ -83,12 +102,16 @@ fn lines(source: &SetSource, case: &Case, outcome: &Result<Vec<Vec<Stop>>, Strin
         Err(error) => vec![with(json!({"failure": error}))],
         Ok(rounds) => {
             let stops = merged(rounds);
-            let line = |(checkpoints, save, load, stored): &(usize, Option<f64>, f64, u64)| {
+            let line = |stop: &MergedStop| {
                 let mut parameters = json!(case.parameters);
                 if let Some(parameters) = parameters.as_object_mut() {
-                    parameters.insert("checkpoints".into(), json!(checkpoints));
+                    parameters.insert("checkpoints".into(), json!(stop.checkpoints));
                 }
-                with(json!({"parameters": parameters, "save_ms": save, "load_ms": load, "stored": stored}))
+                with(json!({
+                    "parameters": parameters, "stored": stop.stored,
+                    "save_ms": stop.save, "save_noise": stop.save_noise,
+                    "load_ms": stop.load, "load_noise": stop.load_noise,
+                }))
             };
             stops.iter().map(line).collect()
         }
@@ -197,6 +220,9 @@ mod tests {
     fn rounds_are_merged_by_their_medians() {
         let stop = |saves: &[f64], load| Stop { checkpoints: 5, saves: saves.to_vec(), load, stored: 9 };
         let all = [vec![stop(&[1.0, 9.0], 4.0)], vec![stop(&[2.0], 6.0)]];
-        assert_eq!(merged(&all), [(5, Some(2.0), 5.0, 9)]);
+        let of_all = &merged(&all)[0];
+        assert_eq!((of_all.checkpoints, of_all.save, of_all.load, of_all.stored), (5, Some(2.0), 5.0, 9));
+        assert!(of_all.save_noise > of_all.load_noise && of_all.load_noise > Some(0.0), "{of_all:?}");
+        assert_eq!(merged(&all[1..])[0].load_noise, None, "one round has no noise");
     }
 }

@@ -95,8 +95,14 @@ impl Speeds {
     }
 }
 
-/// Noise, step 3 of the module documentation.
-fn noise(speeds: &[Vec<f64>]) -> Option<f64> {
+/// Noise of the fastest of several rounds: the share by which the median round takes longer. `None` for one round.
+pub fn noise_of_fastest(seconds: &[f64]) -> Option<f64> {
+    let fastest = seconds.iter().copied().reduce(f64::min)?;
+    (seconds.len() > 1).then(|| median(seconds.iter().copied()) / fastest.max(1e-12) - 1.0)
+}
+
+/// Noise, step 3 of the module documentation, of speeds or of times.
+pub fn noise(speeds: &[Vec<f64>]) -> Option<f64> {
     let (mut squares, mut freedom, mut rounds) = (0.0, 0, usize::MAX);
     for case in speeds.iter().filter(|case| case.len() > 1) {
         let logarithms: Vec<f64> = case.iter().map(|speed| speed.max(1e-12).ln()).collect();
@@ -182,6 +188,13 @@ mod tests {
         // Scatter of 10 %: five times 1.77 · 0.1 / √9.
         assert!((0.28..0.42).contains(&(few / 200.0)), "{few}");
         assert!((1.9..2.7).contains(&(few / many)), "{few} {many}");
+    }
+
+    #[test]
+    fn a_fastest_round_has_the_noise_of_the_median_round() {
+        let noise = noise_of_fastest(&[1.5, 1.0, 1.2]).unwrap();
+        assert!((noise - 0.2).abs() < 1e-9, "{noise}");
+        assert_eq!([noise_of_fastest(&[1.0]), noise_of_fastest(&[])], [None, None], "one round has no noise");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::rule::Order;
 use super::select::{field, identity, picks};
-use super::{Average, Claim, Measure, OtherData, VerdictKind};
+use super::{Average, Claim, Measure, OtherData, VerdictKind, noise};
 
 /// A claim, the measured value, and the decision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -27,6 +27,8 @@ pub struct Verdict {
     /// One value for all selected lines; `None` if no line has the value. For a rule about lines, the number of
     /// comparisons or series in which it holds.
     pub measured: Option<f64>,
+    /// Of a time, the greatest difference that noise makes between this value and that of another run.
+    pub error: Option<f64>,
     /// Smallest and largest value of the lines.
     pub range: Option<[f64; 2]>,
     /// Number of values, comparisons or series.
@@ -56,6 +58,17 @@ pub(super) const DIFFERS: &str = "what differs: ";
 const EXCEPTIONS_MAX: usize = 3;
 
 impl Claim {
+    /// What is wrong with the claim, if anything.
+    pub fn fault(&self) -> Option<String> {
+        if let Some(fault) = self.rule.fault() {
+            return Some(format!("the `rule` of the claim `{}` {fault}", self.text));
+        }
+        let is_of_lines = self.rule.order.is_some() || self.rule.rises_with.is_some() || self.rule.falls_with.is_some();
+        (is_of_lines && noise::fields(&self.figure).is_some()).then(|| {
+            format!("the claim `{}` is about a time, so its `rule` needs `near`, `at_least` or `at_most`", self.text)
+        })
+    }
+
     /// Evaluates the claim on `lines`.
     pub fn judge(&self, lines: &[Value]) -> Verdict {
         let selected: Vec<&Value> = lines.iter().filter(|line| picks(&self.of, line)).collect();
@@ -66,18 +79,25 @@ impl Claim {
             (None, Some(key)) => self.judge_series(key, &selected, lines, &mut verdict),
             (None, None) => self.judge_value(&selected, lines, &mut verdict),
         }
+        self.settle(&mut verdict);
+        verdict
+    }
+
+    /// What the configuration says of the row, which goes before its value.
+    fn settle(&self, verdict: &mut Verdict) {
+        let decided = verdict.verdict;
+        if decided == VerdictKind::NotTested {
+            return;
+        }
         // A row that fails could fail, whatever its configuration says.
-        if let (VerdictKind::Confirmed, Some(reason)) = (verdict.verdict, &self.by_construction) {
+        if let (VerdictKind::Confirmed, Some(reason)) = (decided, &self.by_construction) {
             verdict.verdict = VerdictKind::ByConstruction;
             verdict.remark = format!("{reason}; {}", verdict.remark);
-            return verdict;
-        }
-        if let (true, Some(OtherData { needs, nearest })) = (verdict.measured.is_some(), &self.other_data) {
-            let start = if verdict.verdict == VerdictKind::Confirmed { "within the rule; " } else { "" };
+        } else if let Some(OtherData { needs, nearest }) = &self.other_data {
+            let start = if decided == VerdictKind::Confirmed { "within the rule; " } else { "" };
             verdict.verdict = VerdictKind::OtherData;
             verdict.remark = format!("{start}{}; {DIFFERS}it needs {needs}; nearest here: {nearest}", verdict.remark);
         }
-        verdict
     }
 
     /// The verdict before a value is known.
@@ -95,6 +115,7 @@ impl Claim {
             rule: self.rule.text(self.measure, &self.unit),
             verdict: VerdictKind::NotTested,
             measured: None,
+            error: None,
             range: None,
             count: 0,
             average: self.average,
@@ -110,20 +131,69 @@ impl Claim {
 
     fn judge_value(&self, selected: &[&Value], lines: &[Value], verdict: &mut Verdict) {
         let values: Vec<f64> = selected.iter().filter_map(|line| self.value(line, lines)).collect();
-        let Some(measured) = self.summary(&values) else { return };
+        let Some((measured, kind)) = self.decided(&values) else { return };
         let (least, largest) = values.iter().fold((f64::MAX, f64::MIN), |(a, b), value| (a.min(*value), b.max(*value)));
-        verdict.verdict = self.rule.decide(measured, self.measure);
-        let is_mean = matches!(self.average, Average::Mean | Average::Geometric);
-        let count_of = |kind| values.iter().filter(|value| self.rule.decide(**value, self.measure) == kind).count();
-        let within = count_of(VerdictKind::Confirmed);
-        if is_mean && verdict.verdict == VerdictKind::Confirmed && 2 * within <= values.len() {
-            let has_direction = 2 * (within + count_of(VerdictKind::OtherSize)) > values.len();
-            verdict.verdict = if has_direction { VerdictKind::OtherSize } else { VerdictKind::Refuted };
+        let within = self.count_of(VerdictKind::Confirmed, &values);
+        if kind != VerdictKind::Confirmed && self.rule.decide(measured, self.measure) == VerdictKind::Confirmed {
             verdict.detail = format!("only the mean is within the rule, and {within} of {}", values.len());
         }
+        verdict.verdict = kind;
         verdict.measured = Some(measured);
         verdict.range = Some([least, largest]);
         verdict.count = values.len();
+        if let Some(fields) = noise::fields(&self.figure) {
+            self.judge_noise(fields, selected, lines, verdict);
+        }
+    }
+
+    /// One value for `values`, and the decision about it; `None` without values.
+    fn decided(&self, values: &[f64]) -> Option<(f64, VerdictKind)> {
+        let measured = self.summary(values)?;
+        let kind = self.rule.decide(measured, self.measure);
+        let is_mean = matches!(self.average, Average::Mean | Average::Geometric);
+        let within = self.count_of(VerdictKind::Confirmed, values);
+        if !is_mean || kind != VerdictKind::Confirmed || 2 * within > values.len() {
+            return Some((measured, kind));
+        }
+        let has_direction = 2 * (within + self.count_of(VerdictKind::OtherSize, values)) > values.len();
+        Some((measured, if has_direction { VerdictKind::OtherSize } else { VerdictKind::Refuted }))
+    }
+
+    /// Of how many values the rule alone decides so.
+    fn count_of(&self, kind: VerdictKind, values: &[f64]) -> usize {
+        values.iter().filter(|value| self.rule.decide(**value, self.measure) == kind).count()
+    }
+
+    /// Judges a time again at both ends of what another run may measure.
+    fn judge_noise(&self, fields: &[&str], selected: &[&Value], lines: &[Value], verdict: &mut Verdict) {
+        let noise = |line: &Value| match self.rival(line, lines) {
+            Some(other) => Some(noise::of_line(fields, line)?.max(noise::of_line(fields, other)?)),
+            None => noise::of_line(fields, line),
+        };
+        let with_value = selected.iter().copied().filter(|line| self.value(line, lines).is_some());
+        let timed: Option<Vec<(&Value, f64)>> = with_value.map(|line| Some((line, noise(line)?))).collect();
+        let Some(timed) = timed else { return self.too_noisy("its noise is not measured", verdict) };
+        let end = |sign: i32| {
+            let values =
+                timed.iter().filter_map(|(line, noise)| self.value_times(line, lines, (1.0 + noise).powi(sign)));
+            self.decided(&values.collect::<Vec<_>>())
+        };
+        let (Some((one, first)), Some((other, second))) = (end(-1), end(1)) else { return };
+        let is_between = |near: f64| (one.min(other)..=one.max(other)).contains(&near);
+        let stated = self.rule.near.filter(|near| is_between(*near));
+        let kinds = [Some(first), Some(second), stated.map(|near| self.rule.decide(near, self.measure))];
+        verdict.error = Some((one - other).abs() / 2.0);
+        if kinds.into_iter().flatten().any(|kind| kind != verdict.verdict) {
+            self.too_noisy("another run could decide otherwise", verdict);
+        }
+    }
+
+    /// A row that cannot fail does not fail by noise either.
+    fn too_noisy(&self, reason: &str, verdict: &mut Verdict) {
+        if self.by_construction.is_none() {
+            verdict.verdict = VerdictKind::TooNoisy;
+            verdict.detail = reason.into();
+        }
     }
 
     /// Whether each selected line is the first among its rivals: lines of the same other names.
@@ -211,20 +281,30 @@ impl Claim {
         field(line, &self.figure)?.as_f64()
     }
 
-    /// The value of a line, compared with the line of the same other names if the claim has `over`.
+    /// The line of the same other names that `over` selects.
+    fn rival<'a>(&self, line: &Value, lines: &'a [Value]) -> Option<&'a Value> {
+        let over = self.over.as_ref()?;
+        let ignored: Vec<&str> = over.keys().map(String::as_str).collect();
+        let name = identity(line, &ignored);
+        lines.iter().find(|other| picks(over, other) && identity(other, &ignored) == name)
+    }
+
+    /// The value of a line, compared with its rival if the claim has `over`.
     fn value(&self, line: &Value, lines: &[Value]) -> Option<f64> {
-        let figure = self.number(line)?;
-        let Some(over) = &self.over else {
+        self.value_times(line, lines, 1.0)
+    }
+
+    /// The value that a line would have with `factor` times its figure.
+    fn value_times(&self, line: &Value, lines: &[Value], factor: f64) -> Option<f64> {
+        let figure = factor * self.number(line)?;
+        if self.over.is_none() {
             return match self.measure {
                 Measure::Value => Some(figure),
                 Measure::Percent => Some(100.0 * figure),
                 _ => None,
             };
-        };
-        let ignored: Vec<&str> = over.keys().map(String::as_str).collect();
-        let name = identity(line, &ignored);
-        let other = lines.iter().find(|other| picks(over, other) && identity(other, &ignored) == name)?;
-        let times = figure / self.number(other)?;
+        }
+        let times = figure / self.number(self.rival(line, lines)?)?;
         let value = match self.measure {
             Measure::Gain => (times - 1.0) * 100.0,
             Measure::Saving => (1.0 - times) * 100.0,
@@ -328,13 +408,17 @@ fn precise(value: f64, other: f64) -> String {
     if value == other || short(value) != short(other) { short(value) } else { format!("{value:.6}") }
 }
 
-/// A number with few digits.
+/// A number with three digits at most; whole numbers are counts and lengths, and stay.
 pub(super) fn short(value: f64) -> String {
-    match value {
-        value if value.fract() == 0.0 && value.abs() < 1e15 => format!("{value:.0}"),
-        value if value.abs() < 0.1 => digits(value),
-        value if value.abs() < 10.0 => format!("{value:.2}"),
-        value => format!("{value:.1}"),
+    match value.abs() {
+        _ if value.fract() == 0.0 && value.abs() < 1e6 => format!("{value:.0}"),
+        size if size < 0.1 => digits(value),
+        size if size < 9.995 => format!("{value:.2}"),
+        size if size < 99.95 => format!("{value:.1}"),
+        size => {
+            let step = 10f64.powf((size.log10().floor() - 2.0).max(0.0));
+            format!("{:.0}", (value / step).round() * step)
+        }
     }
 }
 

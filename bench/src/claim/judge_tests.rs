@@ -58,7 +58,7 @@ fn a_plain_value_is_not_compared_and_a_missing_one_is_not_tested() {
     let deep = claim(text);
     let deep = Claim { figure: "deep.er".into(), ..deep };
     let verdict = deep.judge(&lines());
-    assert_eq!((verdict.measured_text().as_str(), verdict.verdict), ("6.00 MB/s", VerdictKind::Confirmed));
+    assert_eq!((verdict.measured_text().as_str(), verdict.verdict), ("6 MB/s", VerdictKind::Confirmed));
     let verdict = Claim { figure: "speed".into(), ..deep }.judge(&lines());
     assert_eq!((verdict.measured_text().as_str(), verdict.verdict), ("not measured", VerdictKind::NotTested));
 }
@@ -123,6 +123,33 @@ fn a_row_that_cannot_fail_is_by_construction_while_it_holds() {
 }
 
 #[test]
+fn a_time_is_decided_only_if_another_run_would_decide_the_same() {
+    let line = |scheme: &str, speed: f64, noise: Option<f64>| json!({"set": "code", "scheme": scheme, "backup_mb_per_s": speed, "backup_noise": noise});
+    let text = "of = { scheme = \"fhrd\" }\nover = { scheme = \"base\" }\nmeasure = \"share\"\n";
+    let timed =
+        |rule: &str| Claim { figure: "backup_mb_per_s".into(), ..claim(&format!("{text}rule = {{ {rule} }}\n")) };
+    let judged = |rule: &str, noise| timed(rule).judge(&[line("fhrd", 83.0, noise), line("base", 100.0, Some(0.05))]);
+    let quiet = judged("at_least = 70", Some(0.1));
+    assert_eq!((quiet.verdict, &*quiet.measured_text()), (VerdictKind::Confirmed, "83 ± 8 %"), "75 to 91");
+    let loud = judged("at_least = 80", Some(0.1));
+    assert_eq!(
+        (loud.verdict, &*loud.measured_text()),
+        (VerdictKind::TooNoisy, "83 ± 8 %: another run could decide otherwise")
+    );
+    assert_eq!(judged("at_least = 80", Some(0.02)).verdict, VerdictKind::TooNoisy, "the other line has 5 %: 79 to 87");
+    let near = judged("near = 85, within = 1", Some(0.1));
+    assert_eq!(near.verdict, VerdictKind::TooNoisy, "both ends are refuted, but not what lies between");
+    let unknown = judged("at_least = 10", None);
+    assert_eq!((unknown.verdict, &*unknown.detail), (VerdictKind::TooNoisy, "its noise is not measured"));
+    let made = Claim { by_construction: Some("two threads".into()), ..timed("at_least = 10") };
+    let made = made.judge(&[line("fhrd", 83.0, None), line("base", 100.0, None)]);
+    assert_eq!(made.verdict, VerdictKind::ByConstruction, "noise does not make it fail");
+    let ordered = timed("order = \"highest\"").fault().unwrap();
+    assert!(ordered.contains("is about a time"), "{ordered}");
+    assert_eq!(timed("at_least = 1").fault(), None);
+}
+
+#[test]
 fn a_mean_needs_more_than_half_of_its_values() {
     let text = "of = { scheme = \"fhrd\" }\nover = { scheme = \"base\" }\nrule = { near = 25 }\n";
     let verdict = claim(text).judge(&lines());
@@ -133,7 +160,11 @@ fn a_mean_needs_more_than_half_of_its_values() {
     let mut one_far = lines();
     one_far[1]["ratio"] = json!(6.0);
     let few = claim(&text.replace("near = 25", "at_least = 30")).judge(&one_far);
-    assert_eq!((few.measured, few.verdict), (Some(75.0), VerdictKind::Refuted), "200, 25 and 0: most are below");
+    assert_eq!(
+        (few.measured, few.verdict),
+        (Some(200.0 / 3.0), VerdictKind::Refuted),
+        "200, 0 and 0: most have no effect"
+    );
     let two = claim(&text.replace("25", "25, within = 25")).judge(&lines());
     assert_eq!(two.verdict, VerdictKind::Confirmed, "all of 0, 25 and 50");
     let least = claim(&format!("{}average = \"least\"\n", text.replace("25", "0, within = 1"))).judge(&lines());
@@ -145,6 +176,7 @@ fn small_parameters_of_a_label_stay_different() {
     let of = |value: f64| short(value);
     assert_eq!([of(0.0005), of(0.002), of(0.015), of(-0.05)], ["0.0005", "0.002", "0.015", "-0.05"]);
     assert_eq!([of(0.0), of(0.123), of(3.0), of(12.34)], ["0", "0.12", "3", "12.3"]);
+    assert_eq!([of(98.76), of(7355.04), of(-14_832_123.4)], ["98.8", "7360", "-14800000"], "three digits");
 }
 
 #[test]

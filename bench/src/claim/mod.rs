@@ -8,6 +8,7 @@
 //! A claim that cannot be measured is an [`Untested`], with the reason. docs/BENCH.md describes every key.
 
 mod judge;
+mod noise;
 mod page;
 mod rule;
 mod select;

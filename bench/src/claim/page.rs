@@ -1,6 +1,7 @@
 //! Verdicts in Markdown: a page in words about the claims with a headline, and a table of all claims of each paper.
 
 use super::judge::{DIFFERS, Verdict, short};
+use super::noise::rounded;
 use super::{Average, VerdictKind};
 use crate::page::Paper;
 
@@ -8,17 +9,26 @@ use crate::page::Paper;
 const HEAD: &str = "\
 A claim is *confirmed* if the value measured here is within its rule, the column before the last but two; a mean only
 if more than half of the values that it is the mean of are, too. It has the *same direction, other size* if it is not,
-but the paper states a number or a range, and the effect here has its direction and at least a tenth of its size. Else
+but the rule states the size of an effect, and the effect here has its direction and at least a tenth of its size. Else
 it is *refuted*. It counts as *other data*, whatever the value, if the data here are of another kind than the claim
-needs; the last column names both. A row *by construction* could not fail, as the last column says, and counts for
-nothing. It is *not tested* if there is no value; the last column says why. Where a paper states a number, the rule
-allows a quarter of the effect that the number stands for, unless the row has a range.
+needs; the last column names both. A verdict about a time is *too noisy* if another run could decide otherwise, by the
+noise of this one, or if that noise is not known. A row *by construction* could not fail, as the last column says, and
+counts for nothing. A claim is *not tested* if there is no value; the last column says why. Where a paper states a
+number, the rule allows a quarter of the effect that the number stands for, unless the row has a range.
 ";
 
 impl Verdict {
+    /// A value with the digits that its noise allows.
+    fn number(&self, value: f64) -> String {
+        match self.error {
+            Some(error) if error > 0.0 => rounded(value, error),
+            _ => short(value),
+        }
+    }
+
     /// The measured value with its unit, how it was averaged, and the range if the lines differ.
     pub fn measured_text(&self) -> String {
-        let number = |value: f64| if value.abs() < 10.0 { format!("{value:.2}") } else { format!("{value:.1}") };
+        let number = |value: f64| self.number(value);
         let average = match self.average {
             Average::Mean => "mean",
             Average::Geometric => "geometric mean",
@@ -58,18 +68,20 @@ impl Verdict {
 const PROSE_HEAD: &str = "\
 A claim is *confirmed* if the value measured here is within its rule. It has the *same direction, other size* if it is
 not, but the effect is there; else it is *refuted*. It counts as *other data* if the data here are of another kind than
-the claim needs. The table counts every claim that could fail. The lists name the headline claims alone.
+the claim needs, and as *too noisy* if another run could decide otherwise about a time. The table counts every claim
+that could fail. The lists name the headline claims alone.
 ";
 
 /// Clauses of a remark that the verdicts in words have at most. The table of every claim has them all.
 const REASON_CLAUSES: usize = 2;
 
 /// The kinds of verdicts that count, in the order in which pages name them.
-const KINDS: [VerdictKind; 5] = [
+const KINDS: [VerdictKind; 6] = [
     VerdictKind::Confirmed,
     VerdictKind::OtherSize,
     VerdictKind::Refuted,
     VerdictKind::OtherData,
+    VerdictKind::TooNoisy,
     VerdictKind::NotTested,
 ];
 
@@ -113,8 +125,10 @@ pub fn prose(papers: &[Paper], verdicts: &[Verdict]) -> String {
 fn sentence(verdict: &Verdict) -> String {
     let headline = capital(verdict.headline.as_deref().unwrap_or_default());
     let values = format!("{headline}: {} (paper: {}).", brief(verdict), verdict.expected);
-    if verdict.verdict == VerdictKind::Confirmed {
-        return values;
+    match verdict.verdict {
+        VerdictKind::Confirmed => return values,
+        VerdictKind::TooNoisy => return format!("{values} {}.", capital(&verdict.detail)),
+        _ => {}
     }
     format!("{values} {}.", capital(&reason(&verdict.remark)))
 }
@@ -156,7 +170,7 @@ fn counts(verdicts: &[&Verdict]) -> [(VerdictKind, usize); KINDS.len()] {
 /// The value without its range.
 fn brief(verdict: &Verdict) -> String {
     match (verdict.measured, verdict.range) {
-        (Some(value), Some(_)) => format!("here {} {}", short(value), verdict.unit).trim_end().to_string(),
+        (Some(value), Some(_)) => format!("here {} {}", verdict.number(value), verdict.unit).trim_end().to_string(),
         (Some(value), None) => format!("here in {} {}", short(value), verdict.unit),
         (None, _) => "not measured".into(),
     }
@@ -233,14 +247,10 @@ mod tests {
         ];
         let text = tables(&verdicts);
         assert_eq!(text.matches("\n## ").count(), 2, "{text}");
-        assert!(
-            text.contains(
-                "2 rows: 1 confirmed, 0 same direction, other size, 0 refuted, 1 other data, 0 not tested; 1 by \
-            construction, which count for nothing."
-            ),
-            "{text}"
-        );
-        let row = "| 5.2 | a\\|b | 2 % | 3.00 % (mean of 2, 1.00 to 5.00) | 1 to 2 % | confirmed | a against b; code \
+        let counts = "2 rows: 1 confirmed, 0 same direction, other size, 0 refuted, 1 other data, 0 too noisy, \
+            0 not tested; 1 by construction, which count for nothing.";
+        assert!(text.contains(counts), "{text}");
+        let row = "| 5.2 | a\\|b | 2 % | 3 % (mean of 2, 1 to 5) | 1 to 2 % | confirmed | a against b; code \
             | other data |\n";
         assert!(text.contains(row), "{text}");
         assert!(text.contains("| other data (older) |"), "{text}");
@@ -256,13 +266,19 @@ mod tests {
             with_remark("a; what differs: disks", verdict("Two", VerdictKind::OtherData, Some("it is near"))),
             verdict("Two", VerdictKind::OtherSize, Some("it grows")),
             verdict("Two", VerdictKind::ByConstruction, Some("it is what it is")),
+            Verdict {
+                error: Some(2.0),
+                detail: "another run could decide otherwise".into(),
+                ..verdict("Two", VerdictKind::TooNoisy, Some("it sleeps"))
+            },
             verdict("Three", VerdictKind::NotTested, None),
         ];
         let paper = Paper { source: "Two".into(), about: "*A title*. It claims speed.".into() };
         let text = prose(&[paper], &verdicts);
-        let head = "| paper | claims | confirmed | same direction, other size | refuted | other data | not tested |\n";
-        let rows = ["| One | 2 | 2 | 0 | 0 | 0 | 0 |\n", "| Two | 3 | 0 | 1 | 1 | 1 | 0 |\n"];
-        for row in [head, rows[0], rows[1], "| Three | 1 | 0 | 0 | 0 | 0 | 1 |\n"] {
+        let head = "| paper | claims | confirmed | same direction, other size | refuted | other data | too noisy | \
+            not tested |\n";
+        let rows = ["| One | 2 | 2 | 0 | 0 | 0 | 0 | 0 |\n", "| Two | 4 | 0 | 1 | 1 | 1 | 1 | 0 |\n"];
+        for row in [head, rows[0], rows[1], "| Three | 1 | 0 | 0 | 0 | 0 | 0 | 1 |\n"] {
             assert!(text.contains(row), "{text}");
         }
         assert!(text.contains("by construction: 1. They are not counted") && !text.contains("what it is"), "{text}");
@@ -271,6 +287,8 @@ mod tests {
             - It grows: here 3 % (paper: 2 %). Other data.\n\nRefuted:\n\n- It is fast: here 3 % (paper: 2 %). A guess; more.\n\n\
             Other data:\n\n- It is near: here 3 % (paper: 2 %). Disks.\n";
         assert!(text.contains(two), "{text}");
+        let noisy = "Too noisy:\n\n- It sleeps: here 3 ± 2 % (paper: 2 %). Another run could decide otherwise.\n";
+        assert!(text.contains(noisy), "{text}");
         assert!(!text.contains("## Three"), "nothing to say: {text}");
     }
 }

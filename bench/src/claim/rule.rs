@@ -3,6 +3,7 @@
 //! - *not tested*: there is no value.
 //! - *by construction*: the rule holds, and it could not fail (`by_construction`). The row counts for nothing.
 //! - *other data*: the claim needs data of another kind (`other_data`), whatever the value.
+//! - *too noisy*: the claim is about a time, and another run could decide otherwise (`noise.rs`).
 //! - *confirmed*: the rule holds, for a mean also for more than half of what it is the mean of.
 //! - *same direction, other size*: the rule does not hold, but the paper states a number or a range, and the effect
 //!   here has its direction and at least a tenth of its size.
@@ -55,6 +56,8 @@ pub enum VerdictKind {
     Refuted,
     /// The claim needs data of another kind.
     OtherData,
+    /// Another run could decide otherwise.
+    TooNoisy,
     /// The rule could not fail, and holds.
     ByConstruction,
     /// There is no value.
@@ -69,6 +72,7 @@ impl VerdictKind {
             VerdictKind::OtherSize => "same direction, other size",
             VerdictKind::Refuted => "refuted",
             VerdictKind::OtherData => "other data",
+            VerdictKind::TooNoisy => "too noisy",
             VerdictKind::ByConstruction => "by construction",
             VerdictKind::NotTested => "not tested",
         }

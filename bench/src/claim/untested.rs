@@ -58,6 +58,7 @@ impl Untested {
             rule: String::new(),
             verdict: VerdictKind::NotTested,
             measured: None,
+            error: None,
             range: None,
             count: 0,
             average: Average::Mean,

@@ -268,12 +268,12 @@ pub(super) mod tests {
         let page = claims_table(&documents, "fhrd bench x");
         assert!(page.starts_with("# Every claim") && page.contains("x/y.toml, x/y.toml"), "{page}");
         assert_eq!(
-            page.matches("| 5 | it is small | 2 % | 3.00 % |  | not tested |  | other data |").count(),
+            page.matches("| 5 | it is small | 2 % | 3 % |  | not tested |  | other data |").count(),
             2,
             "{page}"
         );
         let prose = claims_page(&[], &documents, "fhrd bench x");
-        assert!(prose.contains("| A paper | 2 | 0 | 0 | 0 | 0 | 2 |"), "{prose}");
+        assert!(prose.contains("| A paper | 2 | 0 | 0 | 0 | 0 | 0 | 2 |"), "{prose}");
         for page in [&page, &prose] {
             assert!(page.contains("`fhrd bench x` · commit ") && page.contains("2026-01-01T00:00:00Z"), "{page}");
         }

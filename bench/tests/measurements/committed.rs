@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use fhrd::config::{Config, StrategyKind};
 use fhrd_bench::agreement::Agreement;
+use fhrd_bench::claim::{Claim, Measure, VerdictKind};
 use fhrd_bench::comparison::Comparison;
 use fhrd_bench::experiment::{Experiment, parse};
 use fhrd_bench::page::planned;
@@ -94,6 +95,48 @@ fn the_quick_measurement_runs_offline_with_equal_ratios_in_two_runs() {
     assert!(page.matches("<svg").count() >= 3 + 2 * first.profiles.len(), "three plots, and two of each run");
     let histograms = std::fs::read_dir(out.join("histograms")).unwrap().count();
     assert!(histograms >= 2 * 9, "{histograms} histograms");
+}
+
+/// The claims of every committed measurement, each with the path of its file.
+fn committed_claims() -> Vec<(PathBuf, Claim)> {
+    let paths = toml_files(&below_checkout("configs/bench"));
+    let claims = |path: &PathBuf| {
+        let own = planned(path).unwrap_or_else(|error| panic!("{error}"));
+        let claims = own.iter().flat_map(|part| part.experiment.claims().to_vec()).collect::<Vec<_>>();
+        claims.into_iter().map(|claim| (path.clone(), claim)).collect::<Vec<_>>()
+    };
+    paths.iter().flat_map(claims).collect()
+}
+
+#[test]
+fn a_remark_has_no_figure_of_another_run() {
+    let claims = committed_claims();
+    assert!(claims.len() > 300, "{}", claims.len());
+    for (path, claim) in claims {
+        // The form of the page that measures a row is not known when its remark is written.
+        assert!(!claim.remark.contains("complete form"), "{}: {}", path.display(), claim.remark);
+    }
+}
+
+#[test]
+fn a_figure_that_is_a_time_has_noise() {
+    let is_time = |figure: &str| ["_s", "_us", "_ms", "_seconds"].iter().any(|end| figure.ends_with(end));
+    let mut times = 0;
+    for (path, claim) in committed_claims().into_iter().filter(|(_, claim)| is_time(&claim.figure)) {
+        let line = serde_json::json!({"set": "x", claim.figure.clone(): 1.0});
+        let timed = Claim {
+            of: [("set".to_string(), "x".into())].into(),
+            over: None,
+            measure: Measure::Value,
+            other_data: None,
+            by_construction: None,
+            ..claim
+        };
+        let verdict = timed.judge(&[line]).verdict;
+        assert_eq!(verdict, VerdictKind::TooNoisy, "{}: {} has no field of noise", path.display(), timed.figure);
+        times += 1;
+    }
+    assert!(times > 20, "{times}");
 }
 
 #[test]
