@@ -103,7 +103,7 @@ fn a_series_rises_or_falls_in_every_step() {
 
 #[test]
 fn data_of_another_kind_cannot_refute() {
-    let text = "of = { scheme = \"fhrd\" }\nover = { scheme = \"base\" }\nrule = { at_least = 80 }\n";
+    let text = "of = { scheme = \"fhrd\" }\nover = { scheme = \"base\" }\nrule = { at_least = 400 }\n";
     assert_eq!(claim(text).judge(&lines()).verdict, VerdictKind::Refuted);
     let other = "other_data = { needs = \"servers\", nearest = \"one disk\" }\n";
     let verdict = claim(&format!("{text}{other}")).judge(&lines());
@@ -118,7 +118,7 @@ fn a_row_that_cannot_fail_is_by_construction_while_it_holds() {
     let text = "of = { scheme = \"fhrd\" }\nover = { scheme = \"base\" }\nby_construction = \"it was made so\"\n";
     let verdict = claim(&format!("{text}rule = {{ at_least = 20 }}\n")).judge(&lines());
     assert_eq!((verdict.verdict, &*verdict.remark), (VerdictKind::ByConstruction, "it was made so; a guess"));
-    let failed = claim(&format!("{text}rule = {{ at_least = 80 }}\n")).judge(&lines());
+    let failed = claim(&format!("{text}rule = {{ at_least = 400 }}\n")).judge(&lines());
     assert_eq!((failed.verdict, &*failed.remark), (VerdictKind::Refuted, "a guess"), "so it could fail");
 }
 
@@ -158,7 +158,7 @@ fn a_mean_needs_more_than_half_of_its_values() {
     let bound = claim(&text.replace("near = 25", "at_least = 25")).judge(&lines()[..4]);
     assert_eq!((bound.measured, bound.verdict), (Some(37.5), VerdictKind::Confirmed), "25 and 50");
     let mut one_far = lines();
-    one_far[1]["ratio"] = json!(6.0);
+    (one_far[1]["ratio"], one_far[3]["ratio"]) = (json!(6.0), json!(4.0));
     let few = claim(&text.replace("near = 25", "at_least = 30")).judge(&one_far);
     assert_eq!(
         (few.measured, few.verdict),
