@@ -79,12 +79,12 @@ impl Claim {
             (None, Some(key)) => self.judge_series(key, &selected, lines, &mut verdict),
             (None, None) => self.judge_value(&selected, lines, &mut verdict),
         }
-        self.settle(&mut verdict);
+        self.decide(&mut verdict);
         verdict
     }
 
     /// What the configuration says of the row, which goes before its value.
-    fn settle(&self, verdict: &mut Verdict) {
+    fn decide(&self, verdict: &mut Verdict) {
         let decided = verdict.verdict;
         if decided == VerdictKind::NotTested {
             return;
@@ -227,9 +227,9 @@ impl Claim {
             exceptions.push(format!("and {more} more"));
         }
         // Any difference decides, so the reader sees how large the least is.
-        let is_ahead = exceptions.is_empty() && lead.is_finite();
+        let leads = exceptions.is_empty() && lead.is_finite();
         verdict.detail =
-            if is_ahead { format!("by {} % of the next at least", short(lead)) } else { exceptions.join("; ") };
+            if leads { format!("by {} % of the next at least", short(lead)) } else { exceptions.join("; ") };
         self.counted(first, count, verdict);
     }
 

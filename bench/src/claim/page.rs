@@ -284,7 +284,8 @@ mod tests {
         assert!(text.contains("by construction: 1. They are not counted") && !text.contains("what it is"), "{text}");
         assert!(text.contains("## One\n\nConfirmed:\n\n- It is small: here 3 % (paper: 2 %).\n"), "{text}");
         let two = "## Two\n\n*A title*. It claims speed.\n\nSame direction, other size:\n\n\
-            - It grows: here 3 % (paper: 2 %). Other data.\n\nRefuted:\n\n- It is fast: here 3 % (paper: 2 %). A guess; more.\n\n\
+            - It grows: here 3 % (paper: 2 %). Other data.\n\nRefuted:\n\n\
+            - It is fast: here 3 % (paper: 2 %). A guess; more.\n\n\
             Other data:\n\n- It is near: here 3 % (paper: 2 %). Disks.\n";
         assert!(text.contains(two), "{text}");
         let noisy = "Too noisy:\n\n- It sleeps: here 3 ± 2 % (paper: 2 %). Another run could decide otherwise.\n";
