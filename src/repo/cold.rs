@@ -129,8 +129,9 @@ pub fn add(repository: &Repository, progress: &Progress, stop: &AtomicBool) -> R
 fn write(store: &dyn Store, id: &ContainerId) -> Result<u64> {
     let hot_index = HotIndex::of_container(store, id)?;
     let name: BlobName = hot_index_name(id);
-    if !store.put_if_absent(&name, &[hot_index.bytes()])? {
-        store.overwrite(&name, &[hot_index.bytes()])?;
+    let blob = hot_index.blob(id);
+    if !store.put_if_absent(&name, &[&blob])? {
+        store.overwrite(&name, &[&blob])?;
     }
-    Ok(hot_index.bytes().len() as u64)
+    Ok(blob.len() as u64)
 }

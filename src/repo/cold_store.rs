@@ -128,7 +128,7 @@ impl Store for ColdStore {
         let is_cold = hot_index.kind() == Some(ContainerKind::Data);
         let put = self.inner.put(name, parts, PutOptions { is_cold, ..options })?;
         if let Some(id) = parse_name(&put.name) {
-            self.inner.put_if_absent(&hot_index_name(&id), &[hot_index.bytes()])?;
+            self.inner.put_if_absent(&hot_index_name(&id), &[&hot_index.blob(&id)])?;
         }
         Ok(put)
     }

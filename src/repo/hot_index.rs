@@ -1,7 +1,9 @@
 //! A hot index: what a container has besides its frames, as a blob of its own.
 //!
 //! It is the header of the container, its index and its footer, one after the other, so the checksums of the container
-//! verify it. In a repository whose containers are in cold storage, readers take these from here.
+//! verify it. Then comes the name of the container, and a checksum of all that. Without them, the hot index of another
+//! container would pass for this one's, and a prune would believe it. In a repository whose containers are in cold
+//! storage, readers take these from here.
 
 use crate::error::{Error, Result};
 use crate::repo::container::{
@@ -9,10 +11,12 @@ use crate::repo::container::{
 };
 use crate::store::{BlobName, Reading, Store};
 use crate::types::ContainerId;
-use crate::wire::verify;
+use crate::wire::{checksum, verify};
 
+/// Bytes behind the footer: the name of the container, and a checksum.
+const SEAL_BYTES: usize = 48;
 /// Bytes of a hot index, at most.
-pub const HOT_INDEX_BYTES_MAX: u64 = INDEX_BYTES_LIMIT + (HEADER_BYTES + FOOTER_BYTES) as u64;
+pub const HOT_INDEX_BYTES_MAX: u64 = INDEX_BYTES_LIMIT + (HEADER_BYTES + FOOTER_BYTES + SEAL_BYTES) as u64;
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,14 +66,42 @@ impl HotIndex {
     /// Reads the blob of it.
     ///
     /// # Errors
-    /// Errors of the store, and of [`Self::parse`].
+    /// Errors of the store. [`Error::Corrupt`] and [`Error::ChecksumMismatch`], also if it is of another container.
     pub fn load(store: &dyn Store, id: &ContainerId) -> Result<Self> {
         let name = hot_index_name(id);
-        let load = || Self::parse(&name, store.get(&name, HOT_INDEX_BYTES_MAX)?);
+        let load = || Self::parse_blob(&name, store.get(&name, HOT_INDEX_BYTES_MAX)?, id);
         crate::store::read_again(store, &name, load)
     }
 
-    /// Checks all bytes of the hot index called `what`. A header of a newer version is left to who reads the container.
+    /// The blob of it, for the container called `id`.
+    pub fn blob(&self, id: &ContainerId) -> Vec<u8> {
+        let mut blob = self.bytes.clone();
+        blob.extend_from_slice(&id.0);
+        let checksum: [u8; 16] = checksum(&[&blob]);
+        blob.extend_from_slice(&checksum);
+        blob
+    }
+
+    /// Checks the blob called `what` of the container `id`.
+    fn parse_blob(what: &str, mut blob: Vec<u8>, id: &ContainerId) -> Result<Self> {
+        let len = blob.len();
+        let seal = len.checked_sub(SEAL_BYTES).and_then(|at| blob.get(at..)?.split_at_checked(id.0.len()));
+        let (name, end) = seal.ok_or_else(|| too_short(what, len as u64))?;
+        verify(what, 0, end, &[blob.get(..len - end.len()).unwrap_or_default()])?;
+        if name != id.0 {
+            let got: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
+            return Err(Error::corrupt(
+                what,
+                (len - SEAL_BYTES) as u64,
+                format!("the hot index of container {id}"),
+                got,
+            ));
+        }
+        blob.truncate(len - SEAL_BYTES);
+        Self::parse(what, blob)
+    }
+
+    /// Checks all bytes of the hot index called `what`, without the name of its container. A header of a newer version is left to who reads the container.
     ///
     /// # Errors
     /// [`Error::Corrupt`] and [`Error::ChecksumMismatch`].
@@ -91,7 +123,7 @@ impl HotIndex {
         Ok(HotIndex { bytes, index_offset })
     }
 
-    /// The blob.
+    /// Header, container index and footer.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -184,8 +216,30 @@ mod tests {
         store.replace(&blob_name(&id), &container);
         let read = HotIndex::of_container(&store, &id).unwrap();
         assert_eq!(read, HotIndex::of_parts(&[&container]).unwrap());
-        store.replace(&hot_index_name(&id), read.bytes());
+        let blob = read.blob(&id);
+        store.replace(&hot_index_name(&id), &blob);
         assert_eq!(HotIndex::load(&store, &id).unwrap(), read);
+        for bit in 0..blob.len() * 8 {
+            let mut bytes = blob.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            store.replace(&hot_index_name(&id), &bytes);
+            assert!(HotIndex::load(&store, &id).is_err_and(|error| error.is_bad_blob()), "bit {bit}");
+        }
+        for len in 0..blob.len() {
+            store.replace(&hot_index_name(&id), &blob[..len]);
+            assert!(HotIndex::load(&store, &id).is_err_and(|error| error.is_bad_blob()), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn it_is_that_of_one_container() {
+        let (store, hot_index) = (MemoryStore::new(), HotIndex::of_parts(&[&container()]).unwrap());
+        let [one, other] = [ContainerId([1; 32]), ContainerId([2; 32])];
+        store.replace(&hot_index_name(&one), &hot_index.blob(&one));
+        store.replace(&hot_index_name(&other), &hot_index.blob(&one));
+        HotIndex::load(&store, &one).unwrap();
+        let error = HotIndex::load(&store, &other).unwrap_err();
+        assert!(error.is_bad_blob() && error.to_string().contains("the hot index of container 0202"), "{error}");
     }
 
     #[test]

@@ -256,7 +256,10 @@ fn a_missing_or_damaged_hot_index_is_noticed_and_written_again_from_its_containe
             flipped[at] ^= 1;
             Some(flipped)
         };
-        for damaged in [None, flipped(0), flipped(70), flipped(bytes.len() - 1), Some(bytes[..100].to_vec())] {
+        // One of another container is as bad: whoever believed it would take chunks of one for those of the other.
+        let others = scene.hot_indexes().filter(|(other, _)| *other != name).map(|(_, other)| Some(other.clone()));
+        let damaged = [None, flipped(0), flipped(70), flipped(bytes.len() - 1), Some(bytes[..100].to_vec())];
+        for damaged in damaged.into_iter().chain(others) {
             let what = format!("{name}: {:?}", damaged.as_ref().map(Vec::len));
             let store = store_with(&scene.blobs);
             match &damaged {
@@ -270,7 +273,9 @@ fn a_missing_or_damaged_hot_index_is_noticed_and_written_again_from_its_containe
                 let next = back_up(&open(again.clone()), scene.path());
                 prune(&open(again.clone()), &no_grace(), &Arc::default()).unwrap();
                 freezer.is_thawed.store(true, Ordering::SeqCst);
-                assert_eq!(lost_files(&open(again), &next, scene.path(), &what), [""; 0]);
+                for snapshot in [&next, &scene.second] {
+                    assert_eq!(lost_files(&open(again.clone()), snapshot, scene.path(), &what), [""; 0]);
+                }
             }
             freezer.is_thawed.store(true, Ordering::SeqCst);
             let report = run_check(&open(frozen.clone()), false).unwrap();
