@@ -101,7 +101,8 @@ impl HotIndex {
         Self::parse(what, blob)
     }
 
-    /// Checks all bytes of the hot index called `what`, without the name of its container. A header of a newer version is left to who reads the container.
+    /// Checks all bytes of the hot index called `what`, without the name of its container. A header of a newer version
+    /// is left to who reads the container.
     ///
     /// # Errors
     /// [`Error::Corrupt`] and [`Error::ChecksumMismatch`].
