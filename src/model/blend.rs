@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::base_ranges::{block_ranges, none_if_unreadable, planned};
 use super::choice::{ModelComparison, Pairs, TensorBase};
-use super::delta_plan::{DeltaPlanner, OPERATIONS_MAX, PlannedDelta};
+use super::delta_plan::{BlockPlan, DeltaPlanner, OPERATIONS_MAX};
 use super::record::{ModelRecord, TensorRecord};
 use super::sketch::standalone_bits;
 use crate::codec::delta::{Blended, Derivation};
@@ -73,52 +73,42 @@ pub(super) fn blend(
     Some((*number, bases))
 }
 
-/// What becomes of a block with two bases.
-pub(super) enum BlendPlan {
-    /// It is a blend of both.
-    Made(PlannedDelta),
-    /// The blend would be too deep, as would each of the next, and other deltas are long. So it is stored alone, and a
-    /// chain of blends begins there.
-    BeginAgain,
-    /// It is none.
-    No,
-}
-
 impl DeltaPlanner {
-    /// Plans bytes from `offset` on of a tensor as a blend of its bases. It is none if it has one base, or if one of
-    /// the blocks is not stored.
+    /// Plans bytes from `offset` on of a tensor as a blend of its bases. Nothing is known if it has one base, or if one
+    /// of the blocks is not stored. If the blend would be too deep, as would each of the next, and other deltas are
+    /// long, the block is stored alone.
     pub(super) fn plan_blend(
         &mut self,
         dtype: Dtype,
         chosen: &TensorBase,
         (offset, len): (u64, u32),
         bases: &mut Bases,
-    ) -> Result<BlendPlan> {
+    ) -> Result<BlockPlan> {
         let element_type = dtype.element_type();
         let second = chosen.second.as_ref();
         let (Some(blended), Some(first), Some((second, tensor))) =
             (Blended::of(element_type), chosen.model.as_ref(), second)
         else {
-            return Ok(BlendPlan::No);
+            return Ok(BlockPlan::Unplanned);
         };
         let range = offset..offset + u64::from(len);
         let mut both = Vec::new();
         for (model, tensor) in [(first, chosen.tensor), (second, *tensor)] {
             let Some(tensor) = model.tensors.get(tensor).filter(|tensor| range.end <= tensor.len) else {
-                return Ok(BlendPlan::No);
+                return Ok(BlockPlan::Unplanned);
             };
             let parts: Vec<_> = block_ranges(&tensor.blocks, model.block_bytes, range.clone()).collect();
             match none_if_unreadable(self.entries_of(&parts, OPERATIONS_MAX / 2, bases))? {
                 Some(mut ranges) => both.append(&mut ranges),
-                None => return Ok(BlendPlan::No),
+                None => return Ok(BlockPlan::Unplanned),
             }
         }
         let bytes = (chosen.delta_bits * f64::from(len) / 8.0 / element_type.width() as f64) as u64;
         let made = planned(Some(both), Derivation::Blended(blended), element_type, bytes, bases);
         Ok(match none_if_unreadable(made)? {
-            Some(made) if made.depth <= self.copy_depth_max() => BlendPlan::Made(made),
-            Some(_) if chosen.near_bits * SHALLOW_BLENDS > standalone_bits(dtype) => BlendPlan::BeginAgain,
-            _ => BlendPlan::No,
+            Some(made) if made.depth <= self.copy_depth_max() => BlockPlan::Delta(made),
+            Some(_) if chosen.near_bits * SHALLOW_BLENDS > standalone_bits(dtype) => BlockPlan::Alone,
+            _ => BlockPlan::Unplanned,
         })
     }
 }

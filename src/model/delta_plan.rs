@@ -18,7 +18,6 @@ use lru::LruCache;
 use super::base_ranges::{
     BlockRange, block_ranges, load_record, none_if_unreadable, planned, push_below, with_one_more,
 };
-use super::blend::BlendPlan;
 use super::chain::{ChainLink, EntrySizes};
 use super::detect::{ModelFile, TensorBlock};
 use super::previous_version::{CoveredRange, PreviousVersion};
@@ -82,6 +81,23 @@ pub struct PlannedDelta {
     pub may_have_moved: bool,
 }
 
+/// How a block is to be stored.
+pub enum BlockPlan {
+    /// As this delta, unless slices are expected to take less.
+    Delta(PlannedDelta),
+    /// Alone, whatever it is like, so that later blocks begin a chain there.
+    Alone,
+    /// In any way: it has no base.
+    Unplanned,
+}
+
+impl BlockPlan {
+    /// As this delta, if there is one.
+    pub fn of(planned: Option<PlannedDelta>) -> Self {
+        planned.map_or(BlockPlan::Unplanned, BlockPlan::Delta)
+    }
+}
+
 impl PlannedDelta {
     /// The ranges of bases.
     pub fn ranges(&self) -> impl Iterator<Item = BaseRange> {
@@ -121,8 +137,6 @@ pub struct DeltaPlanner {
     previous_version: Option<PreviousVersion>,
     /// The entries that the last plan considered, before it took what is below them.
     considered: Vec<EntryNumber>,
-    /// The block of the last plan is stored alone, whatever it is like.
-    begins_again: bool,
 }
 
 impl DeltaPlanner {
@@ -139,7 +153,6 @@ impl DeltaPlanner {
             open: None,
             previous_version: None,
             considered: Vec::new(),
-            begins_again: false,
         }
     }
 
@@ -249,37 +262,26 @@ impl DeltaPlanner {
         Ok(Some(record))
     }
 
-    /// Plans a new block as a delta; `None` if it has no base. The base of a plain block must have most of its values.
+    /// Plans a new block. The base of a plain block must have most of its values.
     ///
     /// # Errors
     /// Errors that end the run; an unreadable base is no base.
-    pub fn plan(
-        &mut self,
-        block: TensorBlock,
-        len: u32,
-        is_plain: bool,
-        bases: &mut Bases,
-    ) -> Result<Option<PlannedDelta>> {
+    pub fn plan(&mut self, block: TensorBlock, len: u32, is_plain: bool, bases: &mut Bases) -> Result<BlockPlan> {
         self.considered.clear();
-        self.begins_again = false;
-        let Some(open) = self.open.as_ref() else { return Ok(None) };
-        let Some(Some(chosen)) = open.chosen.tensors.get(block.tensor) else { return Ok(None) };
+        let Some(open) = self.open.as_ref() else { return Ok(BlockPlan::Unplanned) };
+        let Some(Some(chosen)) = open.chosen.tensors.get(block.tensor) else { return Ok(BlockPlan::Unplanned) };
         if is_plain && chosen.equal_share < PLAIN_EQUAL_SHARE {
-            return Ok(None);
+            return Ok(BlockPlan::Unplanned);
         }
-        let Some(tensor) = open.file.record.tensors.get(block.tensor) else { return Ok(None) };
+        let Some(tensor) = open.file.record.tensors.get(block.tensor) else { return Ok(BlockPlan::Unplanned) };
         if chosen.second.is_some() && self.config.delta == ModelDelta::Context {
             let (dtype, chosen) = (tensor.dtype(), chosen.clone());
             match self.plan_blend(dtype, &chosen, (block.offset, len), bases)? {
-                BlendPlan::Made(made) => return Ok(Some(made)),
-                BlendPlan::BeginAgain => {
-                    self.begins_again = true;
-                    return Ok(None);
-                }
-                BlendPlan::No => {}
+                BlockPlan::Unplanned => {}
+                plan => return Ok(plan),
             }
         }
-        self.plan_near(block, len, bases)
+        Ok(BlockPlan::of(self.plan_near(block, len, bases)?))
     }
 
     /// Plans a new block as a delta to the tensor that is nearest to its own.
@@ -365,7 +367,6 @@ impl DeltaPlanner {
         bases: &mut Bases,
     ) -> Result<Option<PlannedDelta>> {
         self.considered.clear();
-        self.begins_again = false;
         let Some(mut previous_version) = self.previous_version.take() else { return Ok(None) };
         let covered = previous_version.cover(range, bases);
         self.previous_version = Some(previous_version);
@@ -444,11 +445,6 @@ impl DeltaPlanner {
     /// Whether the last plan considered `entry` as a base, and took it or what is below it, or nothing.
     pub fn has_considered(&self, entry: EntryNumber) -> bool {
         self.considered.contains(&entry)
-    }
-
-    /// Whether the block of the last plan is stored alone, so that later ones begin a chain there.
-    pub fn begins_again(&mut self) -> bool {
-        std::mem::take(&mut self.begins_again)
     }
 
     /// Which deltas are made.

@@ -43,7 +43,7 @@ mod tensor_comparison;
 
 pub use catalogue::{BLOB_ENTRIES_MAX, CatalogueBlob, CatalogueEntry, PREFIX};
 pub use choice::{BaseChoice, ModelComparison, TensorBase, TensorLookup, choose, compare_models};
-pub use delta_plan::{DeltaPlan, DeltaPlanner, PlannedDelta, element_type_of};
+pub use delta_plan::{BlockPlan, DeltaPlan, DeltaPlanner, PlannedDelta, element_type_of};
 pub use detect::{
     CARD, CARD_BYTES_MAX, CONFIGURATIONS, DefectReporting, MODEL_BYTES_MIN, ModelContent, ModelFile, TensorBlock,
     may_be_model, model_content, model_file, names,

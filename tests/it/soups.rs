@@ -133,3 +133,19 @@ fn a_pruned_fine_tune_is_a_mask_over_it_also_beside_its_base() {
         assert!(size < mask + BESIDE && size * 3 < tune, "{dtype}: {size} of {tune}");
     }
 }
+
+#[test]
+fn small_steps_after_a_long_fine_tune_stay_small() {
+    let place = Place::with_repository();
+    let base = rounded("BF16", &weights::weights(1, VALUES));
+    // Its delta takes about half of the base's bytes. Samples of the steps are mostly equal.
+    let mut values = rounded("BF16", &weights::tuned(&base, 2, 0.0015));
+    let alone = stored(&place, "base", &file("BF16", &base));
+    let tune = stored(&place, "run", &file("BF16", &values));
+    assert!(tune * 3 > alone && tune * 3 < alone * 2, "{tune} of {alone}");
+    for step in 0..6 {
+        values.iter_mut().skip(step).step_by(2000).for_each(|value| *value *= 1.01);
+        let size = stored(&place, "run", &file("BF16", &values));
+        assert!(size < BESIDE, "step {step}: {size} of {tune}, {alone} alone");
+    }
+}

@@ -12,7 +12,7 @@
 
 use super::*;
 use crate::codec::{ByteGroupLayout, ElementType};
-use crate::model::{PlannedDelta, TensorBlock, WeightType, element_type_of};
+use crate::model::{BlockPlan, PlannedDelta, TensorBlock, WeightType, element_type_of};
 use crate::repo::container::TO_THE_END;
 use crate::similar::{Counterparts, Elements, FoundSlices, LiteralRate, TensorPart, WeightBlock};
 
@@ -44,8 +44,8 @@ impl SubDedupStage {
         let fingerprint = chunk.fingerprint;
         let copied = if chunk.class.is_some() { Some(self.find(&mut chunk)?) } else { None };
         let is_copied = copied.as_ref().is_some_and(|(_, encoded)| encoded.literal_len() * 2 <= chunk.len);
-        let planned = if is_copied {
-            None
+        let plan = if is_copied {
+            BlockPlan::Unplanned
         } else {
             let is_plain = copied.is_some();
             self.planner.plan(block, chunk.len, is_plain, &mut self.bases)?
@@ -54,10 +54,13 @@ impl SubDedupStage {
         let layout = known.unwrap_or(Elements { width: block.width, phase: 0 });
         let of = WeightType { element_type: block.element_type, layout };
         let encoding = match copied.is_some() {
-            true => planned.map_or(BlockEncoding::Alone, BlockEncoding::Delta),
+            true => match plan {
+                BlockPlan::Delta(planned) => BlockEncoding::Delta(planned),
+                BlockPlan::Alone | BlockPlan::Unplanned => BlockEncoding::Alone,
+            },
             false => {
                 let rows = self.planner.row_bytes(block.tensor);
-                self.weights(&chunk, of, TensorPart { rows: &rows, offset: block.offset }, planned)?
+                self.weights(&chunk, of, TensorPart { rows: &rows, offset: block.offset }, plan)?
             }
         };
         // Weights alone take about three quarters.
@@ -94,10 +97,10 @@ impl SubDedupStage {
         emit: &mut Emit<Packet>,
     ) -> Result<()> {
         let range = self.offset..self.offset + u64::from(chunk.len);
-        let planned = self.planner.plan_previous_version(range, layout, &mut self.bases)?;
+        let plan = BlockPlan::of(self.planner.plan_previous_version(range, layout, &mut self.bases)?);
         let elements = Elements { width: layout.width(), phase: layout.phase() };
         let of = WeightType { element_type: element_type_of(layout), layout: elements };
-        match self.weights(&chunk, of, TensorPart::default(), planned)? {
+        match self.weights(&chunk, of, TensorPart::default(), plan)? {
             BlockEncoding::Delta(planned) => self.delta(chunk, planned, features, emit)?,
             BlockEncoding::Copies(encoded, _) => {
                 self.copies(chunk, FrameKind::Float(layout), of, features, encoded, emit)?
@@ -117,7 +120,7 @@ impl SubDedupStage {
     ) -> Result<()> {
         let element_type = ElementType::Unknown;
         let of = WeightType { element_type, layout: Elements::BYTES };
-        match self.weights(&chunk, of, TensorPart::default(), None)? {
+        match self.weights(&chunk, of, TensorPart::default(), BlockPlan::Unplanned)? {
             BlockEncoding::Delta(planned) => self.delta(chunk, planned, features, emit)?,
             BlockEncoding::Copies(copies, _) => {
                 self.copies(chunk, FrameKind::Elements(element_type), of, features, copies, emit)?
@@ -127,19 +130,27 @@ impl SubDedupStage {
         Ok(())
     }
 
-    /// Chooses how a block is stored; `planned` is its delta to a base of the same name or place.
+    /// Chooses how a block is stored; `plan` has its delta to a base of the same name or place.
     fn weights(
         &mut self,
         chunk: &Chunk,
         of: WeightType,
         part: TensorPart<'_>,
-        planned: Option<PlannedDelta>,
+        plan: BlockPlan,
     ) -> Result<BlockEncoding> {
+        let planned = match plan {
+            BlockPlan::Delta(planned) => Some(planned),
+            BlockPlan::Unplanned => None,
+            BlockPlan::Alone => {
+                self.slices.set_last(None);
+                return Ok(BlockEncoding::Alone);
+            }
+        };
         let none = Counterparts::default();
         let counterparts = chunk.slices.as_ref().map_or(&none, |slices| &slices.counterparts);
         let is_known = planned.as_ref().is_some_and(|planned| self.has_its_base(planned, counterparts, chunk.len));
         let otherwise = planned.map_or(BlockEncoding::Alone, BlockEncoding::Delta);
-        if is_known || self.planner.begins_again() || (counterparts.is_empty() && !self.slices.has_last()) {
+        if is_known || (counterparts.is_empty() && !self.slices.has_last()) {
             self.slices.set_last(None);
             return Ok(otherwise);
         }
