@@ -67,27 +67,21 @@ impl Format for Flax {
     }
 
     fn find(&self, window: Window) -> Result<Option<Recognised>, FormatError> {
-        match tensors(window)? {
-            Some(tensors) => tensors.found(FLAX, window),
-            None => Ok(None),
-        }
+        tensors(window)?.found(FLAX, window)
     }
 
     fn list(&self, window: Window, visit: &mut dyn FnMut(ListedArray)) -> Result<Option<&'static str>, FormatError> {
-        match tensors(window)? {
-            Some(tensors) => tensors.list(FLAX, window, visit),
-            None => Ok(None),
-        }
+        tensors(window)?.list(FLAX, window, visit)
     }
 }
 
-/// The tensors of the file. `None` if it is not one value of this format.
-fn tensors(window: Window) -> Result<Option<TypedTensors>, FormatError> {
+/// The tensors of the file; none if it is not one value of this format.
+fn tensors(window: Window) -> Result<TypedTensors, FormatError> {
     let reader = WindowReader::new(window, 0, window.len());
     let mut file = MsgpackReader { reader, tensors: TypedTensors::default(), values_left: VALUES_MAX };
     match file.value(DEPTH_MAX) {
-        Ok(()) if file.reader.left() == 0 => Ok(Some(file.tensors)),
-        Ok(()) | Err(FormatError::Defective(_)) => Ok(None),
+        Ok(()) if file.reader.left() == 0 => Ok(file.tensors),
+        Ok(()) | Err(FormatError::Defective(_)) => Ok(TypedTensors::default()),
         Err(io) => Err(io),
     }
 }

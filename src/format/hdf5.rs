@@ -120,10 +120,10 @@ impl<'a> Hdf5Reader<'a> {
         })?;
         let base = number(&mut reader, offset_bytes)?.unwrap_or(0);
         number(&mut reader, offset_bytes)?;
-        let end = number(&mut reader, offset_bytes)?;
-        if end.is_none_or(|end| end.saturating_add(base) > window.len()) {
-            let len = window.len();
-            return FormatError::defective(format!("expected a file of {end:?} bytes from byte {base}, found {len}"));
+        let (end, len) = (number(&mut reader, offset_bytes)?, window.len());
+        let Some(end) = end else { return FormatError::defective("expected the length of the file, found none") };
+        if end.saturating_add(base) > len {
+            return FormatError::defective(format!("expected a file of {end} bytes from byte {base}, found {len}"));
         }
         if version < 2 {
             // The driver's block, and the name of the root group.

@@ -72,31 +72,25 @@ impl Format for Onnx {
     }
 
     fn find(&self, window: Window) -> Result<Option<Recognised>, FormatError> {
-        match tensors(window)? {
-            Some(tensors) => tensors.found(ONNX, window),
-            None => Ok(None),
-        }
+        tensors(window)?.found(ONNX, window)
     }
 
     fn list(&self, window: Window, visit: &mut dyn FnMut(ListedArray)) -> Result<Option<&'static str>, FormatError> {
-        match tensors(window)? {
-            Some(tensors) => tensors.list(ONNX, window, visit),
-            None => Ok(None),
-        }
+        tensors(window)?.list(ONNX, window, visit)
     }
 }
 
-/// The tensors of the file. `None` if it is not ONNX.
-fn tensors(window: Window) -> Result<Option<TypedTensors>, FormatError> {
+/// The tensors of the file; none if it is not ONNX.
+fn tensors(window: Window) -> Result<TypedTensors, FormatError> {
     let mut fields = ProtoReader::new(window);
     let graph = match graph(&mut fields, window.len()) {
         Ok(Some(graph)) => graph,
-        Ok(None) | Err(FormatError::Defective(_)) => return Ok(None),
+        Ok(None) | Err(FormatError::Defective(_)) => return Ok(TypedTensors::default()),
         Err(io) => return Err(io),
     };
     let mut reader = OnnxReader { fields, tensors: TypedTensors::default() };
     reader.graph(graph, DEPTH_MAX)?;
-    Ok(Some(reader.tensors))
+    Ok(reader.tensors)
 }
 
 /// The graph of a model that ends at byte `end`. `None` if the message is not a model.
