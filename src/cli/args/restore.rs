@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::exclude::ExcludeArguments;
-use super::values::overwrite_names;
+use super::values::{overwrite_names, parse_price};
 use crate::repo::tags::checked_tag_list;
 use crate::restore::Overwrite;
 
@@ -73,7 +73,7 @@ pub struct RestoreArguments {
     #[arg(long, requires = "dry_run", conflicts_with = "tensor")]
     pub list_containers: bool,
     /// With --list-containers: also say what so many bytes cost at this price per GiB
-    #[arg(long, value_name = "PRICE", requires = "list_containers")]
+    #[arg(long, value_name = "PRICE", requires = "list_containers", value_parser = parse_price)]
     pub price_per_gib: Option<f64>,
     /// First ask for the data that is in cold storage, and wait for it. A restore that was stopped goes on if it is run
     /// again

@@ -17,6 +17,15 @@ use crate::restore::Overwrite;
 use spans::parse_age;
 pub use spans::{parse_grace, parse_min_age, parse_period};
 
+/// A price, in any currency.
+///
+/// # Errors
+/// A message for the user.
+pub fn parse_price(text: &str) -> Result<f64, String> {
+    let price = text.parse().ok().filter(|price| (0.0..=1e9).contains(price));
+    price.ok_or_else(|| format!("expected a price from 0 to 1e9, such as 0.01, got `{text}`"))
+}
+
 /// The names of [`Overwrite`], which completions and help list.
 pub fn overwrite_names() -> impl TypedValueParser<Value = Overwrite> {
     PossibleValuesParser::new(["never", "if-changed", "if-newer", "always"]).try_map(|name| name.parse::<Overwrite>())
