@@ -37,7 +37,7 @@ fn patience() -> Patience {
         wait: Duration::from_millis(1),
         wait_max: Duration::from_millis(4),
         total: Duration::from_secs(60),
-        idle: Duration::from_millis(1500),
+        idle: Duration::from_millis(500),
     }
 }
 
