@@ -127,7 +127,7 @@ fn another_encoding_of_a_chunk_is_not_taken_for_its_base() {
 }
 
 #[test]
-fn what_an_previous_run_stored_builds_on_nothing_of_this_one_for_workers() {
+fn what_a_previous_run_stored_builds_on_nothing_of_this_one_for_workers() {
     let (_, _, base) = run();
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     // Its base was damaged, and this run stores the chunk again.
