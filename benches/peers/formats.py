@@ -1,23 +1,15 @@
-#!/usr/bin/env python3
-"""Stored bytes of a model and of a fine-tune of it in formats of other frameworks, by two programs.
+"""A model in formats of several frameworks, as each one's package writes it.
 
-Each format is a repository of its own: first the model, then the fine-tune. The table has the bytes that each backup
-adds, in MB (10^6), and the bytes of the file, for each program. Every snapshot is restored and compared. One layer of
-the model and 4,000 rows of its embedding are taken, in FP32 (Core ML: FP16).
-
-    benches/peers/formats.py --base corpus/models/minilm-base-fp32 --tune corpus/models/minilm-ft-A2-fp32 OLD/fhrd NEW/fhrd
-
-Files are written by the packages onnx, torch, h5py, tflite (with flatbuffers), msgpack in the way of Flax, and
-coremltools. A format whose package is missing is left out.
+The packages are onnx, torch, h5py, tflite (with flatbuffers), msgpack in the way of Flax, and coremltools. A format
+whose package is missing is left out.
 """
 
-import argparse
 import os
 import tempfile
 
 import numpy as np
 
-from models import added, read_model, safetensors
+from weights import safetensors
 
 
 def onnx(path, tensors):
@@ -111,8 +103,13 @@ def coreml(path, tensors):
         writer.write_fp16_data(values.astype(np.float16).ravel().view(np.uint16))
 
 
+def plain(path, tensors):
+    with open(path, "wb") as file:
+        file.write(safetensors(tensors))
+
+
 FORMATS = {
-    "safetensors": ("model.safetensors", safetensors),
+    "safetensors": ("model.safetensors", plain),
     "ONNX": ("model.onnx", onnx),
     "torch before zip": ("model.bin", torch_legacy),
     "HDF5": ("model.h5", hdf5),
@@ -122,36 +119,13 @@ FORMATS = {
 }
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--base", required=True, help="directory of a model in FP32")
-    parser.add_argument("--tune", required=True, help="directory of a fine-tune of it")
-    parser.add_argument("--layers", type=int, default=1)
-    parser.add_argument("--only", default="", help="formats whose names contain this")
-    parser.add_argument("programs", nargs="+")
-    arguments = parser.parse_args()
-    models = {name: read_model(getattr(arguments, name), arguments.layers) for name in ["base", "tune"]}
-    print(f"{'format':20} {'MB':>8}  " + "  ".join(f"{program[-20:]:>20}" for program in arguments.programs))
-    for name, (file, write) in FORMATS.items():
-        if arguments.only not in name:
-            continue
-        with tempfile.TemporaryDirectory() as work:
-            directories = {model: os.path.join(work, model) for model in models}
-            try:
-                for model, directory in directories.items():
-                    os.mkdir(directory)
-                    write(os.path.join(directory, file), models[model])
-            except ImportError as error:
-                print(f"{name:20} left out: {error}")
-                continue
-            size = os.path.getsize(os.path.join(directories["base"], file))
-            figures = []
-            for program in arguments.programs:
-                alone = added(program, work, (), directories["base"])
-                tune = added(program, work, (directories["base"],), directories["tune"])
-                figures.append(f"{alone / 1e6:10.3f}{tune / 1e6:10.3f}")
-            print(f"{name:20} {size / 1e6:8.2f}  " + "  ".join(figures), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+def written(name, tensors):
+    """The files of a directory with the model in this format; none where its package is missing."""
+    path, write = FORMATS[name]
+    with tempfile.TemporaryDirectory() as work:
+        try:
+            write(os.path.join(work, path), tensors)
+        except ImportError:
+            return {}
+        with open(os.path.join(work, path), "rb") as file:
+            return {path: file.read()}

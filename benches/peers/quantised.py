@@ -1,30 +1,18 @@
-#!/usr/bin/env python3
-"""Stored bytes of weights that were quantised: dequantised to floats again, and as codes of a fine-tune.
+"""Sets of quantised weights: after their source, dequantised to floats again, and of a fine-tune.
 
-The weights are the first layers of a model in FP32 (safetensors). A dequantised set is a repository of its own. Codes
-of a fine-tune, a Gaussian step from the model, are added to a repository with the codes of the model. The table has MB
-(10^6 bytes) of the set's file, of `zstd -19 --long=27` (behind the codes of the model), of each program, and the limit:
-the order-0 entropy of the codes, given those of the model for a fine-tune, and the scales as they are. Every snapshot
-is restored and compared.
-
-    benches/peers/quantised.py --base MODEL [--layers 6] [--work /tmp] OLD/fhrd NEW/fhrd
-
-Needs numpy.
+GGUF types are written by the package gguf, those of K by ggml's own functions in the package ctransformers. Rows
+are cut to 256 values there, since those of the model are no multiple of it.
 """
 
-import argparse
+import ctypes
+import importlib.util
 import os
-import shutil
 import tempfile
 
 import numpy as np
 
-from models import Model, added, bf16, read_model, safetensors, size, zstd_bytes, zstd_of_stored
-
-# The numbers of NormalFloat with four bits.
-NF4 = np.array(
-    [-1.0, -0.6961928, -0.52507305, -0.3949175, -0.28444138, -0.18477343, -0.091050036, 0.0, 0.0795803, 0.1609302,
-     0.2461123, 0.33791524, 0.44070983, 0.562617, 0.72295684, 1.0], np.float32)
+from sets import Set
+from weights import E4M3, NF4, bf16, brains, e4m3, e4m3_values, entropy, file, wide
 
 
 def grouped(values, group):
@@ -33,89 +21,219 @@ def grouped(values, group):
     return groups, np.abs(groups).max(1, keepdims=True)
 
 
+def scales_of(greatest, most):
+    return np.where(greatest > 0, greatest / np.float32(most), np.float32(1)).astype(np.float32)
+
+
 def integers(bits, group):
     most = 2 ** (bits - 1) - 1
 
     def quantise(values):
         groups, greatest = grouped(values, group)
-        scales = np.where(greatest > 0, greatest / np.float32(most), np.float32(1)).astype(np.float32)
+        scales = scales_of(greatest, most)
         codes = np.clip(np.round(groups / scales), -most, most)
         return codes.astype(np.int8), scales, codes.astype(np.float32) * scales
 
     return quantise
 
 
-def normal_float(group):
+def normal_float(values):
+    groups, greatest = grouped(values, 64)
+    scales = scales_of(greatest, 1)
+    middle = (NF4[1:] + NF4[:-1]) / 2
+    codes = np.searchsorted(middle, groups / scales)
+    return codes.astype(np.int8), scales, NF4[codes] * scales
+
+
+def eight(group):
+    """E4M3 with a scale for each row, or for a tensor."""
+
     def quantise(values):
-        groups, greatest = grouped(values, group)
-        scales = np.where(greatest > 0, greatest, np.float32(1)).astype(np.float32)
-        codes = np.abs(groups[..., None] / scales[..., None] - NF4).argmin(-1)
-        return codes.astype(np.int8), scales, NF4[codes] * scales
+        groups, greatest = grouped(values, None)
+        scales = scales_of(greatest if group else greatest.max().reshape(1, 1), 448)
+        codes = e4m3(groups / scales)
+        return codes, scales, e4m3_values()[codes] * scales
 
     return quantise
 
 
-def entropy_bytes(symbols, given=None):
-    """The order-0 entropy, or that given symbols of the same length."""
-    count = lambda values: np.unique(values, return_counts=True)[1]
-    bits = lambda counts: float(len(symbols) * np.log2(len(symbols)) - (counts * np.log2(counts)).sum())
-    symbols = symbols.astype(np.int64)
-    if given is None:
-        return bits(count(symbols)) / 8
-    return (bits(count(symbols + 1000 * given.astype(np.int64))) - bits(count(given))) / 8
+def with_feedback(values):
+    """INT4 in groups of 128, where part of each column's error goes to the next column, much as GPTQ does."""
+    groups, greatest = grouped(values, 128)
+    scales = scales_of(greatest, 7)
+    rest, codes = groups.copy(), np.empty(groups.shape, np.int8)
+    for column in range(128):
+        codes[:, column] = np.clip(np.round(rest[:, column] / scales[:, 0]), -7, 7)
+        if column < 127:
+            error = rest[:, column] - codes[:, column] * scales[:, 0]
+            rest[:, column + 1] += np.float32(0.3) * error
+    return codes, scales, codes.astype(np.float32) * scales
 
 
-QUANTISERS = {"INT4 g128": integers(4, 128), "NF4 g64": normal_float(64), "INT8 rows": integers(8, None)}
+def packed(codes, shape):
+    codes = codes.reshape(shape).astype(np.int16)
+    codes = (codes + 8 if codes.min() < 0 else codes).astype(np.uint8)
+    return codes[:, ::2] | codes[:, 1::2] << 4
 
 
-def sets(base, tune):
-    """Name, tensors of the set, tensors that are stored before or None, and the limit in bytes."""
-    for name, quantise in QUANTISERS.items():
+def stored_codes(quantised, model, is_small):
+    """Tensors of a file: codes and scales."""
+    tensors = {}
+    for name, (codes, scales, _) in quantised.items():
+        shape = model[name].shape
+        plain = codes.view(E4M3) if codes.dtype == np.uint8 else codes.view(np.uint8)
+        tensors[name] = packed(codes, shape) if is_small else plain.reshape(shape)
+        tensors[f"{name}_scale"] = scales
+    return tensors
+
+
+def codes_of(quantised):
+    return np.concatenate([one[0].ravel() for one in quantised.values()])
+
+
+def scale_difference(later, own):
+    """Entropy of FP32 scales less those of the base, at most the scales."""
+    from weights import difference
+
+    return sum(min(difference(later[name][1], own[name][1]), own[name][1].nbytes) for name in own)
+
+
+def fine_tune_limit(later, own):
+    return entropy(codes_of(later), codes_of(own)) + scale_difference(later, own)
+
+
+def dequantised_sets(base, _):
+    kinds = {"INT4 g128": integers(4, 128), "NF4 g64": normal_float, "INT8 rows": integers(8, None),
+             "FP8 rows": eight(True)}
+    for name, quantise in kinds.items():
         own = {tensor: quantise(values) for tensor, values in base.items()}
-        later = {tensor: quantise(values) for tensor, values in tune.items()}
-        codes, later_codes = (np.concatenate([one[0].ravel() for one in of.values()]) for of in (own, later))
-        scales = sum(one[1].nbytes for one in own.values())
+        limit = entropy(codes_of(own)) + sum(one[1].nbytes for one in own.values())
         for label, rounding in [("BF16", bf16), ("FP32", np.float32)]:
             values = {tensor: rounding(one[2]).reshape(base[tensor].shape) for tensor, one in own.items()}
-            yield f"{name} as {label}", values, None, entropy_bytes(codes) + scales
-        first = np.int8(8 if "4" in name else 0)
-        packed = [
-            {tensor: one[0].reshape(base[tensor].shape) + first for tensor, one in of.items()} for of in (own, later)
-        ]
-        if "4" in name:
-            packed = [{t: (v[:, ::2] & 15 | v[:, 1::2] << 4).view(np.uint8) for t, v in of.items()} for of in packed]
-        else:
-            packed = [{t: v.view(np.uint8) for t, v in of.items()} for of in packed]
-        yield f"{name}, codes of a fine-tune", packed[1], packed[0], entropy_bytes(later_codes, codes)
+            yield Set(8, f"{name}, dequantised to {label}", [], [("set", file(values))], limit)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--base", required=True, help="directory of a model in FP32")
-    parser.add_argument("--layers", type=int, default=6)
-    parser.add_argument("--work", default=None)
-    parser.add_argument("programs", nargs="*")
-    arguments = parser.parse_args()
-    model = read_model(arguments.base, arguments.layers)
-    base = {name: values for name, values in model.items() if values.ndim == 2 and values.size % 128 == 0}
-    tune = Model(base).tuned(2).tensors
-    columns = "  ".join(f"{name[-12:]:>12}" for name in ["zstd", *arguments.programs, "limit"])
-    print(f"{'set':32} {'MB':>8}  {columns}")
-    with tempfile.TemporaryDirectory(dir=arguments.work) as work:
-        before, extra = os.path.join(work, "before"), os.path.join(work, "set")
-        for name, tensors, stored, limit in sets(base, tune):
-            for directory in [before, extra]:
-                shutil.rmtree(directory, ignore_errors=True)
-            safetensors(os.path.join(extra, "model.safetensors"), tensors)
-            if stored is not None:
-                safetensors(os.path.join(before, "model.safetensors"), stored)
-            directories = [] if stored is None else [before]
-            zstd_of_stored.cache_clear()
-            zstd = zstd_bytes((*directories, extra)) - (zstd_of_stored((before,)) if stored else 0)
-            figures = [zstd, *(added(program, work, directories, extra) for program in arguments.programs), limit]
-            columns = "  ".join(f"{one / 1e6:12.3f}" for one in figures)
-            print(f"{name:32} {size(extra) / 1e6:8.2f}  {columns}", flush=True)
+def code_sets(base, tune):
+    """Codes after their source, where scales are all that is new, and codes of a fine-tune after those of the base."""
+    kinds = {"FP8 per tensor": eight(False), "FP8 rows": eight(True), "INT8 rows": integers(8, None),
+             "GPTQ-like g128": with_feedback, "NF4 g64": normal_float}
+    source = [("base", file(brains(base)))]
+    rounded = {name: wide(values) for name, values in brains(base).items()}
+    for name, quantise in kinds.items():
+        is_small = "g" in name.split()[-1]
+        own = {tensor: quantise(values) for tensor, values in base.items()}
+        later = {tensor: quantise(values) for tensor, values in tune.items()}
+        files = [file(stored_codes(one, base, is_small)) for one in (own, later)]
+        yield Set(9, f"{name} of a fine-tune", [("base", files[0])], [("set", files[1])], fine_tune_limit(later, own))
+        if name != "GPTQ-like g128":
+            exact = {tensor: quantise(values) for tensor, values in rounded.items()}
+            limit = sum(one[1].nbytes for one in exact.values()) if name != "FP8 per tensor" else 0
+            added = [("set", file(stored_codes(exact, base, is_small)))]
+            yield Set(4, f"{name}, after its BF16", source, added, limit)
 
 
-if __name__ == "__main__":
-    main()
+def ggml(values, kind):
+    """Rows of FP32 as blocks."""
+    from gguf import GGML_QUANT_SIZES, quants
+
+    values = np.ascontiguousarray(values, np.float32)
+    if not kind.name.endswith("K"):
+        return quants.quantize(values, kind)
+    package = importlib.util.find_spec("ctransformers").submodule_search_locations[0]
+    library = ctypes.CDLL(os.path.join(package, "lib/basic/libctransformers.so"))
+    length, size = GGML_QUANT_SIZES[kind]
+    rows, columns = values.shape
+    out, counts = np.zeros((rows, columns // length * size), np.uint8), np.zeros(16, np.int64)
+    pointer = lambda array: array.ctypes.data_as(ctypes.c_void_p)
+    quantise = getattr(library, f"ggml_quantize_{kind.name.lower()[:-1]}K")
+    quantise(pointer(values), pointer(out), ctypes.c_int(values.size), ctypes.c_int(columns), pointer(counts))
+    return out
+
+
+# Names of a layer's tensors, as llama.cpp's converter writes them.
+GGUF_NAMES = {"q": "attn_q", "k": "attn_k", "v": "attn_v", "o": "attn_output", "up": "ffn_up", "down": "ffn_down"}
+
+
+def gguf_name(name):
+    if name == "embed":
+        return "token_embd.weight"
+    _, layer, part = name.split(".", 2)
+    return f"blk.{layer}.{GGUF_NAMES.get(part, part)}.weight"
+
+
+def gguf(tensors):
+    """The file of tensors as bytes: arrays of floats, or pairs of quantised rows and their type."""
+    from gguf import GGMLQuantizationType, GGUFWriter
+
+    with tempfile.TemporaryDirectory() as work:
+        path = os.path.join(work, "model.gguf")
+        writer = GGUFWriter(path, "bert")
+        for name, content in tensors.items():
+            if isinstance(content, tuple):
+                writer.add_tensor(gguf_name(name), content[0], raw_dtype=content[1])
+            elif content.dtype == np.uint16:
+                raw = np.ascontiguousarray(content).view(np.uint8)
+                writer.add_tensor(gguf_name(name), raw, raw_dtype=GGMLQuantizationType.BF16)
+            else:
+                writer.add_tensor(gguf_name(name), content)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        with open(path, "rb") as made:
+            return {"model.gguf": made.read()}
+
+
+# Bytes of a block that are scales.
+SCALES = {"Q8_0": slice(0, 2), "Q4_0": slice(0, 2), "Q4_1": slice(0, 4), "Q5_0": slice(0, 2), "Q5_1": slice(0, 4),
+          "Q2_K": [*range(16), 80, 81, 82, 83], "Q3_K": slice(96, 110), "Q4_K": slice(0, 16), "Q5_K": slice(0, 16),
+          "Q6_K": slice(192, 210)}
+
+
+def blocks_of(quantised):
+    """All blocks, one a row."""
+    from gguf import GGML_QUANT_SIZES
+
+    return np.concatenate([rows.reshape(-1, GGML_QUANT_SIZES[kind][1]) for rows, kind in quantised.values()])
+
+
+def scale_bytes(blocks, kind, base=None):
+    """Entropy of each byte of the scales, given that of the base's."""
+    columns = [blocks[:, SCALES[kind]]] + ([] if base is None else [base[:, SCALES[kind]]])
+    return sum(entropy(*bytes_of) for bytes_of in zip(*(one.T for one in columns)))
+
+
+def codes_given(blocks, kind, base):
+    """Entropy of bytes of the codes given those of the base: by halves of a byte where codes have four bits."""
+    rest = [np.delete(one, SCALES[kind], axis=1) for one in (blocks, base)]
+    if kind == "Q8_0":
+        return entropy(*rest)
+    return entropy(rest[0] & 15, rest[1] & 15) + entropy(rest[0] >> 4, rest[1] >> 4)
+
+
+def gguf_sets(base, tune):
+    from gguf import GGMLQuantizationType
+
+    cut = lambda model: {name: values.reshape(-1, 256) for name, values in model.items()}
+    brain = {name: bf16(values) for name, values in cut(base).items()}
+    source = [("base", gguf(brain))]
+    make = lambda model, kind: {name: (ggml(values, kind), kind) for name, values in model.items()}
+    for name in SCALES:
+        kind = GGMLQuantizationType[name]
+        own = make({tensor: wide(values) for tensor, values in brain.items()}, kind)
+        limit = scale_bytes(blocks_of(own), name) if name.endswith("K") else 0
+        yield Set(4, f"{name}, after its BF16", source, [("set", gguf(own))], limit)
+        if name in ["Q8_0", "Q4_0", "Q4_K"]:
+            own, later = (make(cut(model), kind) for model in (base, tune))
+            blocks, changed = blocks_of(own), blocks_of(later)
+            limit = codes_given(changed, name, blocks) + scale_bytes(changed, name, blocks)
+            yield Set(9, f"{name} of a fine-tune", [("base", gguf(own))], [("set", gguf(later))], limit)
+
+
+def of_matrices(make):
+    only = lambda model: {name: values for name, values in model.items() if values.ndim == 2}
+    return lambda base, tune: make(only(base), only(tune))
+
+
+# Functions of a base and a fine-tune, and the groups of their sets.
+SETS = [(of_matrices(gguf_sets), {4, 9}), (of_matrices(code_sets), {4, 9}), (of_matrices(dequantised_sets), {8})]
