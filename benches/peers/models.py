@@ -43,15 +43,6 @@ GROUPS = {1: "Arrays that are no weights", 2: "Steps of a training", 3: "Slices"
 GOALS = {3: 1.1, 5: 1.1, 6: 1.1, 7: 1.1, 9: 1.1, 4: 1.2, 8: 1.2, 10: 1.2}
 
 
-def write(directory, files):
-    shutil.rmtree(directory, ignore_errors=True)
-    for name, content in files.items():
-        path = os.path.join(directory, name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "wb") as file:
-            file.write(content)
-
-
 def read(directory):
     found = {}
     for top, _, names in os.walk(directory):
@@ -60,6 +51,19 @@ def read(directory):
             with open(path, "rb") as file:
                 found[os.path.relpath(path, directory)] = file.read()
     return found
+
+
+def write(directory, files):
+    """Files that are there with the same content stay as they are, with their times."""
+    there = read(directory)
+    for name in there.keys() - files.keys():
+        os.remove(os.path.join(directory, name))
+    for name, content in files.items():
+        path = os.path.join(directory, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        if there.get(name) != content:
+            with open(path, "wb") as file:
+                file.write(content)
 
 
 def size(directory):
@@ -72,7 +76,8 @@ class Repository:
     def __init__(self, program, work):
         self.program, self.work = program, work
         self.directory = os.path.join(work, "repository")
-        shutil.rmtree(self.directory, ignore_errors=True)
+        for kind in [self.directory, os.path.join(work, "source")]:
+            shutil.rmtree(kind, ignore_errors=True)
         self.run("init")
 
     def run(self, *words):

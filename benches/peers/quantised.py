@@ -5,6 +5,7 @@ are cut to 256 values there, since those of the model are no multiple of it.
 """
 
 import ctypes
+import functools
 import importlib.util
 import os
 import tempfile
@@ -132,6 +133,22 @@ def code_sets(base, tune):
             yield Set(4, f"{name}, after its BF16", source, added, limit)
 
 
+class InitParams(ctypes.Structure):
+    """What ggml_init takes."""
+
+    _fields_ = [("mem_size", ctypes.c_size_t), ("mem_buffer", ctypes.c_void_p), ("no_alloc", ctypes.c_bool)]
+
+
+@functools.cache
+def library():
+    package = importlib.util.find_spec("ctransformers").submodule_search_locations[0]
+    loaded = ctypes.CDLL(os.path.join(package, "lib/basic/libctransformers.so"))
+    # The first context fills the tables of half floats, which the quantisers read.
+    loaded.ggml_init.restype = ctypes.c_void_p
+    loaded.ggml_init(InitParams(1 << 20, None, False))
+    return loaded
+
+
 def ggml(values, kind):
     """Rows of FP32 as blocks."""
     from gguf import GGML_QUANT_SIZES, quants
@@ -139,14 +156,13 @@ def ggml(values, kind):
     values = np.ascontiguousarray(values, np.float32)
     if not kind.name.endswith("K"):
         return quants.quantize(values, kind)
-    package = importlib.util.find_spec("ctransformers").submodule_search_locations[0]
-    library = ctypes.CDLL(os.path.join(package, "lib/basic/libctransformers.so"))
     length, size = GGML_QUANT_SIZES[kind]
     rows, columns = values.shape
     out, counts = np.zeros((rows, columns // length * size), np.uint8), np.zeros(16, np.int64)
     pointer = lambda array: array.ctypes.data_as(ctypes.c_void_p)
-    quantise = getattr(library, f"ggml_quantize_{kind.name.lower()[:-1]}K")
-    quantise(pointer(values), pointer(out), ctypes.c_int(values.size), ctypes.c_int(columns), pointer(counts))
+    quantise = getattr(library(), f"ggml_quantize_{kind.name.lower()[:-1]}K")
+    # All values as one row: of more rows these functions of that package write only the first one.
+    quantise(pointer(values), pointer(out), ctypes.c_int(values.size), ctypes.c_int(values.size), pointer(counts))
     return out
 
 
