@@ -10,6 +10,17 @@ from weights import brains, difference, file, of_all, planes, wide
 TYPES = ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q3_K", "Q4_K", "Q5_K", "Q6_K"]
 
 
+# What llama.cpp takes for tensors whose rows are no multiple of 256 values.
+FALLBACKS = {"Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
+
+
+def blocks(values, kind):
+    """Quantised rows and their type."""
+    if values.shape[1] % 256 and kind.name in FALLBACKS:
+        kind = type(kind)[FALLBACKS[kind.name]]
+    return ggml(values, kind), kind
+
+
 def shards(tensors):
     names = sorted(tensors)
     halves = [names[: len(names) // 2], names[len(names) // 2 :]]
@@ -32,12 +43,12 @@ def hub_sets(base, tune):
     limit = of_all(planes, models["base"]) + sum(of_all(difference, models[f"tune-{number}"], models["base"])
                                                  for number in (1, 2))
     for name, model in models.items():
-        rows = {tensor: wide(values).reshape(-1, 256) for tensor, values in model.items()}
         for quantised in TYPES:
-            kind = GGMLQuantizationType[quantised]
-            made = {tensor: (ggml(values, kind), kind) for tensor, values in rows.items()}
+            made = {tensor: blocks(wide(values), GGMLQuantizationType[quantised]) for tensor, values in model.items()}
             directories.append((f"{name}-{quantised}", gguf(made)))
-            limit += scale_bytes(blocks_of(made), quantised) if quantised.endswith("K") else 0
+            for tensor, (_, kind) in made.items():
+                if kind.name.endswith("K"):
+                    limit += scale_bytes(blocks_of({tensor: made[tensor]}), kind.name)
     widened = {name: wide(values) for name, values in models["base"].items()}
     directories += [("onnx", formats.written("ONNX", widened)), ("sharded", shards(models["base"]))]
     yield Set(12, f"{len(directories)} directories of one family", [], directories, limit)
