@@ -219,8 +219,10 @@ pub const KEY_COPIES: u64 = 1 << 0;
 pub const DERIVATIONS: u64 = 1 << 5;
 /// Writer-required feature: contents of files may be rebuilt from other content.
 pub const REBUILT: u64 = 1 << 4;
+/// Writer-required feature: the last page of a segment may be short.
+pub const SHORT_PAGES: u64 = 1 << 9;
 /// Writer-required features that this program supports.
-pub const WRITER_FEATURES_KNOWN: u64 = KEY_COPIES | DERIVATIONS | REBUILT;
+pub const WRITER_FEATURES_KNOWN: u64 = KEY_COPIES | DERIVATIONS | REBUILT | SHORT_PAGES;
 /// Reader-required features that this program supports.
 pub const READER_FEATURES_KNOWN: u64 = 0;
 

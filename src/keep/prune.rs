@@ -39,10 +39,9 @@ use crate::repo::Repository;
 use crate::repo::claims::{ClaimKind, ContainerClaim};
 use crate::repo::cold;
 use crate::repo::container::blob_name;
-use crate::repo::index::{
-    ContainerListing, check_most_there, drop_gone_containers, name_containers, read_container_index,
-};
-use crate::repo::marks::check_writable;
+use crate::repo::features::list_to_write;
+use crate::repo::index::{check_most_there, drop_gone_containers, name_containers, read_container_index};
+use crate::repo::marks::{Marks, check_writable};
 use crate::repo::pause::{jittered, pause};
 use crate::repo::reads;
 use crate::repo::seen::SeenNames;
@@ -446,7 +445,8 @@ impl PruneRun<'_> {
 
     /// Writes segments again that name containers that are gone.
     fn clean_segments(&self) -> Result<()> {
-        let listing = ContainerListing::take(&self.repository.store)?.with_salts(&self.repository.salts);
+        let marks = Marks::read(self.repository.store.as_ref())?;
+        let listing = list_to_write(self.repository, marks)?;
         drop_gone_containers(&listing, self.stop)
     }
 

@@ -8,6 +8,7 @@ use super::withdrawn::UnreportedIntents;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::container::blob_name;
+use crate::repo::features::list_to_write;
 use crate::repo::index::{ContainerListing, cache_container_indexes};
 use crate::repo::marks::{BadParts, Marks, Quarantine};
 use crate::repo::reads::ReadLedger;
@@ -67,7 +68,7 @@ impl View {
             tracing::warn!("{name} cannot be read; if that stays so, run `fhrd check --read-data`");
             return Err(error.duplicate());
         }
-        let mut listing = ContainerListing::take_with(store, marks)?.with_salts(&repository.salts);
+        let mut listing = list_to_write(repository, marks)?;
         doubt_unmarked(repository, &listing)?;
         // It may lack others, and what these copy from seems not to be needed.
         if let Some(id) = listing.add_unlisted()?.first() {

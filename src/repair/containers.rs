@@ -31,6 +31,7 @@ use crate::repo::container::{
     ContainerKind, ContainerWriter, EntryFields, FRAME_HEADER_BYTES, FrameInfo, HEADER_BYTES, OperationList,
     StoredFrame, blob_name, decode_frame,
 };
+use crate::repo::features::list_to_write;
 use crate::repo::index::{
     ChunkIndex, ContainerIndexes, ContainerListing, Locator, Soundness, missing_containers, name_all_containers,
     read_container_index,
@@ -119,7 +120,7 @@ fn repair_damaged(repository: &Repository, config: &Config, stop: &Arc<AtomicBoo
             report.chunks_unusable += entries.count();
         }
     }
-    let mut listing = ContainerListing::take(&repository.store)?;
+    let mut listing = list_to_write(repository, Marks::read(store)?)?;
     report.unlistable = unlistable(&listing);
     report.missing.extend(missing_containers(&listing)?.lost.iter().map(|id| blob_name(id).into()));
     report.missing.sort();

@@ -103,7 +103,7 @@ pub fn repair_index(repository: &Repository, stop: &Arc<AtomicBool>) -> Result<I
     report.unlistable.extend(unlistable(&found));
     let (listing, adopted) = adopt_orphans(repository, Marks::read(repository.store.as_ref())?)?;
     report.adopted = adopted;
-    let named = rebuild(repository, &listing, &mut report)?;
+    let named = rebuild(&listing, &mut report)?;
     drop_deleted_containers(&listing, &named, stop)?;
     delete_replaced_segments(&ContainerListing::take(store)?)?;
     let mut listing = ContainerListing::take(store)?;
@@ -169,11 +169,7 @@ fn sort_out_newer(listing: &mut ContainerListing) -> Result<()> {
 }
 
 /// Writes segments for the containers of all segments. They replace all open segments. Returns what they name.
-fn rebuild(
-    repository: &Repository,
-    listing: &ContainerListing,
-    report: &mut IndexReport,
-) -> Result<HashSet<ContainerId>> {
+fn rebuild(listing: &ContainerListing, report: &mut IndexReport) -> Result<HashSet<ContainerId>> {
     let segments = listing.segments();
     let named: BTreeSet<ContainerId> =
         segments.iter().flat_map(|segment| segment.containers().iter().copied()).collect();
@@ -182,7 +178,7 @@ fn rebuild(
         return Ok(read);
     }
     let store = listing.store();
-    let mut batches = SegmentBatches::new(store.as_ref(), &repository.salts);
+    let mut batches = SegmentBatches::new(store.as_ref(), listing.new_segments());
     give_up_lost_containers(listing)?;
     for id in &named {
         match read_container_index(store.as_ref(), id) {

@@ -119,11 +119,11 @@ fn adopt(
         }
     }
     if waiting.iter().all(|(_, missing)| !missing.is_empty()) {
-        return name(repository, waiting);
+        return name(&listing, waiting);
     }
     let orphans = waiting.iter().map(|(id, _)| *id).collect();
     let adopted = match reliance.hold(&orphans) {
-        Ok(_) => name(repository, waiting)
+        Ok(_) => name(&listing, waiting)
             .and_then(|adopted| drop_deleted_containers(&listing, &orphans, &AtomicBool::new(false)).map(|()| adopted)),
         Err(error @ Error::Pruned { .. }) => {
             tracing::debug!("not adopting {} containers: {error}", orphans.len());
@@ -138,9 +138,9 @@ fn adopt(
 }
 
 /// Writes segments for the orphans whose bases, as far as they are missing elsewhere, are in one another.
-fn name(repository: &Repository, mut waiting: Vec<(ContainerId, Vec<Base>)>) -> Result<u64> {
-    let store = repository.store.as_ref();
-    let (mut adopted, mut batches) = (0, SegmentBatches::new(store, &repository.salts));
+fn name(listing: &ContainerListing, mut waiting: Vec<(ContainerId, Vec<Base>)>) -> Result<u64> {
+    let store = listing.store().as_ref();
+    let (mut adopted, mut batches) = (0, SegmentBatches::new(store, listing.new_segments()));
     // Each round adopts what needs only containers that are adopted already.
     loop {
         let (ready, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|(_, missing)| missing.is_empty());

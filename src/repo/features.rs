@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::error::Result;
 use crate::repo::Repository;
+use crate::repo::index::{ContainerListing, NewSegments};
 use crate::repo::keys;
 use crate::repo::marks::{Mark, MarkKind, Marks};
 use crate::wire;
@@ -27,11 +28,13 @@ pub enum Feature {
     Derivations,
     /// Files of compressed streams are stored as what these unpack to, and are rebuilt from it.
     Rebuilt,
+    /// The last page of a small index segment has no padding.
+    ShortPages,
 }
 
 impl Feature {
     /// All that this program knows.
-    pub const ALL: [Feature; 3] = [Feature::KeyCopies, Feature::Derivations, Feature::Rebuilt];
+    pub const ALL: [Feature; 4] = [Feature::KeyCopies, Feature::Derivations, Feature::Rebuilt, Feature::ShortPages];
 
     /// Its bit among the writer-required features.
     pub const fn bit(self) -> u64 {
@@ -39,6 +42,7 @@ impl Feature {
             Feature::KeyCopies => wire::KEY_COPIES,
             Feature::Derivations => wire::DERIVATIONS,
             Feature::Rebuilt => wire::REBUILT,
+            Feature::ShortPages => wire::SHORT_PAGES,
         }
     }
 
@@ -48,6 +52,7 @@ impl Feature {
             Feature::KeyCopies => "key-copies",
             Feature::Derivations => "derivations",
             Feature::Rebuilt => "rebuilt",
+            Feature::ShortPages => "short-pages",
         }
     }
 
@@ -57,6 +62,7 @@ impl Feature {
             Feature::KeyCopies => "every key slot is stored twice",
             Feature::Derivations => "quantised and pruned tensors follow from stored models",
             Feature::Rebuilt => "compressed files are stored as what they unpack to",
+            Feature::ShortPages => "small index segments end without padding",
         }
     }
 
@@ -64,7 +70,7 @@ impl Feature {
     const fn is_needed(self, is_encrypted: bool) -> bool {
         match self {
             Feature::KeyCopies => is_encrypted,
-            Feature::Derivations | Feature::Rebuilt => true,
+            Feature::Derivations | Feature::Rebuilt | Feature::ShortPages => true,
         }
     }
 }
@@ -89,6 +95,19 @@ pub fn has(repository: &Repository, feature: Feature) -> Result<bool> {
         return Ok(true);
     }
     Ok(all_bits(repository)? & feature.bit() != 0)
+}
+
+/// Lists the containers and segments of a repository, whose marks are `marks`, for a run that writes segments. Every
+/// program reads padded pages: they serve if a mark cannot be read, and in a repository that hides lengths.
+///
+/// # Errors
+/// Errors of [`ContainerListing::take`].
+pub fn list_to_write(repository: &Repository, marks: Marks) -> Result<ContainerListing> {
+    let of_marks = marks.writer_features().unwrap_or(0);
+    let has_feature = (repository.writer_features | of_marks) & Feature::ShortPages.bit() != 0;
+    let shortens_pages = has_feature && !repository.config.pad_containers;
+    let new_segments = NewSegments::new(repository.salts.clone(), shortens_pages);
+    Ok(ContainerListing::take_with(&repository.store, marks)?.with_new_segments(new_segments))
 }
 
 /// The writer-required bits of the configuration and of all marks.
@@ -175,7 +194,7 @@ mod tests {
     #[test]
     fn a_new_repository_has_the_features_that_it_needs_and_an_upgrade_puts_no_mark() {
         let (store, repository) = plain();
-        assert_eq!(repository.writer_features, wire::DERIVATIONS | wire::REBUILT);
+        assert_eq!(repository.writer_features, wire::DERIVATIONS | wire::REBUILT | wire::SHORT_PAGES);
         let report = upgrade(&repository, false).unwrap();
         assert!(report.enabled.is_empty() && report.mark.is_none());
         assert!(store.list(BlobKind::Mark.into()).unwrap().is_empty());

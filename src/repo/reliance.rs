@@ -23,6 +23,7 @@ use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::claims::{ClaimKind, ContainerClaim, IntentNote, claim_name};
 use crate::repo::container::{blob_name, parse_name};
+use crate::repo::features::list_to_write;
 use crate::repo::index::{ContainerListing, SharedContainerIndexes};
 use crate::repo::marks::Marks;
 use crate::repo::salts::{Salt, Salts};
@@ -37,7 +38,7 @@ use crate::types::{ContainerId, SnapshotId};
 /// Errors of the store.
 pub fn take_listing(repository: &Repository, marks: Marks) -> Result<(ContainerListing, HashSet<ContainerId>)> {
     let pending = ContainerClaim::containers_of(repository.store.as_ref(), ClaimKind::Pending)?;
-    let mut listing = ContainerListing::take_with(&repository.store, marks)?.with_salts(&repository.salts);
+    let mut listing = list_to_write(repository, marks)?;
     listing.containers.retain(|id| !pending.contains(id));
     Ok((listing, pending))
 }

@@ -1712,6 +1712,7 @@ class Container:
 # Index segments (section 7).
 
 RECORDS, RECORD_BYTES, PAGE_BYTES = 102, 40, 4096
+SHORT_PAGE = 1  # reader-required: the last page has no zeros
 
 
 class Segment:
@@ -1727,13 +1728,14 @@ class Segment:
                 "<8sHHIIIQQ", header
             )
             expect(magic == b"FHRDSEGM", f"{blob.path}: begins with {magic!r}, expected FHRDSEGM")
-            is_known = version == 1 and required == 0 and generation == 0
+            is_known = version == 1 and required & ~SHORT_PAGE == 0 and generation == 0
             known(is_known, f"{blob.path}: version {version}, bits {required:#x}, key {generation}")
             expect(containers <= 1 << 24 and replaced <= 1 << 24 and self.records <= 1 << 48, f"{blob.path}: too much")
             self.pages_at = 80 + 32 * (containers + replaced) + 16
             self.pages = -(-self.records // RECORDS)
-            size = self.pages_at + PAGE_BYTES * self.pages
-            expect(blob.size == size, f"{blob.path}: {blob.size} bytes, expected {size}")
+            short = self.records * RECORD_BYTES + self.pages * 16
+            self.size = self.pages_at + (short if required & SHORT_PAGE else PAGE_BYTES * self.pages)
+            expect(blob.size == self.size, f"{blob.path}: {blob.size} bytes, expected {self.size}")
             tables = blob.read(80, self.pages_at - 80)
             expect(sum16(tables[:-16]) == tables[-16:], f"{blob.path}: the checksum of the tables is wrong")
             expect(self.records >= containers, f"{blob.path}: fewer records than containers")
@@ -1744,8 +1746,9 @@ class Segment:
         key = (self.name, number)
         if (content := self.cache.get(key)) is None:
             with self.store.blob(self.name) as blob:
-                content = blob.read(self.pages_at + PAGE_BYTES * number, PAGE_BYTES)
-            expect(sum16(content[:4080]) == content[4080:], f"{self.name}: the checksum of page {number} is wrong")
+                at = self.pages_at + PAGE_BYTES * number
+                content = blob.read(at, min(PAGE_BYTES, self.size - at))
+            expect(sum16(content[:-16]) == content[-16:], f"{self.name}: the checksum of page {number} is wrong")
             self.cache.put(key, content, PAGE_BYTES)
         return content
 

@@ -14,7 +14,7 @@ use fhrd::repo::container::{
     Base, ContainerIndex, ContainerKind, ContainerWriter, EntryFields, FOOTER_BYTES, Footer, Operation, OperationList,
     SealedContainer, StoredFrame, decode_frame, operations_digest, parse_header,
 };
-use fhrd::repo::index::{IndexRecord, IndexSegment, read_container_index, write_segment};
+use fhrd::repo::index::{IndexRecord, IndexSegment, NewSegment, read_container_index, write_segment};
 use fhrd::repo::rebuilt::{ContentPart, OPENED};
 use fhrd::repo::recipe::{ContentReference, RecipeBuilder, decode_recipe};
 use fhrd::repo::snapshot::Snapshot;
@@ -198,7 +198,7 @@ fn an_index_segment() {
     let containers = [5, 6].map(|seed| ContainerId(fingerprint(seed).0));
     let record = |seed, container, entry| IndexRecord { fingerprint: fingerprint(seed), container, entry };
     let records = vec![record(3, 0, 0), record(4, 1, 258), record(3, 1, 7)];
-    let name = write_segment(store.as_ref(), &[7; 16], &containers, &[], records).unwrap();
+    let name = write_segment(store.as_ref(), NewSegment::padded([7; 16]), &containers, &[], records).unwrap();
     let bytes = store.get(&name, 1 << 20).unwrap();
     assert_eq!(bytes.len(), 80 + 2 * 32 + 16 + 4096);
     assert_bytes(
@@ -214,6 +214,33 @@ fn an_index_segment() {
     );
     assert!(bytes[80 + 80 + 3 * 40..][..4096 - 120 - 16].iter().all(|byte| *byte == 0));
     assert_eq!(name.as_str(), format!("index/{}", blake3::hash(&bytes)));
+    let segment = IndexSegment::open(store, &name).unwrap();
+    assert_eq!(segment.find(&fingerprint(4)).unwrap(), [(containers[1], 258)]);
+    assert_eq!(segment.find(&fingerprint(3)).unwrap(), [(containers[0], 0), (containers[1], 7)]);
+}
+
+#[test]
+fn an_index_segment_with_a_short_page() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let containers = [5, 6].map(|seed| ContainerId(fingerprint(seed).0));
+    let record = |seed, container, entry| IndexRecord { fingerprint: fingerprint(seed), container, entry };
+    let records = vec![record(3, 0, 0), record(4, 1, 258), record(3, 1, 7)];
+    let new = NewSegment { salt: [7; 16], shortens_page: true };
+    let name = write_segment(store.as_ref(), new, &containers, &[], records).unwrap();
+    let bytes = store.get(&name, 1 << 20).unwrap();
+    assert_eq!(bytes.len(), 80 + 2 * 32 + 16 + 3 * 40 + 16);
+    assert_bytes(
+        &bytes,
+        "
+         464852445345474d01000000020000000000000000000000030000000000000001000000000000000000000000000000
+         0707070707070707070707070707070702a89a069e8ae424e0c32ae1052e74685ac389a30c3b0363f83697934d3197c0
+         47c16b10f0d3923b45b905dac24e6e1900e0efadd9a564bd99df5139b29d4172462faa72037d6c0e90dad0ed1298041b
+         d84df5b2c2b904fce133ad4d7995bd95ca8a33e272e3736e30b0984b6ac674e45f847b8efc19efdb9ef8f3260cebe47d
+         0100000002010000ed8f01dbe4140b1d89a9817b8a6f46b301dd50d0a6e8eb9ccfc9ab66fb64a7120000000000000000
+         ed8f01dbe4140b1d89a9817b8a6f46b301dd50d0a6e8eb9ccfc9ab66fb64a712010000000700000047d90af4c4a67af1
+         c5d4b69e64134617",
+        "segment with a short page",
+    );
     let segment = IndexSegment::open(store, &name).unwrap();
     assert_eq!(segment.find(&fingerprint(4)).unwrap(), [(containers[1], 258)]);
     assert_eq!(segment.find(&fingerprint(3)).unwrap(), [(containers[0], 0), (containers[1], 7)]);

@@ -5,7 +5,7 @@ use fhrd::codec::Scratch;
 use fhrd::repo::container::{
     Base, ContainerKind, ContainerWriter, EntryFields, Operation, OperationList, StoredFrame, operations_digest,
 };
-use fhrd::repo::index::{IndexRecord, write_segment};
+use fhrd::repo::index::{IndexRecord, NewSegment, write_segment};
 use fhrd::repo::recipe::ContentReference;
 use fhrd::repo::snapshot::Snapshot;
 use fhrd::repo::tree::Node;
@@ -119,7 +119,7 @@ impl HostileRepository {
         store.put_if_absent(&sealed.blob_name(), &parts).unwrap();
         let records = (0..).zip(&self.fingerprints);
         let records = records.map(|(entry, print)| IndexRecord { fingerprint: *print, container: 0, entry });
-        write_segment(store.as_ref(), &[7; 16], &[sealed.id()], &[], records.collect()).unwrap();
+        write_segment(store.as_ref(), NewSegment::padded([7; 16]), &[sealed.id()], &[], records.collect()).unwrap();
         let snapshot = Snapshot {
             time_ns,
             host: "test".into(),

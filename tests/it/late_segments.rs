@@ -12,7 +12,7 @@ use fhrd::repair::index::repair_index;
 use fhrd::repo::Repository;
 use fhrd::repo::claims::{ClaimKind, ContainerClaim};
 use fhrd::repo::container::blob_name;
-use fhrd::repo::index::{ContainerListing, IndexRecord, merge_segments, missing_containers, write_segment};
+use fhrd::repo::index::{ContainerListing, IndexRecord, NewSegment, merge_segments, missing_containers, write_segment};
 use fhrd::repo::snapshot;
 use fhrd::store::{Durable, StoreExt};
 use fhrd::types::{ContainerId, Fingerprint};
@@ -136,7 +136,13 @@ fn what_is_deleted_while_a_segment_is_taken_back_is_taken_out_too() {
             container: nth % count,
             entry: nth / count,
         };
-        write_segment(store.as_ref(), &[containers[0].0[0]; 16], containers, &[], (0..records).map(record).collect())
+        write_segment(
+            store.as_ref(),
+            NewSegment::padded([containers[0].0[0]; 16]),
+            containers,
+            &[],
+            (0..records).map(record).collect(),
+        )
     };
     (1..=4).for_each(|number| _ = put(&[id(number)], 8).unwrap());
     // A large segment also names the first container, and one that no small segment names.
@@ -180,7 +186,7 @@ fn what_a_segment_names_that_is_taken_back_meanwhile_is_not_lost() {
     let store = place.open().store;
     let gone = ContainerId([7; 32]);
     let record = IndexRecord { fingerprint: Fingerprint([1; 32]), container: 0, entry: 0 };
-    let put = || write_segment(store.as_ref(), &[9; 16], &[gone], &[], vec![record]).unwrap();
+    let put = || write_segment(store.as_ref(), NewSegment::padded([9; 16]), &[gone], &[], vec![record]).unwrap();
     for looks in 1..4 {
         let (late, plain, lists) = (put(), store.clone(), AtomicUsize::new(0));
         let reading = hooked(&place, move |call, name| match call == "list" && name == "pending" {

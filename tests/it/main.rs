@@ -69,6 +69,7 @@ mod short_answers;
 mod slice_bounds;
 mod slice_types;
 mod slices;
+mod small_changes;
 mod soups;
 mod strategies;
 mod tidy;

@@ -14,7 +14,7 @@ use crate::repo::container::{
     Base, ContainerKind, ContainerWriter, EntryFields, Operation, OperationList, SealedContainer, StoredFrame,
     WHOLE_DIGEST,
 };
-use crate::repo::index::{IndexRecord, write_segment};
+use crate::repo::index::{IndexRecord, NewSegment, write_segment};
 use crate::repo::salts::Salts;
 use crate::store::{MemoryStore, ParityStore, StoreExt};
 use crate::types::{Fingerprint, RepositoryKey};
@@ -46,7 +46,7 @@ fn index(store: &MemoryStore, sealed: &SealedContainer, wrong_entry: bool) {
         container: 0,
         entry: number + u32::from(wrong_entry),
     });
-    write_segment(store, &[7; 16], &[sealed.id()], &[], records.collect()).unwrap();
+    write_segment(store, NewSegment::padded([7; 16]), &[sealed.id()], &[], records.collect()).unwrap();
 }
 
 fn run(store: &Arc<MemoryStore>, read_data: bool) -> CheckReport {

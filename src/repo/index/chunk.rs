@@ -353,7 +353,7 @@ impl ChunkIndex {
         let containers = std::mem::take(&mut self.log_containers);
         let records = std::mem::take(&mut self.log);
         let prints: Vec<Fingerprint> = records.iter().map(|record| record.fingerprint).collect();
-        let name = write_segment(self.store.as_ref(), &self.listing.salts().draw()?, &containers, &[], records)?;
+        let name = write_segment(self.store.as_ref(), self.listing.new_segments().draw()?, &containers, &[], records)?;
         match IndexSegment::open(self.store.clone(), &name) {
             Ok(segment) => self.written.push(Arc::new(segment)),
             // Another process has merged it already. Its chunks may be stored again.
@@ -412,6 +412,7 @@ fn confirm(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::repo::index::NewSegment;
     use crate::store::MemoryStore;
 
     fn print(n: u64) -> Fingerprint {
@@ -421,7 +422,8 @@ mod tests {
     fn index(filter_bytes: u64) -> ChunkIndex {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let records = (0..3200).map(|n| IndexRecord { fingerprint: print(n), container: 0, entry: 0 }).collect();
-        write_segment(store.as_ref(), &[7; 16], &[ContainerId([0; 32])], &[], records).expect("writes");
+        write_segment(store.as_ref(), NewSegment::padded([7; 16]), &[ContainerId([0; 32])], &[], records)
+            .expect("writes");
         let listing = Arc::new(ContainerListing::take(&store).expect("lists"));
         let config = IndexConfig { filter_bytes: bytesize::ByteSize::b(filter_bytes), ..IndexConfig::default() };
         let local = ContainerIndexes::new(store.clone(), 1, 1 << 20);

@@ -1,7 +1,7 @@
 //! When the filter is filled and loaded, and damaged filter files.
 
 use super::*;
-use crate::repo::index::{merge_segments, write_segment};
+use crate::repo::index::{NewSegment, merge_segments, write_segment};
 use crate::store::{CountingStore, MemoryStore, Store};
 
 const RECORDS: u64 = 140_000;
@@ -24,7 +24,7 @@ fn put(store: &dyn Store, numbers: std::ops::Range<u64>) {
         container: (n / CONTAINER_RECORDS - first) as u32,
         entry: (n % CONTAINER_RECORDS) as u32,
     };
-    write_segment(store, &[7; 16], &containers, &[], numbers.map(record).collect()).unwrap();
+    write_segment(store, NewSegment::padded([7; 16]), &containers, &[], numbers.map(record).collect()).unwrap();
 }
 
 struct Fixture {

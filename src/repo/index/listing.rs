@@ -18,10 +18,10 @@ use super::coverage::poorly_indexed;
 use super::listing_again::Changes;
 use super::recovery::Recovery;
 use super::segment::IndexSegment;
+use super::segment_writer::NewSegments;
 use super::unlistable::{UnlistableDirectories, list_containers};
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::marks::{Marks, Quarantine};
-use crate::repo::salts::Salts;
 use crate::store::{BlobKind, BlobName, Store};
 use crate::types::{ContainerId, Fingerprint};
 
@@ -42,7 +42,7 @@ pub struct ContainerListing {
     /// if it cannot be listed.
     pub damaged: Vec<(String, Error)>,
     segments: RwLock<ListedSegments>,
-    salts: Salts,
+    new_segments: NewSegments,
     quarantine: RwLock<Arc<Quarantine>>,
     recovery: Recovery,
     /// Number of containers that segments name and that are lost.
@@ -116,7 +116,7 @@ impl ContainerListing {
     pub(super) fn of(store: &Arc<dyn Store>, containers: HashSet<ContainerId>) -> Self {
         let recovery = Recovery::new(store.clone());
         let store = store.clone();
-        let (segments, salts, quarantine) = (RwLock::default(), Salts::default(), RwLock::default());
+        let (segments, new_segments, quarantine) = (RwLock::default(), NewSegments::default(), RwLock::default());
         let unlistable = UnlistableDirectories::default();
         let (has_changed, changes) = (AtomicBool::new(false), RwLock::default());
         let (damaged, poor, is_proved) = (Vec::new(), RwLock::default(), AtomicBool::new(false));
@@ -125,7 +125,7 @@ impl ContainerListing {
             containers,
             damaged,
             segments,
-            salts,
+            new_segments,
             quarantine,
             recovery,
             lost: 0,
@@ -146,18 +146,18 @@ impl ContainerListing {
         listing.set_quarantine(self.quarantine());
         listing.unlistable.add(self.unlistable.all());
         let (poor, is_proved) = (RwLock::new(self.poor()), AtomicBool::new(self.is_proved.load(Ordering::Acquire)));
-        let (segments, salts) = (RwLock::new(self.listed()), self.salts.clone());
-        ContainerListing { damaged, segments, salts, poor, is_proved, ..listing }
+        let (segments, new_segments) = (RwLock::new(self.listed()), self.new_segments.clone());
+        ContainerListing { damaged, segments, new_segments, poor, is_proved, ..listing }
     }
 
-    /// The same listing, whose users write segments with `salts`.
-    pub fn with_salts(self, salts: &Salts) -> Self {
-        ContainerListing { salts: salts.clone(), ..self }
+    /// The same listing, whose users write segments like `new_segments`.
+    pub fn with_new_segments(self, new_segments: NewSegments) -> Self {
+        ContainerListing { new_segments, ..self }
     }
 
-    /// Salts of the segments that its users write.
-    pub(super) fn salts(&self) -> &Salts {
-        &self.salts
+    /// What the segments that its users write are like.
+    pub fn new_segments(&self) -> &NewSegments {
+        &self.new_segments
     }
 
     /// Whether the chunk of an entry counts as stored by this entry. It does not if a mark says that its bytes, or

@@ -120,7 +120,7 @@ pub fn replace_damaged_segments(listing: &ContainerListing) -> Result<u64> {
 /// writes nothing, if none can be read.
 fn replace(listing: &ContainerListing, segment: &IndexSegment) -> Result<bool> {
     let store = listing.store();
-    let mut batches = SegmentBatches::new(store.as_ref(), listing.salts());
+    let mut batches = SegmentBatches::new(store.as_ref(), listing.new_segments());
     let (mut read, mut unread, mut gone) = (HashSet::new(), 0, 0);
     for id in segment.containers() {
         match read_fingerprints(store.as_ref(), id) {
@@ -214,7 +214,7 @@ pub fn name_all_containers(listing: &ContainerListing, stored: &HashSet<Containe
     }
     tracing::warn!("{} containers are no longer in an index segment; writing a new one", unnamed.len());
     let (store, mut read) = (listing.store(), HashSet::new());
-    let mut batches = SegmentBatches::new(store.as_ref(), listing.salts());
+    let mut batches = SegmentBatches::new(store.as_ref(), listing.new_segments());
     for id in unnamed {
         match read_fingerprints(store.as_ref(), id) {
             Ok(fingerprints) => {
@@ -242,7 +242,7 @@ pub fn name_all_containers(listing: &ContainerListing, stored: &HashSet<Containe
 /// Errors of the store, and of a container whose index cannot be read.
 pub fn name_containers(listing: &ContainerListing, containers: &[ContainerId]) -> Result<()> {
     let store = listing.store();
-    let mut batches = SegmentBatches::new(store.as_ref(), listing.salts());
+    let mut batches = SegmentBatches::new(store.as_ref(), listing.new_segments());
     for id in containers {
         batches.add(*id, read_fingerprints(store.as_ref(), id)?.into_iter().zip(0..))?;
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::repo::container::{ContainerKind, ContainerWriter, EntryFields, OperationList};
-use crate::repo::index::{IndexRecord, write_segment};
+use crate::repo::index::{IndexRecord, NewSegment, write_segment};
 use crate::store::{BlobKind, Durable, MemoryStore, Store, StoreExt};
 use crate::types::Fingerprint;
 
@@ -40,7 +40,9 @@ impl Segments {
         let sealed = writer.seal().unwrap();
         let parts: Vec<&[u8]> = sealed.parts.iter().map(AsRef::as_ref).collect();
         self.store.put_if_absent(&sealed.blob_name(), &parts).unwrap();
-        self.names.push(write_segment(self.store.as_ref(), &[7; 16], &[sealed.id()], &[], records).unwrap());
+        self.names.push(
+            write_segment(self.store.as_ref(), NewSegment::padded([7; 16]), &[sealed.id()], &[], records).unwrap(),
+        );
         sealed.id()
     }
 
@@ -199,7 +201,9 @@ fn a_segment_that_lacks_records_of_a_container_is_noticed_and_replaced() {
             entry: (number % 300) as u32,
         });
         let records = records.collect();
-        let poor = write_segment(segments.store.as_ref(), &[8; 16], &containers, &segments.names, records).unwrap();
+        let poor =
+            write_segment(segments.store.as_ref(), NewSegment::padded([8; 16]), &containers, &segments.names, records)
+                .unwrap();
         segments.names.iter().for_each(|name| segments.store.delete(name, Durable::OnReturn).unwrap());
         let listing = segments.listing();
         let last = print(599);
@@ -217,7 +221,9 @@ fn a_segment_that_lacks_records_of_a_container_is_noticed_and_replaced() {
     // One without any record does not even open.
     let mut segments = Segments::new(10);
     let container = segments.add();
-    let poor = write_segment(segments.store.as_ref(), &[8; 16], &[container], &segments.names, Vec::new()).unwrap();
+    let poor =
+        write_segment(segments.store.as_ref(), NewSegment::padded([8; 16]), &[container], &segments.names, Vec::new())
+            .unwrap();
     segments.store.delete(&segments.names[0], Durable::OnReturn).unwrap();
     let listing = segments.listing();
     assert_eq!((listing.damaged[0].0.as_str(), listing.orphans()), (poor.as_str(), vec![container]));
@@ -230,7 +236,7 @@ fn a_replaced_segment_stays_while_no_other_names_its_containers() {
     let (first, second) = (segments.add(), segments.add());
     let replaced = segments.names.clone();
     let record = IndexRecord { fingerprint: print(0), container: 0, entry: 0 };
-    write_segment(segments.store.as_ref(), &[7; 16], &[first], &replaced, vec![record]).unwrap();
+    write_segment(segments.store.as_ref(), NewSegment::padded([7; 16]), &[first], &replaced, vec![record]).unwrap();
     let listing = segments.listing();
     assert_eq!((listing.segments().len(), listing.orphans()), (1, vec![second]));
     delete_replaced_segments(&listing).unwrap();

@@ -280,13 +280,13 @@ fn merge(
     scratch: &Path,
     stop: &AtomicBool,
 ) -> Result<(), SourceError> {
-    let (store, salts) = (listing.store(), listing.salts());
+    let store = listing.store();
     let containers: BTreeSet<ContainerId> =
         sources.iter().flat_map(|segment| segment.containers().iter().copied()).filter(exists).collect();
     let containers: Vec<ContainerId> = containers.into_iter().collect();
     let number_of: HashMap<ContainerId, u32> = containers.iter().copied().zip(0..).collect();
     let names = listing.replaced_by_successor(&sources.iter().map(AsRef::as_ref).collect::<Vec<_>>());
-    let mut writer = SegmentWriter::new(&salts.draw()?, &containers, &names, scratch)?;
+    let mut writer = SegmentWriter::new(listing.new_segments().draw()?, &containers, &names, scratch)?;
     let mut inputs: Vec<_> = sources
         .iter()
         .map(|segment| SourceRecords {

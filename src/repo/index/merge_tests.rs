@@ -1,7 +1,7 @@
 //! Choice of segments to merge, the merge itself, and faults during it.
 
 use super::*;
-use crate::repo::index::write_segment;
+use crate::repo::index::{NewSegment, write_segment};
 use crate::store::{BlobKind, BlobName, FaultyStore, InjectedFault, MemoryStore, StoppingStore};
 
 fn print(number: u64) -> Fingerprint {
@@ -19,7 +19,7 @@ fn put(store: &dyn Store, number: u64, records: u64) -> BlobName {
         IndexRecord { fingerprint, container: (nth % 2) as u32, entry: nth as u32 }
     };
     let containers = [container(number), container(number - 1)];
-    write_segment(store, &[7; 16], &containers, &[], (0..records).map(record).collect()).unwrap()
+    write_segment(store, NewSegment::padded([7; 16]), &containers, &[], (0..records).map(record).collect()).unwrap()
 }
 
 /// All records of the active segments, with the ids of their containers.

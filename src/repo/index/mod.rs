@@ -45,6 +45,6 @@ pub use presence::ChunkPresence;
 pub use recovery::SegmentBatches;
 pub use resolver::Resolver;
 pub use segment::{IndexRecord, IndexSegment};
-pub use segment_writer::write_segment;
+pub use segment_writer::{NewSegment, NewSegments, write_segment};
 pub use similarity::{SessionContainer, Similar, SimilarityFiles, SimilarityIndex};
 pub use whole::WholeEntries;

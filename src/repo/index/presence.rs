@@ -104,7 +104,7 @@ impl ChunkPresence {
 mod tests {
     use super::*;
     use crate::repo::container::{ContainerKind, ContainerWriter, EntryFields, FOOTER_BYTES, OperationList, blob_name};
-    use crate::repo::index::{IndexRecord, write_segment};
+    use crate::repo::index::{IndexRecord, NewSegment, write_segment};
     use crate::store::{CountingStore, Durable, MemoryStore, StoreExt};
 
     fn print(number: u8) -> Fingerprint {
@@ -125,7 +125,7 @@ mod tests {
         let records = (0u32..).zip(numbers);
         let records = records.map(|(entry, number)| IndexRecord { fingerprint: print(*number), container: 0, entry });
         if is_listed {
-            write_segment(store, &[7; 16], &[id], &[], records.collect()).unwrap();
+            write_segment(store, NewSegment::padded([7; 16]), &[id], &[], records.collect()).unwrap();
         }
         id
     }

@@ -11,10 +11,9 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::container_indexes::read_fingerprints;
 use super::segment::{IndexRecord, IndexSegment};
-use super::segment_writer::write_segment;
+use super::segment_writer::{NewSegments, write_segment};
 use super::unread::UnreadContainers;
 use crate::error::{Error, ErrorKind, Result};
-use crate::repo::salts::Salts;
 use crate::store::{BlobName, LocalStore, Store};
 use crate::types::{ContainerId, Fingerprint};
 
@@ -24,16 +23,17 @@ const BATCH_RECORDS: usize = 1 << 18;
 /// Collects the records of whole containers, and writes them as segments of bounded size.
 pub struct SegmentBatches<'a> {
     store: &'a dyn Store,
-    salts: Salts,
+    new_segments: NewSegments,
     containers: Vec<ContainerId>,
     records: Vec<IndexRecord>,
     written: Vec<BlobName>,
 }
 
 impl<'a> SegmentBatches<'a> {
-    /// Writes into `store`, with `salts`.
-    pub fn new(store: &'a dyn Store, salts: &Salts) -> Self {
-        SegmentBatches { store, salts: salts.clone(), containers: Vec::new(), records: Vec::new(), written: Vec::new() }
+    /// Writes into `store` what is like `new_segments`.
+    pub fn new(store: &'a dyn Store, new_segments: &NewSegments) -> Self {
+        let (new_segments, written) = (new_segments.clone(), Vec::new());
+        SegmentBatches { store, new_segments, containers: Vec::new(), records: Vec::new(), written }
     }
 
     /// Adds a container with the fingerprint and the position of each entry, as its own index says: readers do not ask
@@ -57,7 +57,7 @@ impl<'a> SegmentBatches<'a> {
 
     fn write(&mut self, replaced: &[BlobName]) -> Result<()> {
         let (containers, records) = (std::mem::take(&mut self.containers), std::mem::take(&mut self.records));
-        self.written.push(write_segment(self.store, &self.salts.draw()?, &containers, replaced, records)?);
+        self.written.push(write_segment(self.store, self.new_segments.draw()?, &containers, replaced, records)?);
         Ok(())
     }
 
@@ -242,7 +242,7 @@ impl Recovery {
             Some(scratch) => scratch,
             none => none.insert(ScratchStore::create()?),
         };
-        let mut batches = SegmentBatches::new(scratch.store.as_ref(), &Salts::default());
+        let mut batches = SegmentBatches::new(scratch.store.as_ref(), &NewSegments::default());
         for id in containers {
             match read_fingerprints(self.store.as_ref(), &id) {
                 Ok(fingerprints) => batches.add(id, fingerprints.into_iter().zip(0..))?,

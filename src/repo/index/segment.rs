@@ -1,9 +1,10 @@
 //! Index segments: immutable, sorted lists of (fingerprint, container, entry) for the containers of one backup.
 //!
 //! A segment is an 80-byte header, a table of container ids, a table of the segments that it replaces, and pages. Each
-//! has 4096 bytes: 102 records of 40 bytes in order of their fingerprints, and a checksum. Fingerprints are spread
-//! evenly, so a look-up guesses its page by interpolation and reads one or two pages. The container table stays in
-//! memory, and of small segments the pages, once look-ups have read some.
+//! has 4096 bytes: 102 records of 40 bytes in order of their fingerprints, and a checksum. The last page has the rest:
+//! it is padded with zeros, or *short*, as a feature bit of the header says. Fingerprints are spread evenly, so a
+//! look-up guesses its page by interpolation and reads one or two pages. The container table stays in memory, and of
+//! small segments the pages, once look-ups have read some.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -21,6 +22,9 @@ pub(super) const HEADER_BYTES: usize = 80;
 pub(super) const PAGE_BYTES: usize = 4096;
 pub(super) const PAGE_RECORDS: usize = 102;
 pub(super) const RECORD_BYTES: usize = 40;
+const CHECKSUM_BYTES: usize = 16;
+/// Reader-required feature of a segment: its last page has no zeros between records and checksum.
+pub(super) const SHORT_PAGE: u64 = 1 << 0;
 /// Pages of one read when all pages are read.
 const PAGES_READ: u64 = 64;
 /// Pages that a look-up guesses before it halves the rest.
@@ -50,6 +54,8 @@ pub struct IndexSegment {
     replaced: Vec<BlobName>,
     records: u64,
     pages_offset: u64,
+    /// Bytes of the whole segment.
+    len: u64,
     /// All pages, if they may stay in memory and look-ups have read some.
     cached: OnceLock<Option<Vec<u8>>>,
     may_cache: bool,
@@ -100,7 +106,7 @@ impl IndexSegment {
         reader.bytes(8 + SALT_BYTES)?;
         let covered = reader.consumed();
         verify(name, 0, reader.bytes(16)?, &[covered])?;
-        check_readable(name, version, reader_features)?;
+        check_readable(name, version, reader_features & !SHORT_PAGE)?;
         check_key_generation(name, key_generation)?;
         if container_count > CONTAINERS_LIMIT || replaced_count > CONTAINERS_LIMIT {
             return Err(reader.error(format!("at most {CONTAINERS_LIMIT} names"), container_count.to_string()));
@@ -114,10 +120,10 @@ impl IndexSegment {
             return Err(Error::corrupt(name, 24, expected, format!("{records} records")));
         }
         let names_len = (container_count as usize + replaced_count as usize) * 32;
-        let pages = records.div_ceil(PAGE_RECORDS as u64);
-        let expected_len = (HEADER_BYTES + names_len + 16) as u64 + pages * PAGE_BYTES as u64;
-        if blob_len != expected_len {
-            let expected = format!("{expected_len} bytes for {records} records");
+        let pages_offset = (HEADER_BYTES + names_len + 16) as u64;
+        let len = pages_offset + pages_len(records, reader_features & SHORT_PAGE != 0);
+        if blob_len != len {
+            let expected = format!("{len} bytes for {records} records");
             return Err(Error::corrupt(name, 24, expected, format!("{blob_len} bytes")));
         }
         let table = store.get_range(name, HEADER_BYTES as u64, names_len + 16, Reading::Once)?;
@@ -128,7 +134,6 @@ impl IndexSegment {
         let replaced = (0..replaced_count)
             .map(|_| Ok(BlobName::hashed(BlobKind::Segment, &reader.array::<32>()?)))
             .collect::<Result<_>>()?;
-        let pages_offset = (HEADER_BYTES + names_len + 16) as u64;
         Ok(IndexSegment {
             store,
             name: name.clone(),
@@ -136,6 +141,7 @@ impl IndexSegment {
             replaced,
             records,
             pages_offset,
+            len,
             cached: OnceLock::new(),
             may_cache: false,
             pages_read: AtomicU32::new(0),
@@ -149,7 +155,7 @@ impl IndexSegment {
 
     /// Bytes of all pages.
     pub(super) fn page_bytes(&self) -> u64 {
-        self.page_count() * PAGE_BYTES as u64
+        self.len - self.pages_offset
     }
 
     /// Store name.
@@ -176,7 +182,8 @@ impl IndexSegment {
 
     /// The only place that reads pages: the bytes of `count` pages from page `first` on, which are sound.
     fn read_pages(&self, first: u64, count: u64) -> Result<Vec<u8>> {
-        let (offset, len) = (self.offset_of(first), count as usize * PAGE_BYTES);
+        let offset = self.offset_of(first);
+        let len = (self.offset_of(first + count) - offset) as usize;
         // It may be a copy that is damaged, and parity may have another one.
         read_again(self.store.as_ref(), &self.name, || {
             let bytes = self.store.get_range(&self.name, offset, len, Reading::Once)?;
@@ -191,23 +198,27 @@ impl IndexSegment {
     fn page(&self, number: u64) -> Result<Cow<'_, [u8]>> {
         if self.may_cache && self.pages_read.fetch_add(1, Ordering::Relaxed) >= PAGES_BEFORE_CACHED {
             let cached = self.cached.get_or_init(|| self.read_pages(0, self.page_count()).ok());
-            let start = number as usize * PAGE_BYTES;
-            if let Some(page) = cached.as_ref().and_then(|cached| cached.get(start..start + PAGE_BYTES)) {
+            let [start, end] = [number, number + 1].map(|page| (self.offset_of(page) - self.pages_offset) as usize);
+            if let Some(page) = cached.as_ref().and_then(|cached| cached.get(start..end)) {
                 return Ok(Cow::Borrowed(page));
             }
         }
         self.read_pages(number, 1).map(Cow::Owned)
     }
 
+    /// Where a page begins, and where the page before it ends.
     fn offset_of(&self, page: u64) -> u64 {
-        self.pages_offset + page * PAGE_BYTES as u64
+        (self.pages_offset + page * PAGE_BYTES as u64).min(self.len)
     }
 
     /// Checks the bytes of page `number`, and returns its encoded records.
     fn verified<'p>(&self, number: u64, page: &'p [u8]) -> Result<&'p [[u8; RECORD_BYTES]]> {
         let offset = self.offset_of(number);
-        let Some((records, recorded)) = page.split_at_checked(PAGE_BYTES - 16) else {
-            let expected = format!("a page of {PAGE_BYTES} bytes");
+        let page_bytes = self.offset_of(number + 1) - offset;
+        let Some((records, recorded)) =
+            page.split_last_chunk::<CHECKSUM_BYTES>().filter(|_| page.len() as u64 == page_bytes)
+        else {
+            let expected = format!("a page of {page_bytes} bytes");
             return Err(Error::corrupt(&self.name, offset, expected, page.len().to_string()));
         };
         verify(&self.name, offset, recorded, &[records])?;
@@ -328,6 +339,15 @@ impl IndexSegment {
     }
 }
 
+/// Bytes of the pages of so many records.
+fn pages_len(records: u64, is_last_short: bool) -> u64 {
+    let pages = records.div_ceil(PAGE_RECORDS as u64);
+    match is_last_short {
+        true => records * RECORD_BYTES as u64 + pages * CHECKSUM_BYTES as u64,
+        false => pages * PAGE_BYTES as u64,
+    }
+}
+
 /// The place of a fingerprint among all, from 0 to 2^64.
 fn position_of(fingerprint: &Fingerprint) -> u64 {
     fingerprint.prefix().swap_bytes()
@@ -340,127 +360,5 @@ fn fingerprint_of(record: &[u8; RECORD_BYTES]) -> Fingerprint {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::error::ErrorKind;
-    use crate::repo::index::write_segment;
-    use crate::store::{CountingStore, MemoryStore, StoreExt, named};
-    use crate::wire::checksum;
-
-    /// A segment of 200 records, as bytes.
-    fn segment() -> Vec<u8> {
-        let store = MemoryStore::new();
-        let fingerprint = |number: u8| Fingerprint(*blake3::hash(&[number]).as_bytes());
-        let records =
-            (0..200).map(|n| IndexRecord { fingerprint: fingerprint(n), container: 0, entry: n.into() }).collect();
-        let name = write_segment(&store, &[7; 16], &[ContainerId([5; 32])], &[], records).unwrap();
-        store.get(&name, 1 << 20).unwrap()
-    }
-
-    fn open(blob: &[u8]) -> Result<IndexSegment> {
-        let store = MemoryStore::new();
-        store.put_if_absent(&named("index/x"), &[blob]).unwrap();
-        IndexSegment::open(Arc::new(store), &named("index/x"))
-    }
-
-    /// `blob` with another header and the right checksum for it.
-    fn with_header(mut blob: Vec<u8>, edit: impl FnOnce(&mut [u8])) -> Vec<u8> {
-        edit(&mut blob[..HEADER_BYTES - 16]);
-        let recorded = checksum::<16>(&[&blob[..HEADER_BYTES - 16]]);
-        blob[HEADER_BYTES - 16..HEADER_BYTES].copy_from_slice(&recorded);
-        blob
-    }
-
-    #[test]
-    fn every_flipped_bit_of_a_segment_header_is_damage() {
-        let intact = segment();
-        assert_eq!(open(&intact).unwrap().records(), 200);
-        for bit in 0..HEADER_BYTES * 8 {
-            let mut blob = intact.clone();
-            blob[bit / 8] ^= 1 << (bit % 8);
-            let error = open(&blob).map(drop).expect_err("a flipped bit");
-            assert_eq!(error.kind(), ErrorKind::Damaged, "bit {bit}: {error}");
-        }
-    }
-
-    #[test]
-    fn an_intact_segment_of_another_version_names_the_version() {
-        let error = open(&with_header(segment(), |header| header[8] = 2)).map(drop).expect_err("another version");
-        assert_eq!(error.to_string(), "index/x needs a newer fhrd: unknown format version 2");
-    }
-
-    #[test]
-    fn a_look_up_in_a_large_segment_reads_few_pages() {
-        let store = Arc::new(CountingStore::new(MemoryStore::new()));
-        let fingerprint = |number: u64| Fingerprint(*blake3::hash(&number.to_le_bytes()).as_bytes());
-        let records = (0..300_000).map(|n| IndexRecord { fingerprint: fingerprint(n), container: 0, entry: n as u32 });
-        let name = write_segment(store.as_ref(), &[7; 16], &[ContainerId([5; 32])], &[], records.collect()).unwrap();
-        let segment = IndexSegment::open(store.clone(), &name).unwrap();
-        let before = store.counts().ranges;
-        for number in (0..300_000).step_by(1000) {
-            assert_eq!(segment.find(&fingerprint(number)).unwrap(), [(ContainerId([5; 32]), number as u32)]);
-            assert_eq!(segment.find(&fingerprint(1 << 40 | number)).unwrap(), []);
-        }
-        let read = store.counts().ranges - before;
-        assert!(read < 600 * 5 / 2, "{read} pages for 600 look-ups");
-    }
-
-    #[test]
-    fn the_pages_of_a_small_segment_are_read_once_and_verified_each_time() {
-        let memory = Arc::new(MemoryStore::new());
-        let blob = segment();
-        memory.put_if_absent(&named("index/x"), &[&blob]).unwrap();
-        let store = Arc::new(CountingStore::new(memory.clone()));
-        let mut segment = IndexSegment::open(store.clone(), &named("index/x")).unwrap();
-        segment.cache_pages();
-        let find = |segment: &IndexSegment, n: u8| segment.find(&Fingerprint(*blake3::hash(&[n]).as_bytes()));
-        let before = store.counts().ranges;
-        for n in 0..200 {
-            assert_eq!(find(&segment, n).unwrap(), [(ContainerId([5; 32]), n.into())]);
-        }
-        let read = store.counts().ranges - before;
-        assert!(read <= u64::from(PAGES_BEFORE_CACHED) + 1, "{read} reads");
-
-        let mut damaged = blob.clone();
-        damaged[blob.len() - 100] ^= 1;
-        memory.replace(&named("index/x"), &damaged);
-        let mut segment = IndexSegment::open(store, &named("index/x")).unwrap();
-        segment.cache_pages();
-        let (good, bad) = (0..200).partition::<Vec<u8>, _>(|n| find(&segment, *n).is_ok());
-        assert!(good.len() > 50 && bad.len() > 50, "{} and {}", good.len(), bad.len());
-    }
-
-    #[test]
-    fn fingerprints_that_are_not_spread_are_found_in_a_bounded_number_of_reads() {
-        let store = Arc::new(CountingStore::new(MemoryStore::new()));
-        // Half of them share their first eight bytes, the others are close to each other.
-        let fingerprint = |number: u32| {
-            let mut bytes = [0xee; 32];
-            bytes[7] = if number.is_multiple_of(2) { 0xee } else { (number >> 16) as u8 };
-            bytes[28..].copy_from_slice(&number.swap_bytes().to_le_bytes());
-            Fingerprint(bytes)
-        };
-        let records = (0..200_000).map(|n| IndexRecord { fingerprint: fingerprint(n), container: 0, entry: n });
-        let name = write_segment(store.as_ref(), &[7; 16], &[ContainerId([5; 32])], &[], records.collect()).unwrap();
-        let segment = IndexSegment::open(store.clone(), &name).unwrap();
-        for number in (0..200_000).step_by(997) {
-            let before = store.counts().ranges;
-            assert_eq!(segment.find(&fingerprint(number)).unwrap(), [(ContainerId([5; 32]), number)]);
-            let read = store.counts().ranges - before;
-            assert!(read <= u64::from(GUESSES_MAX) + 13, "{read} reads");
-        }
-    }
-
-    #[test]
-    fn counts_that_do_not_fit_the_length_of_the_blob_are_damage() {
-        let claims = [(12, 1u64 << 23), (16, 1 << 23), (24, 1 << 48), (24, 205), (24, 102), (24, 0)];
-        for (field, claim) in claims {
-            let blob = with_header(segment(), |header| {
-                let len = if field == 24 { 8 } else { 4 };
-                header[field..field + len].copy_from_slice(&claim.to_le_bytes()[..len]);
-            });
-            let error = open(&blob).map(drop).expect_err("a wrong count");
-            assert!(error.kind() == ErrorKind::Damaged && error.to_string().contains("index/x"), "{error}");
-        }
-    }
-}
+#[path = "segment_tests.rs"]
+mod tests;

@@ -8,7 +8,7 @@ use fhrd::repo::container::{
     Base, ContainerKind, ContainerWriter, EntryFields, FOOTER_BYTES, HEADER_BYTES, Operation, OperationList,
     StoredFrame, operations_digest,
 };
-use fhrd::repo::index::{IndexRecord, write_segment};
+use fhrd::repo::index::{IndexRecord, NewSegment, write_segment};
 use fhrd::repo::recipe::ContentReference;
 use fhrd::repo::snapshot::Snapshot;
 use fhrd::repo::tree::Node;
@@ -174,7 +174,7 @@ impl Writer {
             names.push(ContainerId(store.put_hashed(BlobKind::Container, &[&bytes]).unwrap().hash().unwrap()));
             records.extend((0..).zip(prints).map(|(entry, fingerprint)| IndexRecord { fingerprint, container, entry }));
         }
-        let name = write_segment(store.as_ref(), &[7; 16], &names, &[], records).unwrap();
+        let name = write_segment(store.as_ref(), NewSegment::padded([7; 16]), &names, &[], records).unwrap();
         if self.is_new_segment {
             let mut bytes = store.get(&name, 1 << 20).unwrap();
             bytes[SEGMENT_FEATURES_AT..][..8].copy_from_slice(&FEATURE.to_le_bytes());

@@ -10,7 +10,7 @@ use super::super::checked_file::tests::{allow_changes, changes_left};
 use super::super::checked_file::{PAGE_BYTES, SLOT_BYTES};
 use super::*;
 use crate::repo::container::blob_name;
-use crate::repo::index::{IndexRecord, merge_segments, write_segment};
+use crate::repo::index::{IndexRecord, NewSegment, merge_segments, write_segment};
 use crate::store::{Durable, MemoryStore, Store, StoreExt};
 
 fn print(n: u64) -> Fingerprint {
@@ -54,7 +54,7 @@ impl Fixture {
         let numbers: Vec<u64> = numbers.collect();
         let record = |(n, entry): (&u64, u32)| IndexRecord { fingerprint: print(*n), container: 0, entry };
         let records = numbers.iter().zip(0..).map(record).collect();
-        write_segment(self.store.as_ref(), &salt, &[id], &[], records).unwrap();
+        write_segment(self.store.as_ref(), NewSegment::padded(salt), &[id], &[], records).unwrap();
         self.prints.extend(numbers);
     }
 
