@@ -14,8 +14,8 @@ use std::time::Instant;
 use fhrd::config::IndexConfig;
 use fhrd::repo::container::{ContainerKind, ContainerWriter, EntryFields, OperationList};
 use fhrd::repo::index::{
-    ChunkIndex, ContainerIndexes, ContainerListing, FILTER_FILE, IndexRecord, SimilarityFiles, SimilarityIndex,
-    merge_segments, write_segment,
+    ChunkIndex, ContainerIndexes, ContainerListing, FILTER_FILE, IndexRecord, NewSegment, SimilarityFiles,
+    SimilarityIndex, merge_segments, write_segment,
 };
 use fhrd::store::{CountingStore, LocalStore, Store};
 use fhrd::types::{ContainerId, Fingerprint};
@@ -116,7 +116,7 @@ fn build(store: &Counting, shared: &Arc<dyn Store>, root: &Path, cache: &Path, c
             records.extend(numbered.map(|(n, entry)| IndexRecord { fingerprint: fingerprint(n), container, entry }));
             first += CONTAINER_CHUNKS;
         }
-        write_segment(store.as_ref(), &[7; 16], &containers, &[], records).expect("writes");
+        write_segment(store.as_ref(), NewSegment::padded([7; 16]), &containers, &[], records).expect("writes");
         segments += 1;
         if segments % BACKUP_SEGMENTS == 0 || first >= chunks {
             // Only the segments matter: listing the containers each time would take longest.

@@ -15,7 +15,7 @@ use fhrd::codec::{Codec, Raw};
 use fhrd::config::{Config, IndexConfig};
 use fhrd::repo::container::{ContainerKind, ContainerWriter, EntryFields, OperationList, SealedContainer, StoredFrame};
 use fhrd::repo::index::{
-    ChunkIndex, ContainerIndexes, ContainerListing, Hits, IndexRecord, read_container_index, write_segment,
+    ChunkIndex, ContainerIndexes, ContainerListing, Hits, IndexRecord, NewSegment, read_container_index, write_segment,
 };
 use fhrd::store::{MemoryStore, Store, StoreExt};
 use fhrd::types::Fingerprint;
@@ -100,7 +100,7 @@ fn index(config: IndexConfig) -> ChunkIndex {
             entry,
         }));
     }
-    write_segment(store.as_ref(), &[7; 16], &ids, &[], records).expect("writes");
+    write_segment(store.as_ref(), NewSegment::padded([7; 16]), &ids, &[], records).expect("writes");
     let listing = Arc::new(ContainerListing::take(&store).expect("lists"));
     let local = ContainerIndexes::new(store.clone(), 1, CONTAINER_INDEX_BYTES_MAX);
     ChunkIndex::new(store, listing, local, &config, None)
