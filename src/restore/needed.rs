@@ -1,24 +1,30 @@
 //! Which data containers a restore reads: what must be thawed before it, if they are in cold storage.
 //!
-//! The tree and the recipes are walked, and each chunk is located. What the target has already is not left out.
+//! The tree and the recipes are walked beside the target, in which nothing is changed, and each chunk is located. What
+//! the restore will find there is left out: files that it leaves alone or that are the same, and chunks that a file
+//! which it replaces has at the same offset. What an interrupted restore has left of a file under a temporary name is
+//! asked for.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::base::RestoreRoot;
 use super::chosen_tree::{ChosenTree, TreeStep};
+use super::comparison::FileComparison;
+use super::existing::{Overwrite, Treatment};
 use super::request::RestoreRequest;
 use super::run::{METADATA_CACHE_BYTES, find_root};
 use crate::error::{Error, Result};
+use crate::filesystem::{Descent, SourceFile, Target, TargetOptions};
 use crate::repo::Repository;
 use crate::repo::container::{ContainerKind, blob_name, read_kind};
 use crate::repo::index::ContainerListing;
 use crate::repo::read::{ChunkReader, RecipeWalk};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::NamedSnapshot;
+use crate::repo::tree::{Node, NodeKind};
 use crate::store::{BlobName, Reading, try_map_parallel};
-use crate::types::ContainerId;
+use crate::types::{ContainerId, Fingerprint};
 
 /// A data container that a restore reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +50,16 @@ pub fn needed_containers(
     let listing = Arc::new(ContainerListing::take(&repository.store)?);
     let mut reader = ChunkReader::with_cache(repository, listing, METADATA_CACHE_BYTES);
     let base = find_root(repository, snapshot, &mut request, &mut reader)?;
-    let ids = containers_of(&base, &request, &mut reader, stop)?;
+    let options = TargetOptions { dry_run: true, sync: false, ..TargetOptions::default() };
+    let walk = NeededWalk {
+        target: Descent::new(Arc::new(Target::create(&request.target, options)?)),
+        overwrite: request.overwrite,
+        comparison: FileComparison::new(repository.key),
+        reader,
+        stop,
+        containers: HashSet::new(),
+    };
+    let ids = walk.run(ChosenTree::new(&base, request.selection.clone()))?;
     let mut ids: Vec<ContainerId> = ids.into_iter().collect();
     ids.sort_unstable();
     let store = repository.store.as_ref();
@@ -58,38 +73,118 @@ pub fn needed_containers(
     Ok(found.into_iter().flatten().collect())
 }
 
-/// The containers with the frames of all chunks of what is chosen.
-fn containers_of(
-    base: &RestoreRoot,
-    request: &RestoreRequest,
-    reader: &mut ChunkReader,
-    stop: &AtomicBool,
-) -> Result<HashSet<ContainerId>> {
-    let (mut tree, mut containers) = (ChosenTree::new(base, request.selection.clone()), HashSet::new());
-    while let Some(step) = tree.next(reader)? {
-        let node = match step {
-            TreeStep::Entry(node) => node,
-            TreeStep::Unreadable(error) => return Err(error),
-            TreeStep::Enter(_) | TreeStep::Leave(_) => continue,
-        };
-        let Some(content) = node.content else { continue };
-        let mut walk = RecipeWalk::of_stored(content);
-        while let Some(reference) = walk.next(reader)? {
-            if stop.load(Ordering::Relaxed) {
-                return Err(Error::Interrupted);
-            }
-            let ContentReference::Chunk { fingerprint, .. } = reference else { continue };
-            let extent_map = match reader.extent_map_of(&fingerprint) {
-                Err(error) if error.is_unreadable() => {
-                    tracing::debug!("a chunk needs no container: {error}");
-                    continue;
+/// What an entry of the target gives a restore.
+enum Held {
+    /// All that is needed.
+    All,
+    /// The chunks that it has at their places.
+    Chunks(Box<SourceFile>),
+    Nothing,
+}
+
+/// A walk over what is chosen, beside the target.
+struct NeededWalk<'a> {
+    target: Descent,
+    overwrite: Overwrite,
+    comparison: FileComparison,
+    reader: ChunkReader,
+    stop: &'a AtomicBool,
+    /// The containers with the frames of chunks that the target does not give.
+    containers: HashSet<ContainerId>,
+}
+
+impl NeededWalk<'_> {
+    fn run(mut self, mut tree: ChosenTree) -> Result<HashSet<ContainerId>> {
+        while let Some(step) = tree.next(&mut self.reader)? {
+            match step {
+                TreeStep::Enter(node) => {
+                    if !self.enter(&node) {
+                        tree.skip();
+                    }
                 }
-                located => located?,
-            };
-            for frame in extent_map.frames() {
-                containers.insert(reader.resolver.frame_info(*frame)?.0);
+                TreeStep::Entry(node) => self.entry(&node)?,
+                TreeStep::Leave(left) => {
+                    if left.node.is_some() {
+                        self.target.leave(None, &mut Vec::new())?;
+                    }
+                }
+                TreeStep::Unreadable(error) => return Err(error),
             }
         }
+        Ok(self.containers)
     }
-    Ok(containers)
+
+    /// Enters a directory. `false` if the restore will not, whose problem it is.
+    fn enter(&mut self, node: &Node) -> bool {
+        let Ok(existing) = self.target.existing(node) else { return false };
+        let replaced = existing.filter(|existing| existing.kind != NodeKind::Directory);
+        let keeps = |existing: &Node| Treatment::of(self.overwrite, node, existing) == Treatment::Keep;
+        !replaced.as_ref().is_some_and(keeps) && self.target.enter(node, replaced.as_ref()).is_ok()
+    }
+
+    fn check_stop(&self) -> Result<()> {
+        if self.stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
+    fn entry(&mut self, node: &Node) -> Result<()> {
+        let Some(content) = node.content else { return Ok(()) };
+        let old = match self.held(node)? {
+            Held::All => return Ok(()),
+            // Such content is rebuilt from all of it.
+            Held::Chunks(old) => Some(old).filter(|_| content.rebuilt().is_none()),
+            Held::Nothing => None,
+        };
+        let (mut walk, mut offset) = (RecipeWalk::of_stored(content), 0u64);
+        while let Some(reference) = walk.next(&mut self.reader)? {
+            self.check_stop()?;
+            let (at, len) = (offset, reference.content_len());
+            offset = offset.saturating_add(len);
+            let ContentReference::Chunk { fingerprint, .. } = reference else { continue };
+            let is_held = |old: &SourceFile| self.comparison.chunk(old.file(), at, len, &fingerprint).is_some();
+            if !old.as_deref().is_some_and(is_held) {
+                self.locate(&fingerprint)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the target gives of the content of `node`. Problems of the target are the restore's.
+    fn held(&mut self, node: &Node) -> Result<Held> {
+        let Ok(Some(existing)) = self.target.existing(node) else { return Ok(Held::Nothing) };
+        let treatment = Treatment::of(self.overwrite, node, &existing);
+        if matches!(treatment, Treatment::Keep | Treatment::Same) {
+            // A file of which only the metadata differs is replaced if it has other names.
+            let is_written = self.overwrite != Overwrite::Never && existing.hard_link.is_some();
+            return Ok(if is_written { Held::Nothing } else { Held::All });
+        }
+        if existing.kind == NodeKind::Directory {
+            // The restore replaces none.
+            return Ok(Held::All);
+        }
+        let Ok(old) = self.target.open_existing(&existing) else { return Ok(Held::Nothing) };
+        let is_stopped = || self.stop.load(Ordering::Relaxed);
+        let holds = |comparison: &mut FileComparison, reader: &mut ChunkReader| {
+            comparison.holds(old.file(), node.content, reader, is_stopped)
+        };
+        let is_same = treatment == Treatment::Compare
+            && old.size() == node.size
+            && holds(&mut self.comparison, &mut self.reader)?
+            && existing.hard_link.is_none();
+        Ok(if is_same { Held::All } else { Held::Chunks(Box::new(old)) })
+    }
+
+    /// Adds the containers with the frames of a chunk.
+    fn locate(&mut self, fingerprint: &Fingerprint) -> Result<()> {
+        let extent_map = match self.reader.extent_map_of(fingerprint) {
+            Err(error) if error.is_unreadable() => {
+                tracing::debug!("a chunk needs no container: {error}");
+                return Ok(());
+            }
+            located => located?,
+        };
+        for frame in extent_map.frames() {
+            self.containers.insert(self.reader.resolver.frame_info(*frame)?.0);
+        }
+        Ok(())
+    }
 }
