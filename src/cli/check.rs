@@ -21,8 +21,9 @@ use crate::overview::texts::HEALING;
 use crate::repair::quarantine::{self, QuarantineReport};
 use crate::repo::Repository;
 use crate::repo::bundle;
+use crate::repo::container::blob_name;
+use crate::repo::heal::{HealReport, heal};
 use crate::repo::marks::Marks;
-use crate::repo::parity::{self, HealReport};
 use crate::repo::reads::{self, ReadRun};
 use crate::repo::snapshot::NamedSnapshot;
 
@@ -93,7 +94,7 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
     } else {
         report.notes.iter().for_each(|text| note(&format!("note: {text}")));
         report.newer.iter().for_each(|text| note(&format!("newer: {text}")));
-        note_defects(&report.defects, report.defect_count);
+        note_defects(&report.defects, report.defects_more);
         let mut pairs = vec![
             ("snapshots", report.snapshots.to_string()),
             ("index segments", report.segments.to_string()),
@@ -189,7 +190,7 @@ fn run_without_key(session: &Session) -> Result<Exit> {
     if options.json {
         print_json(&StoredDocument { report, bytes_without_snapshots })?;
     } else {
-        note_defects(&report.defects, report.defect_count);
+        note_defects(&report.defects, report.defect_count.saturating_sub(report.defects.len() as u64));
         let pairs = [
             ("sound", format!("{} blobs, {}", report.blobs, size(report.bytes))),
             ("not named by hash", format!("{} blobs", report.unnamed)),
@@ -202,10 +203,9 @@ fn run_without_key(session: &Session) -> Result<Exit> {
     Ok(if defects > 0 { Exit::Damaged } else { found })
 }
 
-/// Prints the first defects, and how many more there are.
-pub fn note_defects(defects: &[String], count: u64) {
+/// Prints the texts of defects, and how many `more` defects there are.
+pub fn note_defects(defects: &[String], more: u64) {
     defects.iter().for_each(|defect| note(&format!("error: {defect}")));
-    let more = count.saturating_sub(defects.len() as u64);
     if more > 0 {
         note(&format!("error: {more} more defects"));
     }
@@ -245,27 +245,34 @@ fn delete_damaged_bundles(repository: &Repository) {
 
 /// What was written back. What was found is reported even if nothing can be.
 fn healed(repository: &Repository, report: &CheckReport) -> HealReport {
-    parity::heal(repository, &report.parity_damaged)
-        .unwrap_or_else(|error| HealReport { left: vec![error.to_string()], ..HealReport::default() })
+    let mut healed = heal(repository, &report.healable)
+        .unwrap_or_else(|error| HealReport { left: vec![error.to_string()], ..HealReport::default() });
+    // Damage that no snapshot needs is no defect.
+    let lost = report.read.iter().filter(|(_, is_sound)| !is_sound && report.defect_count > 0);
+    healed.left.extend(lost.map(|(id, _)| format!("{}: nothing gives its bytes back; {HEALING}", blob_name(id))));
+    healed
 }
 
 /// What parity has healed, and what hot indexes there are, if there is any.
 fn parity_texts(report: &CheckReport, healed: Option<&HealReport>) -> Vec<(&'static str, String)> {
-    let (rebuilt, damaged) = (report.containers_healed + report.short_blobs_healed, report.parity_damaged.len());
+    let HotIndexCounts { sound: hot, missing, damaged: bad, rebuilt: from_hot } = report.hot_indexes;
+    let rebuilt = report.containers_healed + report.short_blobs_healed - from_hot;
+    let damaged = report.parity_damaged;
     let mut pairs = Vec::new();
     if report.parity_read > 0 || rebuilt > 0 || damaged > 0 {
         let sound = report.parity_read;
         pairs.push(("parity", format!("{sound} sound, {damaged} damaged; {rebuilt} blobs rebuilt from it")));
     }
-    let HotIndexCounts { sound, missing, damaged } = report.hot_indexes;
-    if sound + missing + damaged > 0 {
-        pairs.push(("hot indexes", format!("{sound} sound, {missing} missing, {damaged} damaged")));
+    if hot + missing + bad > 0 {
+        let text = format!("{hot} sound, {missing} missing, {bad} damaged; {from_hot} containers rebuilt from them");
+        pairs.push(("hot indexes", text));
     }
-    if let Some(HealReport { containers, short_blobs, parity, left }) = healed {
+    if let Some(HealReport { containers, short_blobs, parity, hot_indexes, left }) = healed {
         left.iter().for_each(|text| note(&format!("warning: not healed: {text}")));
-        pairs.push(("healed", format!("{} blobs, parity of {parity}; {} left", containers + short_blobs, left.len())));
-    } else if rebuilt > 0 || damaged > 0 {
-        note("warning: `fhrd check --read-data --heal` writes back what parity has rebuilt");
+        let (blobs, left) = (containers + short_blobs, left.len());
+        pairs.push(("healed", format!("{blobs} blobs, parity of {parity}, {hot_indexes} hot indexes; {left} left")));
+    } else if rebuilt + damaged + from_hot > 0 {
+        note("warning: `fhrd check --read-data --heal` writes back what was rebuilt");
     }
     pairs
 }

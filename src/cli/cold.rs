@@ -10,7 +10,7 @@ use super::output::{note, print, print_json, size, write_pairs};
 use super::progress::shown;
 use crate::error::Result;
 use crate::metrics::Progress;
-use crate::repo::cold::{add, set};
+use crate::repo::cold::{AddedIndexes, add, set};
 
 /// What was set as JSON.
 #[derive(Serialize)]
@@ -59,9 +59,15 @@ fn run_add(session: &Session) -> Result<Exit> {
         let pairs = [
             ("added", format!("{} hot indexes, {}", added.containers, size(added.bytes))),
             ("before", format!("{} containers had one", added.containers_before)),
-            ("unread", format!("{} containers, which get none", added.unread)),
+            ("unread", format!("{} containers: {} cold, {} damaged", added.unread, added.cold, added.damaged)),
         ];
         print(|out| write_pairs(out, &pairs))?;
     }
-    Ok(if added.unread > 0 { Exit::Failed } else { Exit::Fine })
+    Ok(match &added {
+        AddedIndexes { damaged: 1.., .. } => Exit::Damaged,
+        AddedIndexes { cold: 1.., .. } => Exit::Cold,
+        // A newer version can read them.
+        AddedIndexes { unread: 1.., .. } => Exit::Failed,
+        _ => Exit::Fine,
+    })
 }

@@ -38,7 +38,7 @@ pub fn prepare(session: &mut Session) -> Result<()> {
 /// gives.
 ///
 /// # Errors
-/// Errors of [`UserProfile::load`]; [`Error::Usage`] for a class of storage that is none.
+/// Errors of [`UserProfile::load`]; [`Error::Usage`] for a class of storage, or a tag, that is none.
 fn read_profile(session: &mut Session) -> Result<()> {
     let Some(name) = &session.options.profile else { return Ok(()) };
     session.profile = UserProfile::load(&profile_file(name)?, &home_directory()?, &session.stop)?;
@@ -50,6 +50,9 @@ fn read_profile(session: &mut Session) -> Result<()> {
     if options.storage_classes.is_empty() {
         let classes = profile.storage_class.iter().map(|text| text.parse());
         options.storage_classes = classes.collect::<Result<Vec<StorageClass>>>()?;
+    }
+    if options.data_tag.is_none() {
+        options.data_tag = profile.data_tag.as_deref().map(str::parse).transpose()?;
     }
     options.limit_upload = options.limit_upload.or(profile.limit_upload);
     options.limit_download = options.limit_download.or(profile.limit_download);

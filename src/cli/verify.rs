@@ -186,7 +186,7 @@ fn write(session: &Session, repository: &Repository, handled: &HandledReport) ->
     let (files, check) = (&report.files, &report.check);
     files.damaged_files.iter().for_each(|text| note(&format!("error: {text}")));
     check.newer.iter().for_each(|text| note(&format!("newer: {text}")));
-    note_defects(&check.defects, check.defect_count);
+    note_defects(&check.defects, check.defects_more);
     let mut pairs = Vec::new();
     if files.snapshots > 0 {
         pairs.push(("snapshots", format!("{} of {} read from the store", files.snapshots_read, files.snapshots)));

@@ -30,6 +30,8 @@ pub struct UserProfile {
     pub endpoint: Option<String>,
     /// `--storage-class`.
     pub storage_class: Vec<String>,
+    /// `--data-tag`.
+    pub data_tag: Option<String>,
     /// `--limit-upload`.
     pub limit_upload: Option<ByteSize>,
     /// `--limit-download`.

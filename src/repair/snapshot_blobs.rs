@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::repo::Repository;
 use crate::repo::snapshot::{self, NamedSnapshot, Snapshot, Unreadable, parse_name};
 use crate::repo::snapshot_listing::copied_blobs;
-use crate::store::StoreExt;
+use crate::store::{PutOptions, StoreExt};
 use crate::types::SnapshotId;
 
 /// What became of snapshots that could not be read.
@@ -54,7 +54,7 @@ pub(super) fn read_again(repository: &Repository, unreadable: Vec<Unreadable>, d
             continue;
         };
         if !dry_run {
-            if !store.overwrite_stored(&snapshot::blob_name(&id), blob)? {
+            if !store.overwrite_stored(&snapshot::blob_name(&id), blob, PutOptions::default())? {
                 // It was forgotten meanwhile.
                 continue;
             }

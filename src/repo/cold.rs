@@ -17,10 +17,12 @@ use serde::Serialize;
 use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::Progress;
 use crate::repo::Repository;
-use crate::repo::container::parse_name;
+use crate::repo::container::{ContainerKind, HEADER_BYTES, blob_name, parse_name, read_kind};
 use crate::repo::hot_index::{HotIndex, hot_index_name};
 use crate::repo::marks::{Mark, MarkKind, Marks, check_writable};
-use crate::store::{BlobKind, BlobName, Durable, ListedBlob, Store, StoreExt};
+use crate::store::{
+    BlobKind, BlobName, ColdState, Durable, ListedBlob, PutOptions, Reading, Store, StoreExt, read_stored_hash,
+};
 use crate::types::ContainerId;
 
 /// Containers that a report names, at most.
@@ -49,7 +51,55 @@ pub fn set(repository: &Repository, is_cold: bool) -> Result<bool> {
 
 /// Whether the data containers of a repository are in cold storage, as its marks said when they were last read.
 pub fn is_cold(repository: &Repository) -> bool {
-    repository.store.cold_state().is_some_and(crate::store::ColdState::is_cold)
+    repository.store.cold_state().is_some_and(ColdState::is_cold)
+}
+
+/// Whether a container of this kind is put as cold, and its parity with it. What a newer version wrote is not.
+pub(super) fn is_put_cold(kind: Option<ContainerKind>) -> bool {
+    kind == Some(ContainerKind::Data)
+}
+
+/// How a blob that exists is written again, or its parity put: as it was put at first.
+///
+/// # Errors
+/// Errors of reading the header of a container of a cold repository.
+pub fn options_of(store: &dyn Store, name: &BlobName) -> Result<PutOptions> {
+    let is_cold = store.cold_state().is_some_and(ColdState::is_cold) && name.kind() == BlobKind::Container;
+    let kind = match is_cold.then(|| read_kind(store, name, Reading::Again)).transpose() {
+        Err(error) if error.is_newer() => None,
+        kind => kind?,
+    };
+    Ok(PutOptions { is_cold: is_put_cold(kind), ..PutOptions::default() })
+}
+
+/// The bytes that the store kept for a container at first, from its frames and its hot index: its own header, index or
+/// footer may be damaged, or cut off. `None` if these are not the bytes that its name says.
+///
+/// # Errors
+/// Errors of reading either.
+pub fn rebuilt_container(store: &dyn Store, id: &ContainerId) -> Result<Option<Vec<u8>>> {
+    let (name, hot_index) = (blob_name(id), HotIndex::load(store, id)?);
+    let Some((header, tail)) = hot_index.bytes().split_at_checked(HEADER_BYTES) else { return Ok(None) };
+    let frames_len = usize::try_from(hot_index.index_offset()).ok().and_then(|offset| offset.checked_sub(HEADER_BYTES));
+    let Some(frames_len) = frames_len else { return Ok(None) };
+    // No more than the store has is allocated.
+    let frames = store.get_range(&name, HEADER_BYTES as u64, frames_len, Reading::FromStore)?;
+    store.stored_again(&name, &[header, &frames, tail])
+}
+
+/// Writes back a container from its frames and its hot index, and reads it again. Returns whether it was still there.
+///
+/// # Errors
+/// [`Error::Corrupt`] if more of it is damaged; [`Error::ChecksumMismatch`] if the store gives other bytes afterwards.
+/// Errors of the store.
+pub(super) fn write_container(store: &dyn Store, id: &ContainerId) -> Result<bool> {
+    let name = blob_name(id);
+    let bytes = rebuilt_container(store, id)?
+        .ok_or_else(|| Error::corrupt(&name, 0, "frames and a hot index that give its bytes back", "others"))?;
+    if !store.overwrite_stored(&name, &bytes, options_of(store, &name)?)? {
+        return Ok(false);
+    }
+    read_stored_hash(store, &name, &|| Ok(())).map(|()| true)
 }
 
 /// The containers that have a hot index, with the bytes of that.
@@ -80,6 +130,10 @@ pub struct AddedIndexes {
     pub containers_before: u64,
     /// Containers that cannot be read.
     pub unread: u64,
+    /// Number of these in cold storage.
+    pub cold: u64,
+    /// Number of these that are damaged.
+    pub damaged: u64,
     /// The first 1000 of them, with the reason.
     pub unread_containers: Vec<String>,
 }
@@ -107,12 +161,14 @@ pub fn add(repository: &Repository, progress: &Progress, stop: &AtomicBool) -> R
         if is_sound {
             added.containers_before += 1;
         } else {
-            match write(store, &id) {
+            match write_hot_index(store, &id) {
                 Ok(bytes) => (added.containers, added.bytes) = (added.containers + 1, added.bytes + bytes),
                 // A prune has deleted it.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) if error.is_unavailable() => {
                     added.unread += 1;
+                    added.cold += u64::from(error.kind() == ErrorKind::Cold);
+                    added.damaged += u64::from(error.kind() == ErrorKind::Damaged);
                     if added.unread_containers.len() < NAMED_MAX {
                         added.unread_containers.push(error.to_string());
                     }
@@ -126,12 +182,12 @@ pub fn add(repository: &Repository, progress: &Progress, stop: &AtomicBool) -> R
 }
 
 /// Writes the hot index of a container that can be read. Returns its bytes.
-fn write(store: &dyn Store, id: &ContainerId) -> Result<u64> {
+pub(super) fn write_hot_index(store: &dyn Store, id: &ContainerId) -> Result<u64> {
     let hot_index = HotIndex::of_container(store, id)?;
     let name: BlobName = hot_index_name(id);
     let blob = hot_index.blob(id);
     if !store.put_if_absent(&name, &[&blob])? {
-        store.overwrite(&name, &[&blob])?;
+        store.overwrite(&name, &[&blob], PutOptions::default())?;
     }
     Ok(blob.len() as u64)
 }

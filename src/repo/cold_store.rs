@@ -3,8 +3,8 @@
 //! 1. It belongs above the store that encrypts: what it puts is sealed as other blobs are.
 //! 2. In a cold repository, a container that is put gets its hot index before the put returns. So no segment names a
 //!    container before its hot index is durable, whoever writes it. A container of data is put as cold.
-//! 3. The header and the end of a container are read from the hot index. If that is missing or damaged, they are read
-//!    from the container. Frames are always read from the container.
+//! 3. The header, the end and the length of a container are read from the hot index. If that is missing or damaged,
+//!    they are read from the container. Frames are always read from the container.
 //! 4. A hot index says nothing about whether its container is there: listings do.
 //!
 //! In other repositories it only passes on.
@@ -14,7 +14,8 @@ use std::sync::Arc;
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use super::container::{ContainerKind, HEADER_BYTES, parse_name};
+use super::cold::is_put_cold;
+use super::container::{HEADER_BYTES, parse_name};
 use super::hot_index::{HotIndex, hot_index_name};
 use super::read::at_least_one;
 use crate::error::{ErrorKind, Result};
@@ -68,12 +69,20 @@ impl ColdStore {
             Some(Some(index_offset)) if !is_header && offset < index_offset => return Ok(None),
             _ => {}
         }
-        let loaded = self.known.lock().loaded.get(id);
-        let hot_index = match loaded {
-            Some(hot_index) => Some(hot_index),
-            None => self.load(id)?,
+        Ok(self.loaded(id)?.and_then(|hot_index| hot_index.range(offset, len).map(<[u8]>::to_vec)))
+    }
+
+    /// The hot index of a container, from memory if it is there. `None` if there is none that can be used.
+    fn loaded(&self, id: &ContainerId) -> Result<Option<Arc<HotIndex>>> {
+        let (loaded, offset) = {
+            let mut known = self.known.lock();
+            (known.loaded.get(id), known.offsets.get(id).copied())
         };
-        Ok(hot_index.and_then(|hot_index| hot_index.range(offset, len).map(<[u8]>::to_vec)))
+        match (loaded, offset) {
+            (Some(hot_index), _) => Ok(Some(hot_index)),
+            (None, Some(None)) => Ok(None),
+            (None, _) => self.load(id),
+        }
     }
 
     /// Reads a hot index, unless it is missing or damaged.
@@ -125,7 +134,7 @@ impl Store for ColdStore {
             return self.inner.put(name, parts, options);
         }
         let hot_index = HotIndex::of_parts(parts)?;
-        let is_cold = hot_index.kind() == Some(ContainerKind::Data);
+        let is_cold = is_put_cold(hot_index.kind());
         let put = self.inner.put(name, parts, PutOptions { is_cold, ..options })?;
         if let Some(id) = parse_name(&put.name) {
             self.inner.put_if_absent(&hot_index_name(&id), &[&hot_index.blob(&id)])?;
@@ -142,14 +151,14 @@ impl Store for ColdStore {
         }
     }
 
-    fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
+    fn overwrite(&self, name: &BlobName, parts: &[&[u8]], options: PutOptions) -> Result<()> {
         self.forget(name);
-        self.inner.overwrite(name, parts)
+        self.inner.overwrite(name, parts, options)
     }
 
-    fn overwrite_if_present(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
+    fn overwrite_if_present(&self, name: &BlobName, parts: &[&[u8]], options: PutOptions) -> Result<bool> {
         self.forget(name);
-        self.inner.overwrite_if_present(name, parts)
+        self.inner.overwrite_if_present(name, parts, options)
     }
 
     fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
@@ -174,7 +183,12 @@ impl Store for ColdStore {
     }
 
     fn len_of(&self, name: &BlobName) -> Result<Option<u64>> {
-        self.inner.len_of(name)
+        let len = self.inner.len_of(name)?;
+        // The end of the container may be cut off.
+        match self.indexed(name).filter(|_| len.is_some()) {
+            Some(id) => Ok(self.loaded(&id)?.map_or(len, |hot_index| Some(hot_index.container_len()))),
+            None => Ok(len),
+        }
     }
 
     fn list(&self, prefix: BlobPrefix) -> Result<Vec<ListedBlob>> {

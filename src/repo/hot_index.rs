@@ -139,6 +139,11 @@ impl HotIndex {
         self.index_offset
     }
 
+    /// Length of the container, bytes.
+    pub fn container_len(&self) -> u64 {
+        self.index_offset + (self.bytes.len() - HEADER_BYTES) as u64
+    }
+
     /// A range of the container, if all of it is here.
     pub fn range(&self, offset: u64, len: usize) -> Option<&[u8]> {
         let shift = self.index_offset - HEADER_BYTES as u64;

@@ -14,7 +14,7 @@ use crate::crypto::{SecretBytes, Unlock};
 use crate::error::{ErrorKind, Result};
 use crate::store::disk::journal::Journal;
 use crate::store::disk::replay::{Blobs, Replay, numbers, store_with};
-use crate::store::{BlobName, Durable, Store, StoreExt, named};
+use crate::store::{BlobName, Durable, PutOptions, Store, StoreExt, named};
 
 /// States after one change that are tried, at most.
 const STATES_MAX: usize = 256;
@@ -143,7 +143,7 @@ fn marks_that_are_put_and_deleted_and_a_healed_configuration_survive_a_power_cut
         scene.delete(&first);
         let second = scene.put_mark("the second reason");
         for name in ["config", "config-copy"] {
-            scene.repository.store.overwrite(&named(name), &[b"damaged"]).unwrap();
+            scene.repository.store.overwrite(&named(name), &[b"damaged"], PutOptions::default()).unwrap();
             scene.repository.heal_config().unwrap();
         }
         scene.report(Some("the second reason"));

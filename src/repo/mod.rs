@@ -14,6 +14,7 @@ mod cold_store;
 pub mod container;
 mod encryption;
 pub mod features;
+pub mod heal;
 mod hot_index;
 pub mod index;
 #[cfg(test)]

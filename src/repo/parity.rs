@@ -1,4 +1,4 @@
-//! Parity of a repository: how much there is, what protects what exists, and what heals.
+//! Parity of a repository: how much there is, and what protects what exists. [`super::heal`] writes back.
 //!
 //! 1. A required mark of the kind `parity` says how much parity containers get, and that the short blobs have it, too:
 //!    snapshots, segments and marks. Older programs do not write then: what
@@ -8,8 +8,7 @@
 //! 3. A container without parity is sound and merely unprotected: [`add`] protects it.
 //! 4. A prune sweeps the parity of what is gone: see [`super::sweep`].
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
@@ -17,11 +16,9 @@ use serde::Serialize;
 use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::Progress;
 use crate::repo::Repository;
-use crate::repo::claims::{ClaimKind, ContainerClaim};
-use crate::repo::container::parse_name;
+use crate::repo::cold::options_of;
 use crate::repo::marks::{Mark, MarkKind, Marks, check_writable};
-use crate::repo::reliance::Reliance;
-use crate::store::{BlobKind, BlobName, Durable, ListedBlob, ParityShare, ParityStore, SHORT_KINDS, Store};
+use crate::store::{BlobKind, Durable, ListedBlob, ParityShare, SHORT_KINDS, Store};
 
 /// Containers that a report names, at most.
 const NAMED_MAX: usize = 1000;
@@ -119,7 +116,7 @@ pub fn add(repository: &Repository, progress: &Progress, stop: &AtomicBool) -> R
         if stop.load(Ordering::Relaxed) {
             return Err(Error::Interrupted);
         }
-        match store.add(&blob.name) {
+        match options_of(repository.store.as_ref(), &blob.name).and_then(|options| store.add(&blob.name, options)) {
             Ok(_) => {
                 let is_container = blob.name.kind() == BlobKind::Container;
                 let count = if is_container { &mut added.containers } else { &mut added.short_blobs };
@@ -140,76 +137,4 @@ pub fn add(repository: &Repository, progress: &Progress, stop: &AtomicBool) -> R
         progress.bytes_read.add(blob.len);
     }
     Ok(added)
-}
-
-/// What [`heal`] has done.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct HealReport {
-    /// Containers that were written again with their right bytes.
-    pub containers: u64,
-    /// Snapshots, segments and marks that were written again.
-    pub short_blobs: u64,
-    /// Damaged parity that was made again.
-    pub parity: u64,
-    /// What was not written, with the reason.
-    pub left: Vec<String>,
-}
-
-/// Writes back what was rebuilt for readers, and makes the parity of the blobs `damaged` again. A container that a
-/// prune may be deleting is left: it must not come back. Nor must any other blob while a prune runs.
-///
-/// # Errors
-/// If somebody forbids this program to write, or a prune begins meanwhile. Errors of the store.
-pub fn heal(repository: &Repository, damaged: &[BlobName]) -> Result<HealReport> {
-    let (store, mut report) = (repository.parity.as_ref(), HealReport::default());
-    let healed: BTreeSet<BlobName> = store.healed().into_iter().collect();
-    if healed.is_empty() && damaged.is_empty() {
-        return Ok(report);
-    }
-    check_writable(repository)?;
-    let wanted: BTreeSet<&BlobName> = healed.iter().chain(damaged).collect();
-    let pending = ContainerClaim::containers_of(repository.store.as_ref(), ClaimKind::Pending)?;
-    let container = |name: &BlobName| parse_name(name).filter(|_| name.kind() == BlobKind::Container);
-    let is_claimed = |name: &BlobName| match container(name) {
-        Some(id) => pending.contains(&id),
-        None => !pending.is_empty(),
-    };
-    let (left, held): (Vec<&BlobName>, Vec<&BlobName>) = wanted.into_iter().partition(|name| is_claimed(name));
-    report.left.extend(left.iter().map(|name| format!("{name}: a prune may be deleting it")));
-    // As a writer that relies on these, so that no prune deletes them meanwhile.
-    let reliance = Reliance::new(repository, Arc::default());
-    let done = reliance.hold(&held.iter().filter_map(|name| container(name)).collect()).map(|_| {
-        for name in &held {
-            let (was_healed, is_damaged) = (healed.contains(*name), damaged.contains(name));
-            if let Err(error) = heal_blob(store, name, (was_healed, is_damaged), &mut report) {
-                report.left.push(format!("{name}: {error}"));
-            }
-        }
-    });
-    reliance.release()?;
-    done.map(|()| report)
-}
-
-/// Writes back one blob if it `was_healed`, and its parity if that `is_damaged`.
-fn heal_blob(
-    store: &ParityStore,
-    name: &BlobName,
-    (was_healed, is_damaged): (bool, bool),
-    report: &mut HealReport,
-) -> Result<()> {
-    // What somebody has deleted since it was read stays deleted.
-    if was_healed {
-        if !store.write_back(name)? {
-            return Ok(());
-        }
-        let is_container = name.kind() == BlobKind::Container;
-        let count = if is_container { &mut report.containers } else { &mut report.short_blobs };
-        *count += 1;
-    }
-    match is_damaged.then(|| store.add(name)) {
-        Some(Err(error)) if error.kind() != ErrorKind::NotFound => return Err(error),
-        Some(Ok(true)) => report.parity += 1,
-        _ => {}
-    }
-    Ok(())
 }

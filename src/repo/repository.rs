@@ -24,7 +24,8 @@ use crate::repo::record::{
 };
 use crate::repo::salts::Salts;
 use crate::store::{
-    self, BlobKind, BlobName, CountingStore, ParityStore, SealedStore, StoppingStore, Store, StoreCounters, StoreExt,
+    self, BlobKind, BlobName, CountingStore, ParityStore, PutOptions, SealedStore, StoppingStore, Store, StoreCounters,
+    StoreExt,
 };
 use crate::types::{RepositoryKey, hex};
 use crate::wire::WRITER_FEATURES_KNOWN;
@@ -300,7 +301,7 @@ impl Repository {
         }
         let other = if *kind == BlobKind::Config { BlobKind::ConfigCopy } else { BlobKind::Config };
         let bytes = self.store.get(&BlobName::only(other), BYTES_LIMIT)?;
-        self.store.overwrite(&BlobName::only(*kind), &[&bytes])?;
+        self.store.overwrite(&BlobName::only(*kind), &[&bytes], PutOptions::default())?;
         tracing::warn!("{kind} is written again from its other copy: {error}");
         Ok(())
     }

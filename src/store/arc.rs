@@ -17,12 +17,12 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).put_stream(name, len, content)
     }
 
-    fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
-        (**self).overwrite(name, parts)
+    fn overwrite(&self, name: &BlobName, parts: &[&[u8]], options: PutOptions) -> Result<()> {
+        (**self).overwrite(name, parts, options)
     }
 
-    fn overwrite_if_present(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
-        (**self).overwrite_if_present(name, parts)
+    fn overwrite_if_present(&self, name: &BlobName, parts: &[&[u8]], options: PutOptions) -> Result<bool> {
+        (**self).overwrite_if_present(name, parts, options)
     }
 
     fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {

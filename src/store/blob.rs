@@ -62,7 +62,12 @@ pub(super) fn stored_hash<S: Store + ?Sized>(
     name: &BlobName,
     check_stop: &dyn Fn() -> Result<()>,
 ) -> Result<[u8; 32]> {
-    let blob_len = store.len_of(name)?.ok_or_else(|| Error::BlobMissing { what: name.into() })?;
+    // In a cold repository, `len_of` says which length a container must have.
+    let blob_len = match store.cold_state() {
+        Some(state) if state.is_cold() => store.head(name)?.map(|head| head.len),
+        _ => store.len_of(name)?,
+    };
+    let blob_len = blob_len.ok_or_else(|| Error::BlobMissing { what: name.into() })?;
     let (mut hasher, mut offset) = (blake3::Hasher::new(), 0);
     while offset < blob_len {
         check_stop()?;
@@ -143,6 +148,11 @@ pub fn read_stored_hash(store: &dyn Store, name: &BlobName, check_stop: &dyn Fn(
 /// [`Error::ChecksumMismatch`] otherwise.
 pub fn check_hash(name: &BlobName, stored: &[u8]) -> Result<()> {
     compare_hash(name, blake3::hash(stored).as_bytes())
+}
+
+/// `stored`, if `name` ends with its BLAKE3.
+pub(super) fn named_bytes(name: &BlobName, stored: Vec<u8>) -> Option<Vec<u8>> {
+    check_hash(name, &stored).is_ok().then_some(stored)
 }
 
 pub(super) fn compare_hash(name: &BlobName, hash: &[u8; 32]) -> Result<()> {

@@ -317,14 +317,14 @@ impl<S: Store> Store for CachedStore<S> {
         put
     }
 
-    fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
+    fn overwrite(&self, name: &BlobName, parts: &[&[u8]], options: PutOptions) -> Result<()> {
         CacheableBlob::of(name).iter().for_each(|blob| self.forget(blob));
-        self.inner.overwrite(name, parts)
+        self.inner.overwrite(name, parts, options)
     }
 
-    fn overwrite_if_present(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
+    fn overwrite_if_present(&self, name: &BlobName, parts: &[&[u8]], options: PutOptions) -> Result<bool> {
         CacheableBlob::of(name).iter().for_each(|blob| self.forget(blob));
-        self.inner.overwrite_if_present(name, parts)
+        self.inner.overwrite_if_present(name, parts, options)
     }
 
     fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {

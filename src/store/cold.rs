@@ -9,6 +9,8 @@ use crate::error::{Error, Result};
 
 /// Characters of a class, at most.
 const CLASS_CHARS_MAX: usize = 64;
+/// Characters of the key and of the value of a tag, at most.
+const TAG_CHARS_MAX: usize = 128;
 
 /// Whether a repository is cold. Whoever reads its marks through the store says so here.
 #[derive(Debug, Default)]
@@ -51,6 +53,11 @@ impl FromStr for StorageClass {
                 "expected the name of a class of storage, such as GLACIER, got `{class}`"
             )));
         }
+        if kind != BlobKind::Container && may_be_cold(class) {
+            return Err(Error::Usage(format!(
+                "{text}: only containers may be in a class that gives objects after hours; fhrd reads all else at once"
+            )));
+        }
         Ok(StorageClass { kind, class: class.into() })
     }
 }
@@ -59,6 +66,12 @@ impl fmt::Display for StorageClass {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}={}", self.kind, self.class)
     }
+}
+
+/// Whether the name says that a class is for archives. GLACIER_IR gives objects at once.
+fn may_be_cold(class: &str) -> bool {
+    let class = class.to_ascii_uppercase();
+    class.contains("ARCHIVE") || class.contains("GLACIER") && class != "GLACIER_IR"
 }
 
 /// The classes that the user gives. What has none gets that of the bucket.
@@ -75,13 +88,47 @@ impl StorageClasses {
         }
     }
 
-    /// The class of data containers in a cold repository.
-    pub fn cold(&self) -> Option<&str> {
-        self.last(BlobKind::Container)
+    /// What gives data containers in a cold repository a class, if anything does.
+    pub fn cold_option(&self) -> Option<String> {
+        self.last(BlobKind::Container).map(|class| format!("{}={class}", BlobKind::Container))
     }
 
     fn last(&self, kind: BlobKind) -> Option<&str> {
         self.0.iter().rev().find(|one| one.kind == kind).map(|one| one.class.as_str())
+    }
+}
+
+/// A tag of objects in a bucket, such as `fhrd=data`, by which a life-cycle rule finds them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectTag {
+    /// Its key.
+    pub key: String,
+    /// Its value.
+    pub value: String,
+}
+
+impl FromStr for ObjectTag {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        // What all services allow.
+        let is_plain = |part: &str| {
+            let is_allowed =
+                |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b':' | b'/');
+            (1..=TAG_CHARS_MAX).contains(&part.len()) && part.bytes().all(is_allowed)
+        };
+        match text.split_once('=').filter(|(key, value)| is_plain(key) && is_plain(value)) {
+            Some((key, value)) => Ok(ObjectTag { key: key.into(), value: value.into() }),
+            None => Err(Error::Usage(format!(
+                "expected a tag KEY=VALUE of letters, digits and _-.:/, such as fhrd=data, got `{text}`"
+            ))),
+        }
+    }
+}
+
+impl fmt::Display for ObjectTag {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}={}", self.key, self.value)
     }
 }
 
@@ -135,6 +182,17 @@ mod tests {
         assert_eq!(classes.of(BlobKind::Parity, false), None);
         assert_eq!(classes.of(BlobKind::Snapshot, false), Some("STANDARD_IA"));
         assert_eq!(StorageClasses::default().of(BlobKind::Container, true), None);
+        for hot in ["snapshots=GLACIER_IR", "index=ONEZONE_IA", "indexes=COLDLINE", "marks=Cool"] {
+            hot.parse::<StorageClass>().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_tag_has_a_key_and_a_value() {
+        assert_eq!("fhrd=data".parse::<ObjectTag>().unwrap().to_string(), "fhrd=data");
+        for text in ["", "fhrd", "=data", "fhrd=", "a=b=c", "a=b&c=d", "a b=c"] {
+            assert!(text.parse::<ObjectTag>().unwrap_err().to_string().contains("KEY=VALUE"), "{text}");
+        }
     }
 
     #[test]
@@ -144,6 +202,10 @@ mod tests {
             ("container=GLACIER", "expected one of containers, "),
             ("containers=", "the name of a class"),
             ("containers=A B", "the name of a class"),
+            ("snapshots=GLACIER", "snapshots=GLACIER: only containers may be"),
+            ("parity=DEEP_ARCHIVE", "only containers may be"),
+            ("indexes=glacier-sc", "only containers may be"),
+            ("index=Archive", "only containers may be"),
         ] {
             let error = text.parse::<StorageClass>().unwrap_err().to_string();
             assert!(error.contains(expected), "{text}: {error}");

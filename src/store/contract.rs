@@ -142,22 +142,22 @@ fn never_replaces(store: &impl Store) {
 
 fn overwrites(store: &impl Store) {
     let name = name("snapshots/b");
-    store.overwrite(&name, &[b"fir", b"st"]).expect("puts a new blob");
+    store.overwrite(&name, &[b"fir", b"st"], PutOptions::default()).expect("puts a new blob");
     assert_eq!(store.get_range(&name, 0, 5, Reading::Once).expect("reads"), b"first");
-    store.overwrite(&name, &[b"second"]).expect("replaces it");
+    store.overwrite(&name, &[b"second"], PutOptions::default()).expect("replaces it");
     assert_eq!(store.get_range(&name, 0, 6, Reading::Once).expect("reads"), b"second", "not from a cache");
     assert_eq!(store.get(&name, 100).expect("reads"), b"second");
     assert_eq!(store.list(BlobKind::Snapshot.into()).expect("lists").len(), 1);
     let stored = store.get_stored(&name, 100).expect("reads what is stored");
-    store.overwrite(&name, &[b"damage"]).expect("replaces it");
-    assert!(store.overwrite_stored(&name, &stored).expect("replaces it"));
+    store.overwrite(&name, &[b"damage"], PutOptions::default()).expect("replaces it");
+    assert!(store.overwrite_stored(&name, &stored, PutOptions::default()).expect("replaces it"));
     assert_eq!(store.get_stored(&name, 100).expect("reads what is stored"), stored);
     assert_eq!(store.get(&name, 100).expect("reads"), b"second");
-    assert!(store.overwrite_if_present(&name, &[b"again"]).expect("replaces it"));
+    assert!(store.overwrite_if_present(&name, &[b"again"], PutOptions::default()).expect("replaces it"));
     assert_eq!(store.get(&name, 100).expect("reads"), b"again", "not from a cache");
     store.delete(&name, Durable::OnReturn).expect("deletes");
-    assert!(!store.overwrite_if_present(&name, &[b"x"]).expect("writes nothing"));
-    assert!(!store.overwrite_stored(&name, &stored).expect("writes nothing"));
+    assert!(!store.overwrite_if_present(&name, &[b"x"], PutOptions::default()).expect("writes nothing"));
+    assert!(!store.overwrite_stored(&name, &stored, PutOptions::default()).expect("writes nothing"));
     assert!(store.head(&name).expect("looks").is_none(), "what is deleted stays deleted");
 }
 

@@ -54,7 +54,7 @@ impl NewName<'_> {
     }
 }
 
-/// How a blob is put.
+/// How a blob is put, or overwritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PutOptions {
     /// The bytes from this offset on will be read again: a store with a cache on this machine keeps them there.
@@ -103,8 +103,8 @@ pub struct StoreProperties {
     /// Requests that are worth having in flight at once. More than one means that the store is remote: each request
     /// waits for a network, and what is read again is worth keeping on the local disk.
     pub requests_max: usize,
-    /// The class of storage that the user gives data containers, if there is any.
-    pub cold_class: Option<String>,
+    /// What the user says of data containers in cold storage, such as `containers=GLACIER`, if anything.
+    pub cold_option: Option<String>,
 }
 
 /// Named, immutable blobs. No method has a default, so that no wrapper forgets one; what follows from these methods is
@@ -127,14 +127,14 @@ pub trait Store: Send + Sync {
     /// Stores the concatenation of `parts` durably, in place of the blob that has the name, if any: for a damaged blob
     /// whose right bytes are known again. A store that can do so replaces it at once, so that the name is never free.
     /// Fails with [`Io`](crate::Error::Io).
-    fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()>;
+    fn overwrite(&self, name: &BlobName, parts: &[&[u8]], options: PutOptions) -> Result<()>;
 
     /// Like [`Store::overwrite`], unless no blob has the name: what somebody has deleted stays deleted. Returns whether
     /// there was one. Local stores and buckets look and replace at once. Servers of SFTP, and of buckets without
     /// conditional puts, are asked first.
-    fn overwrite_if_present(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
+    fn overwrite_if_present(&self, name: &BlobName, parts: &[&[u8]], options: PutOptions) -> Result<bool> {
         match self.head(name)? {
-            Some(_) => self.overwrite(name, parts).map(|()| true),
+            Some(_) => self.overwrite(name, parts, options).map(|()| true),
             None => Ok(false),
         }
     }
@@ -264,7 +264,13 @@ pub trait Sealing {
     ///
     /// # Errors
     /// Errors of [`Store::overwrite`].
-    fn overwrite_stored(&self, name: &BlobName, stored: &[u8]) -> Result<bool>;
+    fn overwrite_stored(&self, name: &BlobName, stored: &[u8], options: PutOptions) -> Result<bool>;
+
+    /// Like [`StoreExt::stored_again`].
+    ///
+    /// # Errors
+    /// Errors of [`Store::get`].
+    fn stored_again(&self, name: &BlobName, parts: &[&[u8]]) -> Result<Option<Vec<u8>>>;
 
     /// Like [`StoreExt::stored_hash`].
     ///
@@ -339,10 +345,22 @@ pub trait StoreExt: Store {
     ///
     /// # Errors
     /// Errors of [`Store::overwrite`].
-    fn overwrite_stored(&self, name: &BlobName, stored: &[u8]) -> Result<bool> {
+    fn overwrite_stored(&self, name: &BlobName, stored: &[u8], options: PutOptions) -> Result<bool> {
         match self.sealing() {
-            Some(sealing) => sealing.overwrite_stored(name, stored),
-            None => self.overwrite_if_present(name, &[stored]),
+            Some(sealing) => sealing.overwrite_stored(name, stored, options),
+            None => self.overwrite_if_present(name, &[stored], options),
+        }
+    }
+
+    /// The bytes that the store kept for the blob `name` when it was put, if its content is the concatenation of
+    /// `parts`. `None` if they have not the hash that the name ends with.
+    ///
+    /// # Errors
+    /// Errors of [`Store::get`].
+    fn stored_again(&self, name: &BlobName, parts: &[&[u8]]) -> Result<Option<Vec<u8>>> {
+        match self.sealing() {
+            Some(sealing) => sealing.stored_again(name, parts),
+            None => Ok(blob::named_bytes(name, parts.concat())),
         }
     }
 

@@ -261,7 +261,7 @@ impl Store for LocalStore {
         Ok(PutBlob { name, is_new })
     }
 
-    fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
+    fn overwrite(&self, name: &BlobName, parts: &[&[u8]], _: PutOptions) -> Result<()> {
         self.write_over(name, parts, |temporary, path| {
             if path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) {
                 // A directory with something in it stays, and the rename fails.
@@ -272,7 +272,7 @@ impl Store for LocalStore {
         .map(drop)
     }
 
-    fn overwrite_if_present(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
+    fn overwrite_if_present(&self, name: &BlobName, parts: &[&[u8]], _: PutOptions) -> Result<bool> {
         self.write_over(name, parts, Temporary::exchange)
     }
 
@@ -358,7 +358,7 @@ impl Store for LocalStore {
 
     fn properties(&self) -> StoreProperties {
         let location = self.root.display().to_string();
-        StoreProperties { location, local_path: Some(self.root.clone()), requests_max: 1, cold_class: None }
+        StoreProperties { location, local_path: Some(self.root.clone()), requests_max: 1, cold_option: None }
     }
 
     fn cold_state(&self) -> Option<&ColdState> {

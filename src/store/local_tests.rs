@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::thread;
 
 use super::*;
-use crate::store::{Durable, StoreExt, contract, named};
+use crate::store::{Durable, PutOptions, StoreExt, contract, named};
 
 fn fresh() -> (tempfile::TempDir, LocalStore) {
     let directory = tempfile::tempdir().expect("creates a directory");
@@ -32,7 +32,7 @@ fn what_is_deleted_beside_a_writer_that_replaces_it_stays_deleted() {
         thread::scope(|scope| {
             let writer = scope.spawn(|| {
                 start.wait();
-                store.overwrite_if_present(&name, &[b"new"]).expect("replaces it or not")
+                store.overwrite_if_present(&name, &[b"new"], PutOptions::default()).expect("replaces it or not")
             });
             start.wait();
             store.delete(&name, Durable::OnReturn).expect("deletes");

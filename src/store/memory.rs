@@ -64,12 +64,12 @@ impl Store for MemoryStore {
         self.put(NewName::Given(&name), &[&bytes], PutOptions::default())
     }
 
-    fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
+    fn overwrite(&self, name: &BlobName, parts: &[&[u8]], _: PutOptions) -> Result<()> {
         MemoryStore::replace(self, name, &parts.concat());
         Ok(())
     }
 
-    fn overwrite_if_present(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
+    fn overwrite_if_present(&self, name: &BlobName, parts: &[&[u8]], _: PutOptions) -> Result<bool> {
         let blob = Blob { bytes: parts.concat().into(), modified: SystemTime::now() };
         Ok(self.blobs().get_mut(name).map(|old| *old = blob).is_some())
     }
@@ -116,7 +116,7 @@ impl Store for MemoryStore {
     }
 
     fn properties(&self) -> StoreProperties {
-        StoreProperties { location: "memory".into(), local_path: None, requests_max: 1, cold_class: None }
+        StoreProperties { location: "memory".into(), local_path: None, requests_max: 1, cold_option: None }
     }
 
     fn cold_state(&self) -> Option<&ColdState> {

@@ -54,7 +54,7 @@ pub use blob::{
     BlobMetadata, ListedBlob, again, check_hash, get_hashed, newer_or_wrong, read_again, read_stored_hash, read_stream,
 };
 pub use cached::CachedStore;
-pub use cold::{ColdState, StorageClass, StorageClasses, ThawRequest, ThawState, Thawing};
+pub use cold::{ColdState, ObjectTag, StorageClass, StorageClasses, ThawRequest, ThawState, Thawing};
 pub use counting::{CountingStore, StoreCounters, StoreCounts};
 pub use directories::NO_DIRECTORY;
 pub use disk::{sync_content, sync_name};

@@ -199,14 +199,14 @@ impl<S: Store, O: StoreObserver> Store for ObservedStore<S, O> {
         })
     }
 
-    fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
+    fn overwrite(&self, name: &BlobName, parts: &[&[u8]], options: PutOptions) -> Result<()> {
         let len = parts.iter().map(|part| part.len() as u64).sum();
-        self.watch(StoreCall::Overwrite, name, |()| len, |_| self.inner.overwrite(name, parts))
+        self.watch(StoreCall::Overwrite, name, |()| len, |_| self.inner.overwrite(name, parts, options))
     }
 
-    fn overwrite_if_present(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
+    fn overwrite_if_present(&self, name: &BlobName, parts: &[&[u8]], options: PutOptions) -> Result<bool> {
         let len = parts.iter().map(|part| part.len() as u64).sum();
-        self.watch(StoreCall::Overwrite, name, |_| len, |_| self.inner.overwrite_if_present(name, parts))
+        self.watch(StoreCall::Overwrite, name, |_| len, |_| self.inner.overwrite_if_present(name, parts, options))
     }
 
     fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
@@ -297,9 +297,13 @@ impl<S: Store, O: StoreObserver> Sealing for ObservedStore<S, O> {
         self.inner.open_stored(name, stored)
     }
 
-    fn overwrite_stored(&self, name: &BlobName, stored: &[u8]) -> Result<bool> {
+    fn overwrite_stored(&self, name: &BlobName, stored: &[u8], options: PutOptions) -> Result<bool> {
         let len = stored.len() as u64;
-        self.watch(StoreCall::Overwrite, name, |_| len, |_| self.inner.overwrite_stored(name, stored))
+        self.watch(StoreCall::Overwrite, name, |_| len, |_| self.inner.overwrite_stored(name, stored, options))
+    }
+
+    fn stored_again(&self, name: &BlobName, parts: &[&[u8]]) -> Result<Option<Vec<u8>>> {
+        self.inner.stored_again(name, parts)
     }
 
     fn stored_hash(&self, name: &BlobName, check_stop: &dyn Fn() -> Result<()>) -> Result<[u8; 32]> {

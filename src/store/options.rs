@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::cold::StorageClasses;
+use super::cold::{ObjectTag, StorageClasses};
 use super::rate::RateLimits;
 
 /// What a user can say about the way to a store. The defaults suit every store that needs nothing special.
@@ -26,6 +26,8 @@ pub struct StoreOptions {
     pub variable_prefix: &'static str,
     /// Classes of storage of new objects in a bucket.
     pub classes: StorageClasses,
+    /// Tag of data containers in a cold repository, for life-cycle rules of a bucket.
+    pub data_tag: Option<ObjectTag>,
     /// How long failing requests to remote stores are tried again.
     pub patience: Patience,
     /// Limits of what goes over the network. Stores that share them stay below them together.

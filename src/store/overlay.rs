@@ -81,8 +81,8 @@ impl Store for OverlayStore {
         self.own.put_stream(name, len, content)
     }
 
-    fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
-        self.own.overwrite(name, parts)
+    fn overwrite(&self, name: &BlobName, parts: &[&[u8]], options: PutOptions) -> Result<()> {
+        self.own.overwrite(name, parts, options)
     }
 
     fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use super::blob::hash_stream;
+use super::blob::{hash_stream, named_bytes};
 use super::interface::StoreExt;
 use super::slots_in_use::SlotsInUse;
 use super::{
@@ -156,20 +156,20 @@ impl Store for SealedStore {
         self.inner.put_stream(name, sealed_len(len), &mut SealedReader::new(&key, content))
     }
 
-    fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
+    fn overwrite(&self, name: &BlobName, parts: &[&[u8]], options: PutOptions) -> Result<()> {
         self.known_keys().pop(name);
         if name.kind().is_public() {
-            return self.inner.overwrite(name, parts);
+            return self.inner.overwrite(name, parts, options);
         }
-        self.inner.overwrite(name, &[&self.seal(directory(name), parts)?])
+        self.inner.overwrite(name, &[&self.seal(directory(name), parts)?], options)
     }
 
-    fn overwrite_if_present(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
+    fn overwrite_if_present(&self, name: &BlobName, parts: &[&[u8]], options: PutOptions) -> Result<bool> {
         self.known_keys().pop(name);
         if name.kind().is_public() {
-            return self.inner.overwrite_if_present(name, parts);
+            return self.inner.overwrite_if_present(name, parts, options);
         }
-        self.inner.overwrite_if_present(name, &[&self.seal(directory(name), parts)?])
+        self.inner.overwrite_if_present(name, &[&self.seal(directory(name), parts)?], options)
     }
 
     fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
@@ -280,9 +280,17 @@ impl Sealing for SealedStore {
         if name.kind().is_public() { Ok(stored) } else { self.open(name, &stored) }
     }
 
-    fn overwrite_stored(&self, name: &BlobName, stored: &[u8]) -> Result<bool> {
+    fn overwrite_stored(&self, name: &BlobName, stored: &[u8], options: PutOptions) -> Result<bool> {
         self.known_keys().pop(name);
-        self.inner.overwrite_stored(name, stored)
+        self.inner.overwrite_stored(name, stored, options)
+    }
+
+    fn stored_again(&self, name: &BlobName, parts: &[&[u8]]) -> Result<Option<Vec<u8>>> {
+        if name.kind().is_public() {
+            return Ok(named_bytes(name, parts.concat()));
+        }
+        // Sealed under the key and the nonces that the blob has. What is no copy of it must not leave this function.
+        Ok(named_bytes(name, self.stored_key(name)?.seal(parts)?))
     }
 
     fn stored_hash(&self, name: &BlobName, check_stop: &dyn Fn() -> Result<()>) -> Result<[u8; 32]> {
@@ -372,7 +380,7 @@ mod tests {
             store.put_if_absent(&name, &[content]).unwrap();
             salts.insert(salt(&name));
             salts.insert(salt(&store.put_hashed(BlobKind::Segment, &[content]).unwrap()));
-            store.overwrite(&named("intents/x"), &[content]).unwrap();
+            store.overwrite(&named("intents/x"), &[content], PutOptions::default()).unwrap();
             salts.insert(salt(&named("intents/x")));
             let mut stream = std::io::Cursor::new(content);
             let streamed = store.put_stream(NewName::Hashed(BlobKind::Segment), content.len() as u64, &mut stream);

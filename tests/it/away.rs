@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use fhrd::Error;
-use fhrd::store::{BlobKind, BlobName, Durable, StoreExt};
+use fhrd::store::{BlobKind, BlobName, Durable, PutOptions, StoreExt};
 
 use crate::cli::fixture::{Home, code, stderr, stdout};
 use crate::input::{TestRepository, copy_directory, files};
@@ -199,7 +199,7 @@ fn a_root_that_is_away_in_the_middle_of_a_run_is_not_empty() {
         assert!(repository.store.head(&name).is_err() && repository.store.delete(&name, Durable::OnReturn).is_err());
         assert!(!repository.store.get(&name, 10).unwrap_err().is_proven_damage());
         assert!(repository.store.put_if_absent(&name, &[b"x"]).is_err());
-        assert!(repository.store.overwrite(&name, &[b"x"]).is_err());
+        assert!(repository.store.overwrite(&name, &[b"x"], PutOptions::default()).is_err());
     }
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
     fs::remove_dir(place.path()).unwrap();

@@ -44,11 +44,11 @@ use crate::weights::{Tensor, bfloat16, float32, safetensors, tuned, weights};
 #[derive(Clone)]
 pub struct Freezer {
     store: Arc<MemoryStore>,
-    reads: Arc<AtomicU64>,
-    is_thawed: Arc<AtomicBool>,
+    pub reads: Arc<AtomicU64>,
+    pub is_thawed: Arc<AtomicBool>,
 }
 
-type Frozen = ObservedStore<Arc<MemoryStore>, Freezer>;
+pub type Frozen = ObservedStore<Arc<MemoryStore>, Freezer>;
 
 impl StoreObserver for Freezer {
     fn before(&self, call: StoreCall, name: &str) -> fhrd::Result<u64> {
@@ -64,34 +64,34 @@ impl StoreObserver for Freezer {
 }
 
 /// Whether a data container has this name.
-fn is_data(store: &Arc<MemoryStore>, name: &str) -> bool {
+pub fn is_data(store: &Arc<MemoryStore>, name: &str) -> bool {
     let name = BlobName::parse(name).ok().filter(|name| name.kind() == BlobKind::Container);
     name.is_some_and(|name| read_kind(store, &name, Reading::Once).is_ok_and(|kind| kind == ContainerKind::Data))
 }
 
-fn freeze(store: &Arc<MemoryStore>) -> (Arc<Frozen>, Freezer) {
+pub fn freeze(store: &Arc<MemoryStore>) -> (Arc<Frozen>, Freezer) {
     let freezer = Freezer { store: store.clone(), reads: Arc::default(), is_thawed: Arc::default() };
     (Arc::new(ObservedStore::with(store.clone(), freezer.clone())), freezer)
 }
 
-fn open(store: Arc<dyn Store>) -> Repository {
+pub fn open(store: Arc<dyn Store>) -> Repository {
     let repository = Repository::open(store).unwrap();
     let _ = fs::remove_dir_all(cache_directory(&repository).unwrap());
     repository
 }
 
-fn store_with(blobs: &BTreeMap<BlobName, Vec<u8>>) -> Arc<MemoryStore> {
+pub fn store_with(blobs: &BTreeMap<BlobName, Vec<u8>>) -> Arc<MemoryStore> {
     let store = MemoryStore::new();
     blobs.iter().for_each(|(name, bytes)| store.replace(name, bytes));
     Arc::new(store)
 }
 
-fn blobs_of(store: &dyn Store) -> BTreeMap<BlobName, Vec<u8>> {
+pub fn blobs_of(store: &dyn Store) -> BTreeMap<BlobName, Vec<u8>> {
     let listed = store.list(BlobPrefix::All).unwrap();
     listed.into_iter().map(|blob| (blob.name.clone(), store.get(&blob.name, 1 << 30).unwrap())).collect()
 }
 
-fn containers(store: &dyn Store) -> BTreeSet<ContainerId> {
+pub fn containers(store: &dyn Store) -> BTreeSet<ContainerId> {
     store.list(BlobKind::Container.into()).unwrap().iter().filter_map(|blob| parse_name(&blob.name)).collect()
 }
 
@@ -110,20 +110,20 @@ fn assert_all_can_be_indexed(repository: &Repository, what: &str) {
     assert_indexed(repository, what);
 }
 
-fn run_check(repository: &Repository, read_data: bool) -> fhrd::Result<CheckReport> {
+pub fn run_check(repository: &Repository, read_data: bool) -> fhrd::Result<CheckReport> {
     check(repository, &config(), read_data, &Progress::default(), &Arc::default())
 }
 
 /// A cold repository with two snapshots, and the source of the second.
-struct Scene {
+pub struct Scene {
     source: tempfile::TempDir,
-    blobs: BTreeMap<BlobName, Vec<u8>>,
-    first: String,
-    second: String,
+    pub blobs: BTreeMap<BlobName, Vec<u8>>,
+    pub first: String,
+    pub second: String,
 }
 
 impl Scene {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let store = Arc::new(MemoryStore::new());
         let (frozen, freezer) = freeze(&store);
         let repository = Repository::init(frozen, &RepositoryConfig::default()).unwrap();
@@ -145,12 +145,12 @@ impl Scene {
         self.blobs.iter().filter(|(name, _)| name.kind() == BlobKind::HotIndex)
     }
 
-    fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         self.source.path()
     }
 }
 
-fn forget(store: &dyn Store, id: &str) {
+pub fn forget(store: &dyn Store, id: &str) {
     snapshot::delete(store, &snapshot::find(store, id).unwrap().id).unwrap();
 }
 

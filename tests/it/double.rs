@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use fhrd::error::Result;
-use fhrd::store::{BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Reading, Store, StoreExt};
+use fhrd::store::{BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, PutOptions, Reading, Store, StoreExt};
 
 /// The name `text`, which must be valid.
 pub fn named(text: &str) -> BlobName {
@@ -24,12 +24,15 @@ pub trait Double: Send + Sync {
     /// The store below.
     fn inner(&self) -> &dyn Store;
 
+    /// Called before a blob is put or overwritten.
+    fn is_put_with(&self, _: &BlobName, _: PutOptions) {}
+
     fn put(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
         self.inner().put_if_absent(name, parts)
     }
 
     fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
-        self.inner().overwrite(name, parts)
+        self.inner().overwrite(name, parts, PutOptions::default())
     }
 
     fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
@@ -73,9 +76,10 @@ macro_rules! double_store {
                 &self,
                 name: fhrd::store::NewName<'_>,
                 parts: &[&[u8]],
-                _: fhrd::store::PutOptions,
+                options: fhrd::store::PutOptions,
             ) -> fhrd::Result<fhrd::store::PutBlob> {
                 let name = name.for_parts(parts);
+                crate::double::Double::is_put_with(self, &name, options);
                 let is_new = crate::double::Double::put(self, &name, parts)?;
                 Ok(fhrd::store::PutBlob { name, is_new })
             }
@@ -93,7 +97,13 @@ macro_rules! double_store {
                 fhrd::store::Store::put(self, name, &[&bytes], fhrd::store::PutOptions::default())
             }
 
-            fn overwrite(&self, name: &fhrd::store::BlobName, parts: &[&[u8]]) -> fhrd::Result<()> {
+            fn overwrite(
+                &self,
+                name: &fhrd::store::BlobName,
+                parts: &[&[u8]],
+                options: fhrd::store::PutOptions,
+            ) -> fhrd::Result<()> {
+                crate::double::Double::is_put_with(self, name, options);
                 crate::double::Double::overwrite(self, name, parts)
             }
 
@@ -140,7 +150,7 @@ macro_rules! double_store {
                     location: crate::double::Double::location(self),
                     local_path: crate::double::Double::local_path(self),
                     requests_max: crate::double::Double::requests_max(self),
-                    cold_class: None,
+                    cold_option: None,
                 }
             }
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use fhrd::error::Result;
 use fhrd::repo::Repository;
-use fhrd::store::{self, BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Reading, Store, StoreExt};
+use fhrd::store::{
+    self, BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, PutOptions, Reading, Store, StoreExt,
+};
 
 use crate::double::{Double, double_store};
 use crate::input::TestRepository;
@@ -73,7 +75,7 @@ impl Double for HookedStore {
 
     fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
         (self.hook)("overwrite", name)?;
-        self.inner.overwrite(name, parts)
+        self.inner.overwrite(name, parts, PutOptions::default())
     }
 
     fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {

@@ -28,7 +28,9 @@ use fhrd::repo::read::{ChunkReader, RecipeWalk};
 use fhrd::repo::recipe::ContentReference;
 use fhrd::repo::snapshot;
 use fhrd::repo::tree::{NodeKind, TreeCursor};
-use fhrd::store::{BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, MemoryStore, Reading, Store, StoreExt};
+use fhrd::store::{
+    BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, MemoryStore, PutOptions, Reading, Store, StoreExt,
+};
 use fhrd::{Error, Result};
 
 use crate::double::{Double, double_store, named};
@@ -77,7 +79,7 @@ impl Double for Moody {
     }
 
     fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
-        self.inner.overwrite(name, parts)
+        self.inner.overwrite(name, parts, PutOptions::default())
     }
 
     fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {

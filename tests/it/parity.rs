@@ -15,8 +15,9 @@ use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
 use fhrd::repo::claims::{ClaimKind, ContainerClaim};
 use fhrd::repo::container::parse_name;
+use fhrd::repo::heal::{Healable, heal};
 use fhrd::repo::index::ContainerListing;
-use fhrd::repo::parity::{add, heal, protected, set};
+use fhrd::repo::parity::{add, protected, set};
 use fhrd::repo::paths::cache_directory;
 use fhrd::repo::snapshot;
 use fhrd::repo::sweep::sweep;
@@ -189,7 +190,7 @@ fn every_container_damaged_at_once_heals_and_is_written_back() {
     assert_eq!(report.short_blobs_healed, damaged.len() as u64 - containers, "{report:#?}");
     assert!(report.bad.is_empty(), "{report:#?}");
     assert!(damaged.iter().all(|(name, bytes)| store.get(name, 1 << 20).unwrap() == *bytes), "a check has written");
-    let healed = heal(&repository, &report.parity_damaged).unwrap();
+    let healed = heal(&repository, &report.healable).unwrap();
     assert_eq!((healed.containers, healed.left.len()), (containers, 0), "{healed:?}");
     assert_eq!(healed.short_blobs, damaged.len() as u64 - containers, "{healed:?}");
     assert!(blobs_of(store.as_ref()) == scene.blobs, "the repository is what it was");
@@ -207,8 +208,8 @@ fn damaged_parity_is_noticed_and_made_again() {
             let store = scene.store_with(&[(name, &flipped)]);
             let repository = open(&store);
             let report = run_check(&repository);
-            assert_eq!((report.defect_count, report.parity_damaged.len()), (0, 1), "{name}, {at}: {report:#?}");
-            assert_eq!(heal(&repository, &report.parity_damaged).unwrap().parity, 1);
+            assert_eq!((report.defect_count, report.parity_damaged), (0, 1), "{name}, {at}: {report:#?}");
+            assert_eq!(heal(&repository, &report.healable).unwrap().parity, 1);
             assert!(store.get(name, 1 << 20).unwrap() == *bytes);
         }
     }
@@ -225,7 +226,7 @@ fn beyond_the_share_damage_costs_what_it_costs_without_parity() {
     let repository = open(&store);
     let report = run_check(&repository);
     assert!(report.defect_count > 0 && report.containers_healed == 0, "{report:#?}");
-    assert!(heal(&repository, &[]).unwrap().containers == 0);
+    assert!(heal(&repository, &Healable::default()).unwrap().containers == 0);
     assert!(store.get(name, 1 << 20).unwrap() == flipped, "nothing is written that is not the container");
 }
 
@@ -240,7 +241,7 @@ fn a_container_that_a_prune_may_be_deleting_is_not_written_back() {
     let id = [parse_name(name).unwrap()].into();
     ContainerClaim::put(store.as_ref(), ClaimKind::Pending, &repository.salts.draw().unwrap(), &id).unwrap();
     assert_eq!(run_check(&repository).containers_healed, 1);
-    let healed = heal(&repository, &[]).unwrap();
+    let healed = heal(&repository, &Healable::default()).unwrap();
     assert_eq!((healed.containers, healed.left.len()), (0, 1), "{healed:?}");
     assert!(store.get(name, 1 << 20).unwrap() == flipped);
     assert!(store.list(BlobKind::Intent.into()).unwrap().is_empty(), "the intent is gone");
@@ -417,7 +418,7 @@ fn what_was_forgotten_does_not_come_back() {
     let parity = BlobName::parity_of(&name.hash().unwrap());
     assert!(store.head(&parity).unwrap().is_none(), "a copy never outlives a deletion");
     assert!(snapshot::Snapshot::load(repository.store.as_ref(), &named.id).is_err());
-    assert_eq!(heal(&repository, &[]).unwrap().short_blobs, 0);
+    assert_eq!(heal(&repository, &Healable::default()).unwrap().short_blobs, 0);
     assert!(store.head(name).unwrap().is_none());
     assert_protected(&open(&store), "the others stay");
 }

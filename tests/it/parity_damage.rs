@@ -11,8 +11,9 @@ use fhrd::keep::prune;
 use fhrd::metrics::Progress;
 use fhrd::repair::quarantine;
 use fhrd::repo::Repository;
+use fhrd::repo::heal::{HealReport, heal};
 use fhrd::repo::marks::Marks;
-use fhrd::repo::parity::{HealReport, heal, set};
+use fhrd::repo::parity::set;
 use fhrd::repo::paths::cache_directory;
 use fhrd::store::{BlobKind, BlobName, BlobPrefix, Store};
 
@@ -70,7 +71,7 @@ impl Place {
         let repository = self.open();
         let report = run_check(&repository);
         assert_eq!((report.defects.clone(), report.bad.is_empty()), (Vec::new(), true), "{what}: {report:#?}");
-        let healed = heal(&repository, &report.parity_damaged).unwrap();
+        let healed = heal(&repository, &report.healable).unwrap();
         assert_eq!(healed, HealReport { short_blobs: 1, ..HealReport::default() }, "{what}");
         assert!(fs::read(self.path(name)).unwrap() == whole, "{what}");
         let again = run_check(&self.open());

@@ -21,7 +21,9 @@ use fhrd::repo::index::read_container_index;
 use fhrd::repo::paths::cache_directory;
 use fhrd::repo::snapshot;
 use fhrd::restore::{DamagedFile, RestoreReport, restore};
-use fhrd::store::{BlobKind, BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, Reading, Store, StoreExt};
+use fhrd::store::{
+    BlobKind, BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, PutOptions, Reading, Store, StoreExt,
+};
 use fhrd::{Error, Result};
 
 use crate::double::{Double, double_store};
@@ -62,7 +64,7 @@ impl Double for BadSectors {
     }
 
     fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
-        self.inner.overwrite(name, parts)?;
+        self.inner.overwrite(name, parts, PutOptions::default())?;
         // The new file has other sectors.
         self.bad.lock().unwrap().remove(name.as_str());
         Ok(())

@@ -10,7 +10,7 @@ use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args};
 
 use crate::config::parse_memory;
-use crate::store::{RateLimits, StorageClass, StorageClasses, StoreOptions};
+use crate::store::{ObjectTag, RateLimits, StorageClass, StorageClasses, StoreOptions};
 
 /// Options of every verb.
 #[derive(Debug, Clone, Args)]
@@ -62,6 +62,10 @@ pub struct Options {
         value_delimiter = ','
     )]
     pub storage_classes: Vec<StorageClass>,
+    /// Tag of data containers in a cold repository in a bucket of S3 or Azure, such as fhrd=data, by which a life-cycle
+    /// rule finds them
+    #[arg(long, global = true, value_name = "KEY=VALUE", env = "FHRD_DATA_TAG")]
+    pub data_tag: Option<ObjectTag>,
     /// Send at most this many bytes per second to remote repositories, such as 10MiB
     #[arg(long, global = true, value_name = "RATE", env = "FHRD_LIMIT_UPLOAD")]
     pub limit_upload: Option<ByteSize>,
@@ -93,7 +97,7 @@ impl Options {
     #[must_use]
     pub fn for_other(&self) -> Self {
         let endpoint = std::env::var("FHRD_FROM_ENDPOINT").ok().filter(|endpoint| !endpoint.is_empty());
-        Options { endpoint, storage_classes: Vec::new(), ..self.clone() }
+        Options { endpoint, storage_classes: Vec::new(), data_tag: None, ..self.clone() }
     }
 
     /// These options for the bucket that a backup stores, whose server and credentials are its own.
@@ -102,6 +106,7 @@ impl Options {
             endpoint: endpoint.map(str::to_string),
             variable_prefix: "FHRD_SOURCE_",
             classes: StorageClasses::default(),
+            data_tag: None,
             ..self.store_options()
         }
     }
@@ -113,6 +118,7 @@ impl Options {
             ssh_command: self.ssh_command.clone(),
             endpoint: self.endpoint.clone(),
             classes: StorageClasses(self.storage_classes.clone()),
+            data_tag: self.data_tag.clone(),
             limits: self.limits.clone(),
             stop: self.stop.clone(),
             ..StoreOptions::default()

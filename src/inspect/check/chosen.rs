@@ -68,7 +68,7 @@ pub fn check_containers(
     (report.newer_count, report.newer) = (log.newer_count(), log.take_newer());
     report.missing_containers = (missing.lost.len() + missing.unlisted.len() + lost.len()) as u64;
     report.defect_count = log.count();
-    report.defects = log.into_texts();
+    (report.defects, report.defects_more) = log.into_texts();
     Ok(report)
 }
 

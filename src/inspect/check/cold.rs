@@ -1,11 +1,13 @@
 //! The hot indexes of a cold repository: each container has one, and every byte of it is checked.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use super::defect_log::{DEFECTS_MAX, damage};
 use super::run::{CheckReport, CheckRun};
 use crate::error::{Error, ErrorKind, Result};
-use crate::repo::cold::{indexed, is_cold, verify};
+use crate::repo::cold::{indexed, is_cold, rebuilt_container, verify};
 use crate::repo::container::blob_name;
 use crate::types::ContainerId;
 
@@ -18,6 +20,8 @@ pub struct HotIndexCounts {
     pub missing: u64,
     /// Damaged.
     pub damaged: u64,
+    /// Containers whose own header, index or footer is damaged, and that theirs give back.
+    pub rebuilt: u64,
 }
 
 /// Reads the hot indexes of the listed containers, and notes which are missing or damaged.
@@ -40,11 +44,13 @@ pub(super) fn check(run: &CheckRun<'_>, report: &mut CheckReport) -> Result<()> 
     };
     let mut ids: Vec<&ContainerId> = run.listing.containers.iter().collect();
     ids.sort_unstable();
+    let mut bad = BTreeSet::new();
     for id in ids {
         run.check_stop()?;
         if !indexed.contains_key(id) {
             report.hot_indexes.missing += 1;
             note(&mut report.notes, format!("{} has no hot index", blob_name(id)));
+            bad.insert(*id);
             continue;
         }
         match verify(store, id) {
@@ -53,9 +59,24 @@ pub(super) fn check(run: &CheckRun<'_>, report: &mut CheckReport) -> Result<()> 
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => {
                 report.hot_indexes.damaged += 1;
+                bad.insert(*id);
                 note(&mut report.notes, format!("the hot index of {} is damaged: {}", blob_name(id), damage(error)?));
             }
         }
     }
+    // Of a container that was not read nobody knows whether it is sound, and whether it can be read.
+    let sound = report.read.iter().filter(|(_, is_sound)| *is_sound).map(|(id, _)| id);
+    report.healable.hot_indexes = sound.filter(|id| bad.contains(id)).copied().collect();
     Ok(())
+}
+
+/// Whether the hot index of a container, of which bytes proved wrong, gives them back.
+pub(super) fn is_rebuilt(run: &CheckRun<'_>, id: &ContainerId) -> Result<bool> {
+    if !is_cold(run.repository) {
+        return Ok(false);
+    }
+    match rebuilt_container(run.repository.store.as_ref(), id) {
+        Err(error) if error.is_unavailable() => Ok(false),
+        rebuilt => Ok(rebuilt?.is_some()),
+    }
 }

@@ -8,8 +8,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::cold::is_rebuilt;
 use super::damaged_containers::DamagedContainers;
-use super::defect_log::{DefectLog, damage};
+use super::defect_log::{AlikeDefects, DEFECTS_MAX, DefectLog, damage};
 use super::missing::MissingParts;
 use super::run::{CheckReport, CheckRun};
 use super::segments::name_defect;
@@ -115,6 +116,9 @@ impl Weigh for ContainerJob {
 #[derive(Default)]
 struct Defects {
     log: DefectLog,
+    /// Damaged frames, and chunks that cannot be read, which come into the log at the end.
+    bad_frames: AlikeDefects,
+    bad_chunks: AlikeDefects,
     is_whole_bad: bool,
     frames: PositionSet,
     entries: PositionSet,
@@ -143,6 +147,8 @@ struct CheckedContainer {
     frames: u64,
     bytes_raw: u64,
     is_read: bool,
+    /// Whether its own header, index or footer is damaged, and its hot index gives it back.
+    is_rebuilt: bool,
     defects: Defects,
 }
 
@@ -194,9 +200,13 @@ impl Map for CheckWorker<'_> {
             frames: 0,
             bytes_raw: 0,
             is_read: self.read.contains(&job.id),
+            is_rebuilt: false,
             defects: Defects::default(),
         };
-        let wrong = if checked.is_read { name_defect(self.run, &name)? } else { None };
+        let mut wrong = if checked.is_read { name_defect(self.run, &name)? } else { None };
+        if wrong.as_ref().is_some_and(|error| error.kind() == ErrorKind::Damaged) && is_rebuilt(self.run, &job.id)? {
+            (wrong, checked.is_rebuilt) = (None, true);
+        }
         match self.structure(&name, &job) {
             Ok(container_index) => self.entries(&name, &job, &container_index, &mut checked)?,
             Err(error) if is_gone(&job.id, &error) => checked.defects.is_gone = true,
@@ -212,6 +222,8 @@ impl Map for CheckWorker<'_> {
                 checked.defects.log.damaged_blob(&name, &damage(error)?);
             }
         }
+        let Defects { log, bad_frames, bad_chunks, .. } = &mut checked.defects;
+        log.add_alike(&name, std::mem::take(bad_frames), std::mem::take(bad_chunks));
         if checked.is_read && !checked.defects.is_gone {
             match wrong {
                 Some(error) if is_gone(&job.id, &error) => checked.defects.is_gone = true,
@@ -282,10 +294,13 @@ impl CheckWorker<'_> {
                     return Ok(());
                 }
                 // A newer version can read a frame that this one does not support.
-                if error.kind() != ErrorKind::Unsupported {
-                    defects.frames.insert(position, position + 1);
+                if error.kind() == ErrorKind::Unsupported {
+                    defects.log.damaged_blob(name, &error);
+                    continue;
                 }
-                defects.log.damaged_blob(name, &damage(error)?);
+                let error = damage(error)?;
+                defects.frames.insert(position, position + 1);
+                defects.bad_frames.add(|| error.to_string());
             }
         }
         Ok(())
@@ -312,7 +327,8 @@ impl CheckWorker<'_> {
             }
             _ => {
                 defects.entries.insert(entry, entry + 1);
-                defects.log.consequence(text);
+                // The frame that is damaged is of this container or of that of a base.
+                defects.bad_chunks.add(|| text);
             }
         }
     }
@@ -348,6 +364,17 @@ struct CollectSink<'a> {
     progress: &'a Progress,
 }
 
+impl CollectSink<'_> {
+    fn note_rebuilt(&mut self, id: &ContainerId) {
+        self.report.containers_healed += 1;
+        self.report.hot_indexes.rebuilt += 1;
+        self.report.healable.containers.insert(*id);
+        if self.report.notes.len() < DEFECTS_MAX {
+            self.report.notes.push(format!("{} is damaged outside its frames; its hot index is whole", blob_name(id)));
+        }
+    }
+}
+
 impl Sink for CollectSink<'_> {
     type In = CheckedContainer;
     type Output = MissingParts;
@@ -373,6 +400,9 @@ impl Sink for CollectSink<'_> {
         let log = &checked.defects.log;
         if checked.is_read && (log.count() > 0 || log.newer_count() == 0) {
             self.report.read.push((checked.id, log.is_empty() && suspected.count() == 0));
+        }
+        if checked.is_rebuilt {
+            self.note_rebuilt(&checked.id);
         }
         self.report.chunks += checked.chunks;
         self.report.frames += checked.frames;

@@ -152,3 +152,17 @@ fn description(parts: &BadParts) -> String {
         }
     }
 }
+
+/// Counts what is bad.
+pub(super) fn count_bad(report: &mut CheckReport) {
+    (report.bad_containers, report.bad_frames, report.bad_chunks) = (0, 0, 0);
+    for (_, parts) in report.bad.containers() {
+        match parts {
+            BadParts::Whole => report.bad_containers += 1,
+            BadParts::Parts { frames, entries } => {
+                report.bad_frames += frames.count();
+                report.bad_chunks += entries.count();
+            }
+        }
+    }
+}

@@ -12,17 +12,64 @@ pub(super) const DEFECTS_MAX: usize = 1000;
 #[derive(Debug, Default)]
 pub(super) struct DefectLog {
     count: u64,
-    damaged_blobs: Vec<String>,
-    consequences: Vec<String>,
+    damaged_blobs: Vec<DefectText>,
+    consequences: Vec<DefectText>,
     newer_count: u64,
     newer: Vec<String>,
+}
+
+/// A text, and the number of defects that it tells of.
+#[derive(Debug)]
+struct DefectText {
+    text: String,
+    count: u64,
+}
+
+/// Defects of one kind in one blob, which have one text: how many there are, and the first one.
+#[derive(Debug, Default)]
+pub(super) struct AlikeDefects {
+    count: u64,
+    first: String,
+}
+
+impl AlikeDefects {
+    /// Adds a defect with this text.
+    pub(super) fn add(&mut self, text: impl FnOnce() -> String) {
+        if self.count == 0 {
+            self.first = text();
+        }
+        self.count += 1;
+    }
+
+    /// What tells of all of them, `what` such as `frames`, in the blob `name`. `None` without any.
+    fn into_text(self, name: &str, what: &str) -> Option<DefectText> {
+        let AlikeDefects { count, first } = self;
+        let prefix = format!("{name}: ");
+        let text = match count {
+            0 => return None,
+            1 if first.contains(name) => first,
+            1 => prefix + &first,
+            _ => {
+                let first = first.strip_prefix(&prefix).unwrap_or(&first);
+                format!("{prefix}{count} {what} cannot be read; the first one: {first}")
+            }
+        };
+        Some(DefectText { text, count })
+    }
 }
 
 impl DefectLog {
     /// Adds a defect of a blob itself.
     pub(super) fn add(&mut self, text: String) {
         self.count += 1;
-        push(&mut self.damaged_blobs, text);
+        push(&mut self.damaged_blobs, DefectText { text, count: 1 });
+    }
+
+    /// Adds the damaged `frames` of the blob `name`, and the `chunks` that it costs.
+    pub(super) fn add_alike(&mut self, name: &str, frames: AlikeDefects, chunks: AlikeDefects) {
+        self.count += frames.count + chunks.count;
+        frames.into_text(name, "frames").into_iter().for_each(|text| push(&mut self.damaged_blobs, text));
+        chunks.into_text(name, "chunks").into_iter().for_each(|text| push(&mut self.consequences, text));
     }
 
     /// Adds what a newer version wrote.
@@ -46,7 +93,7 @@ impl DefectLog {
     /// Adds a defect that may be the consequence of another one.
     pub(super) fn consequence(&mut self, text: String) {
         self.count += 1;
-        push(&mut self.consequences, text);
+        push(&mut self.consequences, DefectText { text, count: 1 });
     }
 
     /// Appends the defects of `other`.
@@ -90,13 +137,16 @@ impl DefectLog {
         std::mem::take(&mut self.newer)
     }
 
-    /// The first [`DEFECTS_MAX`] defects, damaged blobs first.
-    pub(super) fn into_texts(self) -> Vec<String> {
-        self.damaged_blobs.into_iter().chain(self.consequences).take(DEFECTS_MAX).collect()
+    /// The first [`DEFECTS_MAX`] texts, those of damaged blobs first, and the number of defects of which none tells.
+    pub(super) fn into_texts(self) -> (Vec<String>, u64) {
+        let mut more = self.count;
+        let all = self.damaged_blobs.into_iter().chain(self.consequences).take(DEFECTS_MAX);
+        let texts = all.inspect(|one| more = more.saturating_sub(one.count)).map(|one| one.text).collect();
+        (texts, more)
     }
 }
 
-fn push(texts: &mut Vec<String>, text: String) {
+fn push<T>(texts: &mut Vec<T>, text: T) {
     if texts.len() < DEFECTS_MAX {
         texts.push(text);
     }
@@ -129,8 +179,23 @@ mod tests {
         other.add("the container".into());
         log.merge(other);
         assert_eq!(log.count(), 5001);
-        let texts = log.into_texts();
+        let (texts, more) = log.into_texts();
         assert_eq!((texts.len(), texts[0].as_str(), texts[1].as_str()), (DEFECTS_MAX, "the container", "entry 0"));
+        assert_eq!(more, 5001 - DEFECTS_MAX as u64);
+    }
+
+    #[test]
+    fn defects_of_one_kind_in_one_blob_have_one_text_that_counts_them() {
+        let (mut log, mut frames, mut chunks) =
+            (DefectLog::default(), AlikeDefects::default(), AlikeDefects::default());
+        frames.add(|| "containers/a at byte 5".into());
+        (0..40).for_each(|number| chunks.add(|| format!("containers/a: entry {number}")));
+        log.add_alike("containers/a", frames, chunks);
+        log.add_alike("containers/b", AlikeDefects::default(), AlikeDefects::default());
+        assert_eq!(log.count(), 41);
+        let (texts, more) = log.into_texts();
+        let chunks = "containers/a: 40 chunks cannot be read; the first one: entry 0";
+        assert_eq!((texts.as_slice(), more), (&["containers/a at byte 5".to_string(), chunks.into()][..], 0));
     }
 
     #[test]

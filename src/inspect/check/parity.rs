@@ -1,18 +1,11 @@
 //! Parity, as far as a check has read: what it has rebuilt is sound, and damaged parity is noted.
 
-use serde::Serializer;
-
 use super::defect_log::{DEFECTS_MAX, damage};
 use super::run::{CheckReport, CheckRun};
 use crate::error::{Error, Result};
 use crate::repo::container::{blob_name, parse_name};
 use crate::repo::parity::{protected, short_blobs};
 use crate::store::{BlobKind, BlobName, ParityFound};
-
-/// Writes how many there are.
-pub(super) fn count_of<S: Serializer>(blobs: &[BlobName], serializer: S) -> std::result::Result<S::Ok, S::Error> {
-    serializer.serialize_u64(blobs.len() as u64)
-}
 
 /// Reads the parity of the containers that were read whole, and then that of the short blobs. Notes what is damaged,
 /// and what was rebuilt; if there `is_share`, also that parity is missing.
@@ -46,7 +39,8 @@ pub(super) fn check(run: &CheckRun<'_>, is_share: bool, report: &mut CheckReport
             Ok(ParityFound::Whole) => report.parity_read += 1,
             Ok(ParityFound::Damaged(error)) => {
                 note(format!("the parity of {name} is damaged: {error}"));
-                report.parity_damaged.push(name);
+                report.parity_damaged += 1;
+                report.healable.parity.insert(name);
             }
             Err(error) => note(format!("the parity of {name} cannot be read: {}", damage(error)?)),
         }

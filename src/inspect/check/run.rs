@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 
-use super::damaged_containers::{DamagedContainers, LostChunks};
+use super::damaged_containers::{DamagedContainers, LostChunks, count_bad};
 use super::defect_log::{DEFECTS_MAX, DefectLog, damage};
 use super::read_data::ReadData;
 use super::trees::{self, WalkDepth};
@@ -20,6 +20,7 @@ use crate::model;
 use crate::repo::Repository;
 use crate::repo::bundle;
 use crate::repo::container::{self, blob_name};
+use crate::repo::heal::Healable;
 use crate::repo::index::{self, ContainerListing};
 use crate::repo::keys;
 use crate::repo::marks::{BadParts, Marks, Quarantine};
@@ -56,23 +57,26 @@ pub struct CheckReport {
     pub containers_read: u64,
     /// Bytes of these containers.
     pub bytes_read: u64,
-    /// Containers that are damaged, and that parity has given back. They are no defect.
+    /// Containers that are damaged, and that parity or their hot indexes give back. They are no defect.
     pub containers_healed: u64,
     /// Snapshots, segments and marks that are damaged, and that parity has given back.
     pub short_blobs_healed: u64,
     /// Blobs whose parity was read and is sound.
     pub parity_read: u64,
     /// Blobs whose parity is damaged. They are no defect.
-    #[serde(serialize_with = "parity::count_of")]
-    pub parity_damaged: Vec<BlobName>,
+    pub parity_damaged: u64,
     /// What the hot indexes of a cold repository are like.
     pub hot_indexes: cold::HotIndexCounts,
     /// Containers that no segment lists. They are no defect: the next backup adds them to the index.
     pub unreferenced_containers: u64,
     /// Number of defects; 0 for a sound repository.
     pub defect_count: u64,
-    /// The first 1000 defects: damaged blobs come before defects that they cause.
+    /// The first 1000 texts of defects: damaged blobs come before defects that they cause. One text tells of all
+    /// damaged frames of a container, and one of all its chunks that cannot be read.
     pub defects: Vec<String>,
+    /// Number of defects of which no text tells.
+    #[serde(skip)]
+    pub defects_more: u64,
     /// Number of parts that only a newer version can read. They are no defects.
     pub newer_count: u64,
     /// The first 1000 of them.
@@ -101,6 +105,9 @@ pub struct CheckReport {
     /// read.
     #[serde(skip)]
     pub read: Vec<(ContainerId, bool)>,
+    /// What can be written back, besides what parity has rebuilt.
+    #[serde(skip)]
+    pub healable: Healable,
     /// All containers. None if a directory of them could not be listed: then nobody knows which are gone.
     #[serde(skip)]
     pub listed: HashSet<ContainerId>,
@@ -295,7 +302,7 @@ fn check_once(
     parity::check(&run, parity.is_some(), &mut report).and_then(|()| cold::check(&run, &mut report))?;
     (report.newer_count, report.newer) = (log.newer_count(), log.take_newer());
     report.defect_count = log.count();
-    report.defects = log.into_texts();
+    (report.defects, report.defects_more) = log.into_texts();
     Ok((report, checked))
 }
 
@@ -484,17 +491,4 @@ fn orphans_used(run: &CheckRun<'_>, log: &mut DefectLog) -> Result<()> {
         log.consequence(format!("{} is in no index segment, but a snapshot needs it", blob_name(id)));
     }
     Ok(())
-}
-
-fn count_bad(report: &mut CheckReport) {
-    (report.bad_containers, report.bad_frames, report.bad_chunks) = (0, 0, 0);
-    for (_, parts) in report.bad.containers() {
-        match parts {
-            BadParts::Whole => report.bad_containers += 1,
-            BadParts::Parts { frames, entries } => {
-                report.bad_frames += frames.count();
-                report.bad_chunks += entries.count();
-            }
-        }
-    }
 }

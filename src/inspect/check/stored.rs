@@ -55,7 +55,8 @@ pub fn check_stored(store: &Arc<dyn Store>, progress: &Progress, stop: &AtomicBo
         progress.files_done.add(1);
         progress.bytes_read.add(blob.len);
     }
-    Ok(StoredReport { defect_count: log.count(), defects: log.into_texts(), ..report })
+    let defect_count = log.count();
+    Ok(StoredReport { defect_count, defects: log.into_texts().0, ..report })
 }
 
 /// Whether the name of a blob says what its bytes are, which they then are.

@@ -113,7 +113,7 @@ fn every_flipped_byte_of_a_container_is_found() {
             report.defects.iter().any(|defect| defect.contains(sealed.blob_name().as_str())),
             "byte {at}: {report:?}"
         );
-        assert_eq!(report.defect_count, report.defects.len() as u64);
+        assert!(report.defect_count >= report.defects.len() as u64 && report.defects_more == 0, "{report:?}");
     }
 }
 

@@ -13,7 +13,7 @@ use crate::crypto::KeySlot;
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::Repository;
 use crate::repo::features::{self, Feature};
-use crate::store::{BlobKind, BlobName, Durable, Store, StoreExt, get_hashed};
+use crate::store::{BlobKind, BlobName, Durable, PutOptions, Store, StoreExt, get_hashed};
 
 /// Reads a slot that is listed, or its copy if the slot itself is damaged.
 ///
@@ -136,7 +136,7 @@ pub(in crate::repo) fn heal_claimed(repository: &Repository) -> Result<u64> {
 
 /// Writes one copy of a slot again with the bytes of the other one. Returns whether it was still there.
 fn written_again(store: &dyn Store, name: &BlobName, bytes: &[u8], damage: &Error) -> Result<bool> {
-    let is_written = store.overwrite_if_present(name, &[bytes])?;
+    let is_written = store.overwrite_if_present(name, &[bytes], PutOptions::default())?;
     if is_written {
         tracing::warn!("{name} was written again from its other copy: {damage}");
     }

@@ -145,15 +145,15 @@ impl Marks {
     ///
     /// # Errors
     /// Errors of [`Repository::check_writable`] and [`Self::check_writable`]. [`Error::Usage`] if data containers shall
-    /// get a class of storage, and the repository is not cold.
+    /// get a class of storage or a tag, and the repository is not cold.
     pub fn admit_writer(&self, repository: &Repository) -> Result<()> {
         repository.check_writable()?;
         self.check_writable()?;
         repository.parity.set_share(self.parity());
-        match repository.store.properties().cold_class {
+        match repository.store.properties().cold_option {
             // Containers that nobody can read at once, and without hot indexes.
-            Some(class) if !self.is_cold() => {
-                Err(Error::Usage(format!("containers={class} needs a cold repository: run `fhrd cold set on` first")))
+            Some(option) if !self.is_cold() => {
+                Err(Error::Usage(format!("{option} needs a cold repository: run `fhrd cold set on` first")))
             }
             _ => Ok(()),
         }

@@ -28,7 +28,7 @@ use crate::store::blob::{check_hash, compare_hash, read_stream, stored_hash};
 use crate::store::name::{check_len, missing};
 use crate::store::{
     BlobKind, BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions,
-    ReadTwice, Reading, Sealing, Store, StoreExt, StoreProperties, Thawing, read_again,
+    ReadTwice, Reading, Sealing, Store, StoreProperties, Thawing, read_again,
 };
 
 /// Bytes of one read, at most. If it fails, each shard is read alone.
@@ -110,18 +110,19 @@ impl ParityStore {
         Ok(Some((BlobName::parity_of(&id), blob)))
     }
 
-    /// Puts the parity of a blob that is there, in place of what there is. Returns whether there is any now.
+    /// Puts the parity of a blob that is there, in place of what there is. Returns whether there is any now. `options`
+    /// are those with which the blob itself is put.
     ///
     /// # Errors
     /// [`Error::ChecksumMismatch`] if the blob is damaged and not healed. Errors of the store.
-    pub fn add(&self, name: &BlobName) -> Result<bool> {
+    pub fn add(&self, name: &BlobName, options: PutOptions) -> Result<bool> {
         let bytes = read_again(self, name, || {
             let bytes = self.get(name, CONTAINER_BYTES_MAX)?;
             check_hash(name, &bytes).map(|()| bytes)
         })?;
         let Some((parity, blob)) = self.parity_of(name, &[&bytes])? else { return Ok(false) };
-        if !self.inner.put_if_absent(&parity, &[&blob])? {
-            self.inner.overwrite(&parity, &[&blob])?;
+        if !self.inner.put(NewName::Given(&parity), &[&blob], options)?.is_new {
+            self.inner.overwrite(&parity, &[&blob], options)?;
         }
         Ok(true)
     }
@@ -151,12 +152,12 @@ impl ParityStore {
     }
 
     /// Writes the healed bytes of a blob in place of the damaged ones, and reads them again. Returns whether the blob
-    /// was still there.
+    /// was still there. `options` are those with which it was put.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if it was not healed; [`Error::ChecksumMismatch`] if the store gives other bytes afterwards.
     /// Errors of the store.
-    pub fn write_back(&self, name: &BlobName) -> Result<bool> {
+    pub fn write_back(&self, name: &BlobName, options: PutOptions) -> Result<bool> {
         let rebuilt = self.healed.rebuilt(name).or_else(|| {
             self.heal(name);
             self.healed.rebuilt(name)
@@ -164,7 +165,7 @@ impl ParityStore {
         let rebuilt = rebuilt.ok_or_else(|| not_healed(name))?;
         let bytes = self.rebuilt_range(name, &rebuilt, 0, rebuilt.len as usize, Reading::FromStore)?;
         check_hash(name, &bytes)?;
-        if !self.overwrite_if_present(name, &[&bytes])? {
+        if !self.overwrite_if_present(name, &[&bytes], options)? {
             return Ok(false);
         }
         self.inner.other_copy(name);
@@ -319,14 +320,14 @@ impl Store for ParityStore {
         }
     }
 
-    fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
-        let written = self.inner.overwrite(name, parts);
+    fn overwrite(&self, name: &BlobName, parts: &[&[u8]], options: PutOptions) -> Result<()> {
+        let written = self.inner.overwrite(name, parts, options);
         self.healed.forget(name);
         written
     }
 
-    fn overwrite_if_present(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
-        let written = self.inner.overwrite_if_present(name, parts);
+    fn overwrite_if_present(&self, name: &BlobName, parts: &[&[u8]], options: PutOptions) -> Result<bool> {
+        let written = self.inner.overwrite_if_present(name, parts, options);
         self.healed.forget(name);
         written
     }

@@ -7,7 +7,8 @@ use super::code::ParityEncoder;
 use super::layout::{HEADER_BYTES, ParityLayout};
 use super::{ParityFound, ParityShare, ParityStore, SHORT_KINDS};
 use crate::store::{
-    BlobKind, BlobName, Durable, MemoryStore, NewName, Reading, Store, StoreExt, check_hash, contract, read_again,
+    BlobKind, BlobName, Durable, MemoryStore, NewName, PutOptions, Reading, Store, StoreExt, check_hash, contract,
+    read_again,
 };
 
 const SECTOR: usize = 512;
@@ -211,11 +212,11 @@ fn what_is_written_back_is_in_the_store() {
     let store = scene.store(&damaged, &scene.blob);
     assert!(store.other_copy(&scene.name));
     assert_eq!(store.healed(), std::slice::from_ref(&scene.name));
-    store.write_back(&scene.name).unwrap();
+    store.write_back(&scene.name, PutOptions::default()).unwrap();
     assert!(store.healed().is_empty());
     assert!(store.get(&scene.name, 1 << 20).unwrap() == scene.container);
     let beyond = scene.store(&damaged[..10], &scene.blob[..100]);
-    assert!(beyond.write_back(&scene.name).is_err());
+    assert!(beyond.write_back(&scene.name, PutOptions::default()).is_err());
     assert!(beyond.get(&scene.name, 1 << 20).unwrap() == damaged[..10], "what is not healed stays");
 }
 
@@ -226,14 +227,14 @@ fn a_container_gets_the_same_parity_later_as_when_it_is_put() {
     damaged[77] = !damaged[77];
     for (container, blob) in [(&scene.container, &scene.blob[..9]), (&damaged, &scene.blob[..])] {
         let store = scene.store(container, blob);
-        assert!(!store.add(&scene.name).unwrap(), "no share is set");
+        assert!(!store.add(&scene.name, PutOptions::default()).unwrap(), "no share is set");
         store.set_share(Some(share(300)));
-        assert!(store.add(&scene.name).unwrap());
+        assert!(store.add(&scene.name, PutOptions::default()).unwrap());
         assert!(store.get(&scene.parity, 1 << 20).unwrap() == scene.blob);
     }
     let store = scene.store(&damaged, b"no parity");
     store.set_share(Some(share(300)));
-    assert!(store.add(&scene.name).is_err(), "parity of wrong bytes would keep them");
+    assert!(store.add(&scene.name, PutOptions::default()).is_err(), "parity of wrong bytes would keep them");
 }
 
 #[test]

@@ -15,8 +15,8 @@ use super::requests::{RequestKind, Requests};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::name::{check_len, check_range, is_left_by_init, missing};
 use crate::store::{
-    BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice,
-    Reading, Sealing, StorageClasses, Store, StoreOptions, StoreProperties, Thawing,
+    BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, ObjectTag, PutBlob, PutOptions,
+    ReadTwice, Reading, Sealing, StorageClasses, Store, StoreOptions, StoreProperties, Thawing,
 };
 
 /// Entries of a listing that may repeat earlier ones, besides one for each that is new.
@@ -46,6 +46,8 @@ pub struct RemoteStore {
     pub(super) location: String,
     /// Classes of storage of new objects.
     pub(super) classes: StorageClasses,
+    /// The tag of data containers in a cold repository, and of their parity.
+    pub(super) tag: Option<ObjectTag>,
     prefix: Path,
 }
 
@@ -66,8 +68,8 @@ impl RemoteStore {
     pub(super) fn new(objects: Arc<dyn Objects>, prefix: Path, location: String, options: &StoreOptions) -> Self {
         let requests = Requests::new(options);
         let puts_conditionally = AtomicBool::new(true);
-        let classes = options.classes.clone();
-        RemoteStore { objects, requests, puts_conditionally, locks: None, location, classes, prefix }
+        let (classes, tag) = (options.classes.clone(), options.data_tag.clone());
+        RemoteStore { objects, requests, puts_conditionally, locks: None, location, classes, tag, prefix }
     }
 
     /// The same store, whose objects can be locked.
@@ -232,12 +234,12 @@ impl Store for RemoteStore {
         Ok(PutBlob { name, is_new })
     }
 
-    fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
-        self.replace(name, parts)
+    fn overwrite(&self, name: &BlobName, parts: &[&[u8]], options: PutOptions) -> Result<()> {
+        self.replace(name, parts, options.is_cold)
     }
 
-    fn overwrite_if_present(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
-        self.replace_present(name, parts)
+    fn overwrite_if_present(&self, name: &BlobName, parts: &[&[u8]], options: PutOptions) -> Result<bool> {
+        self.replace_present(name, parts, options.is_cold)
     }
 
     fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
@@ -320,7 +322,10 @@ impl Store for RemoteStore {
             location: self.location.clone(),
             local_path: None,
             requests_max: REQUESTS_MAX,
-            cold_class: self.classes.cold().map(Into::into),
+            cold_option: self
+                .classes
+                .cold_option()
+                .or_else(|| self.tag.as_ref().map(|tag| format!("--data-tag {tag}"))),
         }
     }
 

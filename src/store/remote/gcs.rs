@@ -7,7 +7,7 @@ use object_store::gcp::{GoogleCloudStorage, GoogleCloudStorageBuilder, GoogleCon
 
 use super::location::RemoteLocation;
 use super::open::{Opening, Variables, no_retries};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::store::{Store, StoreOptions};
 
 /// The variable in which Google's libraries look for an emulator. Its requests are not signed.
@@ -16,6 +16,11 @@ const EMULATOR: &str = "STORAGE_EMULATOR_HOST";
 /// Opens `gs://` and `rest`.
 pub(in crate::store) fn open_gcs(rest: &OsStr, options: &StoreOptions) -> Result<Arc<dyn Store>> {
     let (opening, objects) = connect(rest, options)?;
+    if let Some(tag) = &options.data_tag {
+        let text =
+            format!("--data-tag {tag}: {} has no tags of objects: say --storage-class containers=CLASS", opening.url());
+        return Err(Error::Usage(text));
+    }
     Ok(opening.finish(objects, None, None))
 }
 

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use object_store::multipart::PartId;
 use object_store::path::Path;
 use object_store::{
-    Attribute, Attributes, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, UpdateVersion,
+    Attribute, Attributes, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, TagSet, UpdateVersion,
 };
 
 use super::RemoteStore;
@@ -43,6 +43,7 @@ struct Pending<'a> {
     object: &'a Path,
     payload: &'a PutPayload,
     attributes: Attributes,
+    tags: TagSet,
     /// Whether an earlier request may have stored the blob.
     is_uncertain: Cell<bool>,
 }
@@ -51,13 +52,15 @@ impl RemoteStore {
     /// Stores the blob unless the name is taken, and says whether it did.
     pub(super) fn put_parts(&self, name: &BlobName, parts: &[&[u8]], is_cold: bool) -> Result<bool> {
         let (object, payload) = (self.object(name), payload(parts));
-        let pending = self.pending(&object, &payload, self.attributes(name, is_cold));
+        let pending = self.pending(name, &object, &payload, is_cold);
         let put = self.requests.run(RequestKind::Write, async || self.put_once(&pending).await)?;
         put.map_err(|failure| self.error(failure, "write", name))
     }
 
-    fn pending<'a>(&self, object: &'a Path, payload: &'a PutPayload, attributes: Attributes) -> Pending<'a> {
-        Pending { object, payload, attributes, is_uncertain: Cell::new(false) }
+    fn pending<'a>(&self, name: &BlobName, object: &'a Path, payload: &'a PutPayload, is_cold: bool) -> Pending<'a> {
+        let mut tags = TagSet::default();
+        self.tag.iter().filter(|_| is_cold).for_each(|tag| tags.push(&tag.key, &tag.value));
+        Pending { object, payload, attributes: self.attributes(name, is_cold), tags, is_uncertain: Cell::new(false) }
     }
 
     /// What a new object gets besides its bytes: its class of storage, if the user gives one.
@@ -90,7 +93,8 @@ impl RemoteStore {
     }
 
     async fn send(&self, pending: &Pending<'_>, mode: PutMode) -> Result<(), RequestFailure> {
-        let options = PutOptions { mode, attributes: pending.attributes.clone(), ..PutOptions::default() };
+        let (attributes, tags) = (pending.attributes.clone(), pending.tags.clone());
+        let options = PutOptions { mode, attributes, tags, ..PutOptions::default() };
         let sent = self.objects.put_opts(pending.object, pending.payload.clone(), options).await;
         let sent = sent.map(drop).map_err(RequestFailure::from);
         if sent.as_ref().is_err_and(RequestFailure::is_transient) {
@@ -114,18 +118,18 @@ impl RemoteStore {
     }
 
     /// Stores the blob in place of the one of that name. The name is never free.
-    pub(super) fn replace(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
+    pub(super) fn replace(&self, name: &BlobName, parts: &[&[u8]], is_cold: bool) -> Result<()> {
         let (object, payload) = (self.object(name), payload(parts));
-        let pending = self.pending(&object, &payload, self.attributes(name, false));
+        let pending = self.pending(name, &object, &payload, is_cold);
         let put = self.requests.run(RequestKind::Write, async || self.send(&pending, PutMode::Overwrite).await)?;
         put.map_err(|failure| self.error(failure, "write", name))
     }
 
     /// Like [`Self::replace`], unless there is no such blob; returns whether there was one. The request names the
     /// version that was found, so what is deleted meanwhile stays deleted, where the server knows such conditions.
-    pub(super) fn replace_present(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
+    pub(super) fn replace_present(&self, name: &BlobName, parts: &[&[u8]], is_cold: bool) -> Result<bool> {
         let (object, payload) = (self.object(name), payload(parts));
-        let pending = self.pending(&object, &payload, self.attributes(name, false));
+        let pending = self.pending(name, &object, &payload, is_cold);
         let replaced = self.requests.run(RequestKind::Write, async || self.replace_found(&pending).await)?;
         replaced.map_err(|failure| self.error(failure, "write", name))
     }

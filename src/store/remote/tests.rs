@@ -9,7 +9,7 @@ use object_store::path::Path;
 
 use super::RemoteStore;
 use super::adapter::Objects;
-use crate::store::{BlobPrefix, Durable, Store, StoreExt, StoreOptions, contract, named};
+use crate::store::{BlobPrefix, Durable, PutOptions, Store, StoreExt, StoreOptions, contract, named};
 
 fn store(objects: Arc<dyn Objects>, prefix: &str) -> RemoteStore {
     RemoteStore::new(objects, Path::parse(prefix).unwrap(), format!("memory:{prefix}"), &StoreOptions::default())
@@ -31,7 +31,7 @@ fn what_is_deleted_beside_a_writer_that_replaces_it_stays_deleted() {
         thread::scope(|scope| {
             let writer = scope.spawn(|| {
                 start.wait();
-                store.overwrite_if_present(&name, &[b"new"]).unwrap();
+                store.overwrite_if_present(&name, &[b"new"], PutOptions::default()).unwrap();
             });
             start.wait();
             store.delete(&name, Durable::OnReturn).unwrap();

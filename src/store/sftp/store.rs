@@ -313,7 +313,7 @@ impl Store for SftpStore {
         Ok(PutBlob { name, is_new })
     }
 
-    fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
+    fn overwrite(&self, name: &BlobName, parts: &[&[u8]], _: PutOptions) -> Result<()> {
         self.open_files.lock().pop(name);
         let len = parts.iter().map(|part| part.len() as u64).sum();
         let replaced = self.put_over(name, len, &mut BlobParts { parts, at: 0 });
@@ -399,7 +399,7 @@ impl Store for SftpStore {
     }
 
     fn properties(&self) -> StoreProperties {
-        StoreProperties { location: self.url(""), local_path: None, requests_max: REQUESTS_MAX, cold_class: None }
+        StoreProperties { location: self.url(""), local_path: None, requests_max: REQUESTS_MAX, cold_option: None }
     }
 
     fn cold_state(&self) -> Option<&ColdState> {

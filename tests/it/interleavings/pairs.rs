@@ -28,7 +28,9 @@ use fhrd::repo::Repository;
 use fhrd::repo::salts::Salts;
 use fhrd::repo::snapshot::{self, NamedSnapshot};
 use fhrd::restore::restore;
-use fhrd::store::{BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, MemoryStore, Reading, Store, StoreExt};
+use fhrd::store::{
+    BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, MemoryStore, PutOptions, Reading, Store, StoreExt,
+};
 use fhrd::types::SnapshotId;
 
 type Result<T, E = Error> = std::result::Result<T, E>;
@@ -134,7 +136,7 @@ impl Double for Seen {
 
     fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
         self.step(true)?;
-        self.inner.overwrite(name, parts)
+        self.inner.overwrite(name, parts, PutOptions::default())
     }
 
     fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {

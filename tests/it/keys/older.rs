@@ -52,8 +52,8 @@ impl Store for OneNewer {
     fn put_stream(&self, name: NewName<'_>, len: u64, content: &mut dyn ReadTwice) -> Result<PutBlob> {
         self.to_put().put_stream(name, len, content)
     }
-    fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
-        self.to_put().overwrite(name, parts)
+    fn overwrite(&self, name: &BlobName, parts: &[&[u8]], options: PutOptions) -> Result<()> {
+        self.to_put().overwrite(name, parts, options)
     }
     fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
         self.new.get(name, bytes_max)

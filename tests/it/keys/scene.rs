@@ -10,7 +10,8 @@ use fhrd::config::RepositoryConfig;
 use fhrd::crypto::{SecretBytes, Unlock};
 use fhrd::repo::{Repository, keys};
 use fhrd::store::{
-    BlobKind, BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, MemoryStore, Reading, Store, StoreExt,
+    BlobKind, BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, MemoryStore, PutOptions, Reading, Store,
+    StoreExt,
 };
 use fhrd::{Error, Result};
 
@@ -142,7 +143,7 @@ impl Double for Gated {
 
     fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
         self.step()?;
-        self.inner.overwrite(name, parts)
+        self.inner.overwrite(name, parts, PutOptions::default())
     }
 
     fn head(&self, name: &BlobName) -> Result<Option<BlobMetadata>> {

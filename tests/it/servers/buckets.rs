@@ -187,6 +187,12 @@ impl BucketServer {
 
 /// Sends a request that needs no client: status, and what precedes the body.
 pub fn http(port: u16, method: &str, path: &str, headers: &str, body: &[u8]) -> (u16, String) {
+    let (status, text) = http_text(port, method, path, headers, body);
+    (status, text.split("\r\n\r\n").next().unwrap_or_default().to_string())
+}
+
+/// The status and the whole text of the answer to a request.
+pub fn http_text(port: u16, method: &str, path: &str, headers: &str, body: &[u8]) -> (u16, String) {
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return (0, String::new()) };
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let head = format!(
@@ -199,9 +205,8 @@ pub fn http(port: u16, method: &str, path: &str, headers: &str, body: &[u8]) -> 
         return (0, String::new());
     }
     let text = String::from_utf8_lossy(&answer).into_owned();
-    let head = text.split("\r\n\r\n").next().unwrap_or_default().to_string();
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
-    (status, head)
+    let status = text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+    (status, text)
 }
 
 /// The HMAC-SHA256 of `text` under a key in base64, in base64.

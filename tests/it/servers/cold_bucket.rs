@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::bucket_tests::fhrd;
-use super::buckets::{BucketServer, http, start_cold_moto};
+use super::buckets::{BucketServer, http, http_text, start_cold_moto};
 use super::process::did_run;
 use crate::input::write;
 use crate::program::finished;
@@ -27,7 +27,7 @@ const SECONDS: u32 = 20;
 
 fn cold(server: &BucketServer, home: &Path, words: &[&str]) -> Command {
     let mut command = fhrd(server, home, words);
-    command.env("FHRD_STORAGE_CLASS", "containers=GLACIER");
+    command.env("FHRD_STORAGE_CLASS", "containers=GLACIER").env("FHRD_DATA_TAG", "fhrd=data");
     command
 }
 
@@ -44,11 +44,36 @@ fn requests(server: &BucketServer, method: &str) -> Vec<String> {
     log.lines().filter_map(path).collect()
 }
 
+fn port(server: &BucketServer) -> u16 {
+    server.endpoint.rsplit_once(':').unwrap().1.parse().unwrap()
+}
+
 /// Whether an object is in GLACIER. One that is gone is not.
 fn is_cold(server: &BucketServer, path: &str) -> bool {
-    let port = server.endpoint.rsplit_once(':').unwrap().1.parse().unwrap();
-    let (_, head) = http(port, "HEAD", path, SIGNED, b"");
+    let (_, head) = http(port(server), "HEAD", path, SIGNED, b"");
     head.to_lowercase().contains("x-amz-storage-class: glacier")
+}
+
+/// Whether a life-cycle rule by tag finds an object.
+fn is_tagged(server: &BucketServer, path: &str) -> bool {
+    let (status, text) = http_text(port(server), "GET", &format!("{path}?tagging"), SIGNED, b"");
+    assert_eq!(status, 200, "{text}");
+    text.contains("<Key>fhrd</Key><Value>data</Value>")
+}
+
+/// A container whose hot index is gone and that is cold itself gets none, and the exit code says why.
+fn cold_add_says_that_it_is_cold(server: &BucketServer, home: &Path, container: &str) {
+    let (before, hash) = (container.split("/containers/").next().unwrap(), container.rsplit_once('/').unwrap().1);
+    let (hot_index, aside) = (format!("{before}/indexes/{hash}.index"), "/bucket/aside");
+    let copy = |from: &str, to: &str| {
+        let headers = format!("{SIGNED}x-amz-copy-source: {from}\r\n");
+        assert_eq!(http(port(server), "PUT", to, &headers, b"").0, 200, "{from}");
+    };
+    copy(&hot_index, aside);
+    assert_eq!(http(port(server), "DELETE", &hot_index, SIGNED, b"").0, 204);
+    failed(&cold(server, home, &["cold", "add"]).output().unwrap(), 13, "is in cold storage");
+    copy(aside, &hot_index);
+    assert_eq!(run(server, home, &["cold", "add"])["containers"], 0);
 }
 
 fn failed(output: &Output, code: i32, text: &str) {
@@ -67,7 +92,7 @@ fn only_a_restore_reads_what_is_in_glacier_and_it_waits_until_that_is_thawed() {
     run(&server, &one, &["init"]);
     failed(&cold(&server, &one, &["backup", source.to_str().unwrap()]).output().unwrap(), 1, "needs a cold repository");
     assert_eq!(run(&server, &one, &["cold", "set", "on"])["cold"], true);
-    run(&server, &one, &["backup", source.to_str().unwrap()]);
+    let first = run(&server, &one, &["backup", source.to_str().unwrap()]);
     fs::remove_file(source.join("old")).unwrap();
     write(source.join("new"), &Random(3).bytes(200_000));
     // A machine that has cached nothing.
@@ -77,6 +102,8 @@ fn only_a_restore_reads_what_is_in_glacier_and_it_waits_until_that_is_thawed() {
     run(&server, &two, &["ls", "latest"]);
     run(&server, &two, &["find", "new"]);
     run(&server, &two, &["stats"]);
+    let compared = cold(&server, &two, &["diff", first["snapshot"].as_str().unwrap(), "latest"]).output().unwrap();
+    assert!(compared.status.success() && !compared.stdout.is_empty(), "{compared:?}");
     run(&server, &one, &["forget", "--keep-last", "1", "--group-by", ""]);
     let pruned = run(&server, &one, &["prune", "--grace", "0s"]);
     assert!(pruned["containers_deleted"].as_u64().unwrap() > 0, "{pruned}");
@@ -87,6 +114,8 @@ fn only_a_restore_reads_what_is_in_glacier_and_it_waits_until_that_is_thawed() {
     assert!(!put.is_empty() && put.iter().all(|path| path.contains("/containers/")), "{put:?}");
     let read: Vec<String> = requests(&server, "GET").into_iter().filter(|path| path.contains("/containers/")).collect();
     assert!(!read.iter().any(|path| put.contains(path)), "{read:?}");
+
+    cold_add_says_that_it_is_cold(&server, &one, put.iter().find(|path| is_cold(&server, path)).unwrap());
 
     let target = directory.path().join("restored");
     let words = ["restore", "latest", "--target", target.to_str().unwrap()];
@@ -110,6 +139,11 @@ fn only_a_restore_reads_what_is_in_glacier_and_it_waits_until_that_is_thawed() {
     assert_eq!(child.wait_with_output().unwrap().status.code(), Some(130), "stopped while it waits");
     run(&server, &two, &thaw);
     assert_eq!(requests(&server, "POST").len(), containers.len(), "each container is asked for once");
+    // moto tells the tags of thawed objects only.
+    let is_needed = |path: &&String| containers.iter().any(|one| path.ends_with(one["name"].as_str().unwrap()));
+    assert!(put.iter().filter(is_needed).all(|path| is_tagged(&server, path)));
+    let hot = requests(&server, "PUT").into_iter().find(|path| path.ends_with("/config")).unwrap();
+    assert!(!is_tagged(&server, &hot), "{hot}");
     assert_same(&describe(&source), &describe(&target.join(source.strip_prefix("/").unwrap())), "thawed");
     did_run(test, "no read of data but by a restore, which thaws, is stopped and goes on");
 }

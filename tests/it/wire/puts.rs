@@ -1,7 +1,7 @@
 //! What a bucket has after puts, whatever the server answers.
 
 use fhrd::error::ErrorKind;
-use fhrd::store::{BlobKind, BlobPrefix, Durable, NewName, Reading, Store, StoreExt, open_with};
+use fhrd::store::{BlobKind, BlobPrefix, Durable, NewName, PutOptions, Reading, Store, StoreExt, open_with};
 
 use super::server::{Behaviour, ConditionalPut, S3Server, WireFault};
 use super::{open, options};
@@ -54,7 +54,7 @@ fn servers_without_conditional_puts_work_and_are_told_apart() {
             behave(&server, fault, conditional_put);
             assert!(store.put_if_absent(&named("b"), &[b"two"]).unwrap(), "stored by the request without an answer");
         }
-        store.overwrite(&named("config-copy"), &[b"new"]).unwrap();
+        store.overwrite(&named("config-copy"), &[b"new"], PutOptions::default()).unwrap();
         assert_eq!(store.get(&named("config-copy"), 10).unwrap(), b"new");
     }
 }

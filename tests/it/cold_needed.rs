@@ -1,0 +1,94 @@
+//! Which containers are to be thawed: those that the restore will read, and no other.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use fhrd::config::RepositoryConfig;
+use fhrd::metrics::Progress;
+use fhrd::repo::Repository;
+use fhrd::repo::cold::set;
+use fhrd::repo::snapshot::{self, NamedSnapshot};
+use fhrd::restore::{Overwrite, RestoreRequest, needed_containers, restore};
+use fhrd::store::{BlobName, MemoryStore, ObservedStore, Store, StoreCall, StoreObserver};
+
+use crate::cold::{is_data, open};
+use crate::flips::{back_up, config};
+use crate::input::write;
+use crate::trees::Random;
+
+/// Notes the data containers that are read.
+#[derive(Clone, Default)]
+struct Reads {
+    store: Arc<MemoryStore>,
+    names: Arc<std::sync::Mutex<BTreeSet<String>>>,
+}
+
+impl StoreObserver for Reads {
+    fn before(&self, call: StoreCall, name: &str) -> fhrd::Result<u64> {
+        if matches!(call, StoreCall::Get | StoreCall::GetRange) && is_data(&self.store, name) {
+            self.names.lock().unwrap().insert(name.into());
+        }
+        Ok(0)
+    }
+}
+
+/// What is said to be needed, and what the restore then reads.
+fn needed_and_read(reads: &Reads, named: &NamedSnapshot, request: &RestoreRequest) -> [BTreeSet<String>; 2] {
+    let repository = open(Arc::new(ObservedStore::with(reads.store.clone(), reads.clone())));
+    reads.names.lock().unwrap().clear();
+    let needed = needed_containers(&repository, named, request, &Arc::default()).unwrap();
+    assert!(reads.names.lock().unwrap().is_empty(), "to know what is needed, nothing cold is read");
+    restore(&repository, &config(), named, request.clone(), &Progress::default(), &Arc::default()).unwrap();
+    let text = |name: &BlobName| name.to_string();
+    [needed.iter().map(|one| text(&one.name)).collect(), std::mem::take(&mut *reads.names.lock().unwrap())]
+}
+
+#[test]
+fn what_the_target_has_is_not_asked_for() {
+    let reads = Reads::default();
+    let repository = Repository::init(reads.store.clone(), &RepositoryConfig::default()).unwrap();
+    set(&repository, true).unwrap();
+    let (source, mut random) = (tempfile::tempdir().unwrap(), Random(9));
+    // Each backup stores a container of its own.
+    for number in 0..4 {
+        write(source.path().join(format!("directory-{number}/file")), &random.bytes(5000));
+        back_up(&repository, source.path());
+    }
+    let (all, damaged) = snapshot::list(repository.store.as_ref()).unwrap();
+    assert!(damaged.is_empty());
+    let named = all.into_iter().max_by_key(|named| named.snapshot.time_ns).unwrap();
+    let target = tempfile::tempdir().unwrap();
+    let target = target.path().join("target");
+    let request = |overwrite| RestoreRequest { target: target.clone(), overwrite, ..RestoreRequest::default() };
+    let check = |overwrite, expected: usize, what: &str| {
+        let [needed, read] = needed_and_read(&reads, &named, &request(overwrite));
+        assert_eq!((needed.len(), &needed), (expected, &read), "{what}");
+    };
+    check(Overwrite::Never, 4, "an empty target");
+    check(Overwrite::Never, 0, "all is there");
+    check(Overwrite::IfChanged, 0, "all is there and the same");
+    check(Overwrite::Always, 0, "all is compared");
+    let root = target.join(source.path().file_name().unwrap());
+    let file = |number: usize| root.join(format!("directory-{number}/file"));
+    fs::remove_dir_all(file(1).parent().unwrap()).unwrap();
+    check(Overwrite::Never, 1, "a directory is missing");
+    let change = |path: &Path| {
+        let mut bytes = fs::read(path).unwrap();
+        bytes[100] ^= 1;
+        fs::write(path, &bytes).unwrap();
+    };
+    change(&file(2));
+    check(Overwrite::Never, 0, "what differs stays");
+    check(Overwrite::IfChanged, 1, "what differs is replaced");
+    fs::set_permissions(file(3), fs::Permissions::from_mode(0o700)).unwrap();
+    check(Overwrite::IfChanged, 0, "only metadata differs");
+    fs::remove_file(file(0)).unwrap();
+    fs::create_dir(file(0)).unwrap();
+    // The restore reports the directory in the way, and reads nothing for it.
+    let needed = needed_containers(&open(reads.store.clone()), &named, &request(Overwrite::Always), &Arc::default());
+    assert!(needed.unwrap().is_empty());
+    assert!(reads.store.properties().local_path.is_none());
+}
