@@ -97,12 +97,12 @@ def slice_sets(base, tune):
                       limit + changed)
 
 
-def folder_sets(base, tune):
+def format_sets(base, tune):
     """All formats of a model in one backup, and each format of a fine-tune after that of the model."""
     written_as = {name: (formats.written(name, base), formats.written(name, tune)) for name in formats.FORMATS}
-    folder = {f"{name}/{path}": content for name, (one, _) in written_as.items() for path, content in one.items()}
+    directory = {f"{name}/{path}": content for name, (one, _) in written_as.items() for path, content in one.items()}
     alone = of_all(planes, base)
-    yield Set(3, f"folder of {len(folder)} formats", [], [("set", folder)], alone)
+    yield Set(3, f"directory of {len(directory)} formats", [], [("set", directory)], alone)
     for name, (one, other) in written_as.items():
         if one:
             cast = halves if "FP16" in name else dict
@@ -188,4 +188,4 @@ def blend_sets(base, tune):
 
 
 # Functions of a base and a fine-tune, and the groups of their sets.
-SETS = [(slice_sets, {3}), (folder_sets, {3, 11}), (zero_sets, {5}), (cast_sets, {7}), (blend_sets, {10})]
+SETS = [(slice_sets, {3}), (format_sets, {3, 11}), (zero_sets, {5}), (cast_sets, {7}), (blend_sets, {10})]
