@@ -136,9 +136,13 @@ impl Measured {
         let errors = directory.join("errors");
         let mut child = command.stderr(fs::File::create(&errors).unwrap()).stdout(Stdio::null()).spawn().unwrap();
         let process = Path::new("/proc").join(child.id().to_string());
+        let own = fs::read_link("/proc/self/exe").unwrap();
         let (mut memory, mut cpu) = (0, Duration::ZERO);
         let status = loop {
-            let text = fs::read_to_string(process.join("status")).unwrap_or_default();
+            // For a moment after its start a child has the memory of this process.
+            let is_started = fs::read_link(process.join("exe")).is_ok_and(|exe| exe != own);
+            let text = if is_started { fs::read_to_string(process.join("status")) } else { Ok(String::new()) };
+            let text = text.unwrap_or_default();
             let peak =
                 text.lines().find_map(|line| line.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse().ok());
             memory = memory.max(peak.unwrap_or(0) << 10);

@@ -146,12 +146,15 @@ fn segments_are_padded_until_an_upgrade_and_merged_afterwards() {
         short += now.iter().filter(|(_, features, _)| *features == 1).count();
         assert!(now.len() < 5, "{now:?}");
     }
-    // Merges read both kinds, and write what is small with a short page.
+    // Merges read both kinds, and write what is small with a short page, unless the records fill their pages.
+    let are_short = |segments: &[(u64, u64, u64)]| {
+        segments.iter().all(|(records, features, _)| *features == u64::from(records % 102 > 0))
+    };
     assert!(short > 0);
-    assert!(segments(&place).iter().all(|(_, features, _)| *features == 1), "{:?}", segments(&place));
+    assert!(are_short(&segments(&place)), "{:?}", segments(&place));
     assert_restores(&place, &source, "after merges");
     place.run(&["repair", "index"]);
-    assert!(segments(&place).iter().all(|(_, features, len)| *features == 1 && len % 4096 != 0));
+    assert!(are_short(&segments(&place)), "{:?}", segments(&place));
     place.run(&["prune", "--grace", "0s"]);
     assert_eq!(number(&place.run(&["check", "--read-data"]), "defect_count"), 0);
     assert_restores(&place, &source, "after a repair");
