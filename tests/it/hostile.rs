@@ -28,6 +28,7 @@ use crate::double::named;
 use crate::hostile_repository::HostileRepository;
 use crate::input::{TestRepository, write};
 use crate::interleavings::scene::no_grace;
+use crate::program::memory_max;
 use crate::trees::Random;
 
 /// Time for one run on hostile input. Without limits these runs take hours, so a busy machine may take its time.
@@ -136,16 +137,9 @@ impl Measured {
         let errors = directory.join("errors");
         let mut child = command.stderr(fs::File::create(&errors).unwrap()).stdout(Stdio::null()).spawn().unwrap();
         let process = Path::new("/proc").join(child.id().to_string());
-        let own = fs::read_link("/proc/self/exe").unwrap();
         let (mut memory, mut cpu) = (0, Duration::ZERO);
         let status = loop {
-            // For a moment after its start a child has the memory of this process.
-            let is_started = fs::read_link(process.join("exe")).is_ok_and(|exe| exe != own);
-            let text = if is_started { fs::read_to_string(process.join("status")) } else { Ok(String::new()) };
-            let text = text.unwrap_or_default();
-            let peak =
-                text.lines().find_map(|line| line.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse().ok());
-            memory = memory.max(peak.unwrap_or(0) << 10);
+            memory = memory.max(memory_max(child.id()).unwrap_or(0));
             let text = fs::read_to_string(process.join("stat")).unwrap_or_default();
             let fields = text.rsplit(')').next().unwrap_or_default().split_whitespace();
             let ticks: u64 = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();

@@ -95,3 +95,14 @@ pub fn promtool(metrics: &[u8]) {
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
+
+/// The most memory that a process of the program has had, bytes. `None` until it runs the program: before that it shows
+/// the memory of this process.
+pub fn memory_max(process: u32) -> Option<u64> {
+    let directory = Path::new("/proc").join(process.to_string());
+    let own = std::fs::read_link("/proc/self/exe").unwrap();
+    std::fs::read_link(directory.join("exe")).ok().filter(|exe| *exe != own)?;
+    let status = std::fs::read_to_string(directory.join("status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.split_whitespace().next()?.parse::<u64>().unwrap() << 10)
+}

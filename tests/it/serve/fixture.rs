@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::program::Place;
+use crate::program::{Place, memory_max};
 use crate::trees::Random;
 
 /// Bytes of the large file of [`scene`].
@@ -155,9 +155,7 @@ impl Server {
 
     /// The most memory that the server had, bytes.
     pub fn memory_max(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+        memory_max(self.child.id()).unwrap()
     }
 
     pub fn signal(&self, signal: Signal) {

@@ -324,6 +324,8 @@ fn a_deletion_is_synced_on_a_server_that_can() {
     let recorded = format!("tee -a {} | {}", log.display(), sshd.ssh_command().display());
     let options = StoreOptions { ssh_command: Some(recorded.into()), ..sshd.options() };
     let syncs = || {
+        // A request may be answered before it is recorded.
+        std::thread::sleep(std::time::Duration::from_millis(300));
         let bytes = fs::read(&log).unwrap();
         bytes.windows(17).filter(|window| window == b"fsync@openssh.com").count()
     };
