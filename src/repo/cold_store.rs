@@ -4,7 +4,7 @@
 //! 2. In a cold repository, a container that is put gets its hot index before the put returns. So no segment names a
 //!    container before its hot index is durable, whoever writes it. A container of data is put as cold.
 //! 3. The header, the end and the length of a container are read from the hot index. If that is missing or damaged,
-//!    they are read from the container. Frames are always read from the container.
+//!    they are read from the container. Frames are always read from the container, and must be there to the end.
 //! 4. A hot index says nothing about whether its container is there: listings do.
 //!
 //! In other repositories it only passes on.
@@ -18,7 +18,7 @@ use super::cold::is_put_cold;
 use super::container::{HEADER_BYTES, parse_name};
 use super::hot_index::{HotIndex, hot_index_name};
 use super::read::at_least_one;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::memory::ByteLru;
 use crate::store::{
     BlobKind, BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions,
@@ -184,11 +184,15 @@ impl Store for ColdStore {
 
     fn len_of(&self, name: &BlobName) -> Result<Option<u64>> {
         let len = self.inner.len_of(name)?;
-        // The end of the container may be cut off.
-        match self.indexed(name).filter(|_| len.is_some()) {
-            Some(id) => Ok(self.loaded(&id)?.map_or(len, |hot_index| Some(hot_index.container_len()))),
-            None => Ok(len),
+        let (Some(id), Some(stored_len)) = (self.indexed(name), len) else { return Ok(len) };
+        let Some(hot_index) = self.loaded(&id)? else { return Ok(len) };
+        let frames_end = hot_index.index_offset();
+        if stored_len < frames_end {
+            let expected = format!("frames up to byte {frames_end}");
+            return Err(Error::corrupt(name, stored_len, expected, "the end of the container"));
         }
+        // What follows may be cut off: the hot index has it.
+        Ok(Some(hot_index.container_len()))
     }
 
     fn list(&self, prefix: BlobPrefix) -> Result<Vec<ListedBlob>> {

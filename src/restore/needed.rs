@@ -65,10 +65,13 @@ pub fn needed_containers(
     let store = repository.store.as_ref();
     let found = try_map_parallel(store.properties().requests_max, &ids, |id| {
         let name = blob_name(id);
-        if read_kind(store, &name, Reading::Again)? == ContainerKind::Metadata {
-            return Ok(None);
+        match read_kind(store, &name, Reading::Again) {
+            Ok(ContainerKind::Metadata) => return Ok(None),
+            // A damaged container costs what is in it, and nothing else.
+            Err(error) if !error.is_unavailable() => return Err(error),
+            _ => {}
         }
-        Ok(store.len_of(&name)?.map(|bytes| NeededContainer { name, bytes }))
+        Ok(store.head(&name)?.map(|head| NeededContainer { name, bytes: head.len }))
     })?;
     Ok(found.into_iter().flatten().collect())
 }

@@ -119,6 +119,21 @@ fn what_is_damaged_in_its_frames_too_is_not_written_back() {
     assert!(scene.store.get(&scene.name, 1 << 30).unwrap() == damaged);
 }
 
+#[test]
+fn frames_that_are_cut_off_are_noticed_without_a_read_of_data_and_stored_again() {
+    for is_encrypted in [false, true] {
+        let len = Scene::new(is_encrypted, 3, 700).bytes.len();
+        for cut in [HEADER_BYTES + 100, len / 2] {
+            let (scene, what) = (Scene::new(is_encrypted, 3, 700), format!("{cut} of {len} bytes"));
+            scene.store.replace(&scene.name, &scene.bytes[..cut]);
+            let report = run_check(&open(&scene.store), false).unwrap();
+            assert!(report.defect_count > 0 && report.bad_containers == 1, "{what}: {report:#?}");
+            let snapshot = back_up(&open(&scene.store), scene.source.path());
+            assert_eq!(lost_files(&open(&scene.store), &snapshot, scene.source.path(), &what), [""; 0]);
+        }
+    }
+}
+
 /// A block that is sealed is lost with any byte of it. The last ones of this container hold nothing but its index.
 #[test]
 fn a_hot_index_heals_sealed_blocks_of_an_index_and_gives_the_same_sealed_bytes() {
