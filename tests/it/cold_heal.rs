@@ -4,33 +4,21 @@ use std::fs;
 use std::sync::Arc;
 
 use fhrd::config::RepositoryConfig;
-use fhrd::crypto::{SecretBytes, Unlock};
 use fhrd::repo::Repository;
 use fhrd::repo::claims::{ClaimKind, ContainerClaim};
 use fhrd::repo::cold::set;
 use fhrd::repo::container::{ContainerKind, FOOTER_BYTES, HEADER_BYTES, blob_name, parse_name, read_kind};
 use fhrd::repo::heal::{HealReport, heal};
-use fhrd::repo::paths::cache_directory;
 use fhrd::store::{BlobKind, BlobName, Durable, MemoryStore, Reading, Store};
 
 use crate::cli::fixture::{Home, code, json, stderr, stdout};
 use crate::cold::run_check;
 use crate::flips::back_up;
 use crate::input::write;
-use crate::parity::lost_files;
+use crate::parity::{lost_files, open, unlock};
 use crate::trees::Random;
 
 const REPOSITORY: &str = "data/fhrd/repository";
-
-fn unlock() -> Unlock {
-    Unlock::KeyFile(SecretBytes::new(vec![7; 32]))
-}
-
-fn open(store: &Arc<MemoryStore>) -> Repository {
-    let repository = Repository::open_with(store.clone(), &|| Ok(unlock())).unwrap();
-    let _ = fs::remove_dir_all(cache_directory(&repository).unwrap());
-    repository
-}
 
 /// A cold repository with one snapshot of `files` files of `len` bytes.
 struct Scene {

@@ -38,11 +38,11 @@ pub fn share() -> Option<ParityShare> {
     ParityShare::new(300)
 }
 
-fn unlock() -> Unlock {
+pub fn unlock() -> Unlock {
     Unlock::KeyFile(SecretBytes::new(vec![7; 32]))
 }
 
-fn open(store: &Arc<MemoryStore>) -> Repository {
+pub fn open(store: &Arc<MemoryStore>) -> Repository {
     let repository = Repository::open_with(store.clone(), &|| Ok(unlock())).unwrap();
     let _ = fs::remove_dir_all(cache_directory(&repository).unwrap());
     repository
