@@ -12,7 +12,7 @@ use super::sent::SentFile;
 use crate::chunk::classify::ChunkClass;
 use crate::codec::{ByteGroupLayout, ElementRows, ElementType};
 use crate::kernel::sieve::Anchor;
-use crate::model::{DeltaPlan, ModelFile, ModelRecord, TensorBlock};
+use crate::model::{DeltaPlan, FinishedModel, ModelFile, TensorBlock};
 use crate::pipeline::Weigh;
 use crate::repo::container::{EntryNumber, SessionFrameNumber, SessionOperations, StoredFrame};
 use crate::repo::recipe::ContentReference;
@@ -204,7 +204,7 @@ pub enum SaveItem {
     /// Structure.
     Tree(TreeItem),
     /// Record of the current file, a model; all its chunks have been sent.
-    Model(Arc<ModelRecord>),
+    Model(FinishedModel),
     /// The next chunk of the current file.
     Chunk {
         /// Fingerprint of the chunk.

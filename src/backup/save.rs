@@ -14,7 +14,7 @@ use super::uploads::{SessionRange, Uploads};
 use crate::backup::message::{FrameKind, NewEntry, Outcome, Packet, PendingFrame, SaveItem, TreeItem};
 use crate::error::{Error, Result};
 use crate::metrics::Progress;
-use crate::model::{BLOB_ENTRIES_MAX, CatalogueBlob, CatalogueEntry, ModelRecord};
+use crate::model::{BLOB_ENTRIES_MAX, CatalogueBlob, CatalogueEntry, FinishedModel, ModelRecord};
 use crate::pipeline::Sink;
 use crate::repo::container::{
     ContainerKind, ContainerWriter, EntryFields, FramesInFlight, NewContainers, SessionEntryNumber, SessionFrameNumber,
@@ -44,7 +44,7 @@ struct OpenFile {
     /// Its entry comes later in the stream.
     is_hoisted: bool,
     /// Its record, if it is a model.
-    model: Option<Arc<ModelRecord>>,
+    model: Option<FinishedModel>,
     /// Its plain content, once its corrections follow.
     source: Option<ContentReference>,
     /// Fingerprint and number of its bytes, if they are to be rebuilt.
@@ -184,9 +184,9 @@ impl<'a> SaveStage<'a> {
         match item {
             SaveItem::Tree(item) => self.tree(item)?,
             SaveItem::Hole(len) => self.content(ContentReference::Hole { len })?,
-            SaveItem::Model(record) => {
+            SaveItem::Model(model) => {
                 if let Some(file) = &mut self.file {
-                    file.model = Some(record);
+                    file.model = Some(model);
                 }
             }
             SaveItem::Chunk { fingerprint, len, is_new } => {
@@ -282,14 +282,14 @@ impl<'a> SaveStage<'a> {
     }
 
     /// Stores the record of a model whose content is now known, and adds it to the catalogue.
-    fn model(&mut self, record: &ModelRecord, content: Option<ContentReference>) -> Result<()> {
+    fn model(&mut self, model: &FinishedModel, content: Option<ContentReference>) -> Result<()> {
         let Some(ContentReference::Chunk { fingerprint, .. } | ContentReference::Recipe { fingerprint, .. }) = content
         else {
             return Ok(());
         };
-        let record = ModelRecord { content: Some(fingerprint), ..record.clone() };
+        let record = ModelRecord { content: Some(fingerprint), ..ModelRecord::clone(&model.record) };
         if let Some(bytes) = record.encode()? {
-            let chunk = self.metadata.put(bytes)?;
+            let chunk = self.metadata.put_like(bytes, model.like.as_ref())?;
             self.catalogue.entries.push(CatalogueEntry::new(&record, chunk));
             if self.catalogue.entries.len() >= BLOB_ENTRIES_MAX {
                 self.catalogue.save(self.store.as_ref())?;
@@ -315,8 +315,8 @@ impl<'a> SaveStage<'a> {
             Some((hash, len)) => (Some(rebuilt(file.source, stored, hash, len)?), len),
         };
         file.node.changed = outcome == Outcome::Changed;
-        if let Some(record) = file.model.take() {
-            self.model(&record, file.node.content)?;
+        if let Some(model) = file.model.take() {
+            self.model(&model, file.node.content)?;
         }
         if let Some(sent) = sent {
             sent.save(SavedContent { content: file.node.content, size: file.node.size });

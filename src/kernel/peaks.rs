@@ -6,6 +6,8 @@
 //! 2. The largest key of each segment of [`SEGMENT`] elements is found. This reads all bytes.
 //! 3. An element is a peak if its key is greater than those of the [`REACH`] elements before it, and not less than
 //!    those of the [`REACH`] elements after it. Only segments that exceed the segments around them can hold one.
+//! 4. One key in [`SHARE`], chosen by its product, needs only [`REACH_NEAR`] elements on either side: where one column
+//!    of a matrix has the largest elements of every row, other columns would have no peak.
 //!
 //! Keys are at most `i32::MAX`, and the key of a peak is not 0.
 
@@ -15,6 +17,12 @@ use super::dispatch::dispatch;
 pub const SEGMENT: usize = 64;
 /// Elements on either side of a peak that are not larger.
 pub const REACH: usize = 8 * SEGMENT;
+/// The same for a share of the keys.
+pub const REACH_NEAR: usize = SEGMENT;
+/// One key in so many has this shorter reach.
+pub const SHARE: u32 = 16;
+/// Odd factor that chooses these keys.
+const NEAR_FACTOR: u32 = 0x9e37_79b1;
 /// Segments on either side of that of a peak that lie within its reach as a whole.
 const WHOLE: usize = REACH / SEGMENT - 1;
 /// Odd factor that spreads pairs of bytes.
@@ -105,37 +113,69 @@ fn exceeding(maxima: &[i32], first: usize) -> u64 {
 /// Segments that are looked at together.
 const BITS: usize = u64::BITS as usize;
 
-/// Calls `found` with each peak. `key` gives the key of an element, 0 beyond the end.
+/// Whether elements with this key may be peaks with [`REACH_NEAR`] elements on either side.
+#[inline(always)]
+fn has_short_reach(key: i32) -> bool {
+    key.cast_unsigned().wrapping_mul(NEAR_FACTOR) < u32::MAX / SHARE
+}
+
+/// The first largest element of a segment, if it is a peak with `reach` elements on either side. `key` gives the key of
+/// an element, 0 beyond the end. Segments within reach as a whole, if there are any, have been compared.
+#[inline(always)]
+fn peak_of(
+    maxima: &[i32],
+    elements: usize,
+    key: &impl Fn(usize) -> i32,
+    segment: usize,
+    reach: usize,
+) -> Option<usize> {
+    let most = maxima.get(segment).copied()?;
+    let start = segment * SEGMENT;
+    let at = (start..(start + SEGMENT).min(elements)).find(|at| key(*at) == most)?;
+    if at < reach || at + reach >= elements {
+        return None;
+    }
+    // The two segments that are within reach in part.
+    let whole = reach / SEGMENT - 1;
+    let (before, after) = ((segment - whole).wrapping_sub(1), segment + whole + 1);
+    let is_first = maxima.get(before).is_none_or(|other| *other < most)
+        || (at - reach..(before + 1) * SEGMENT).all(|other| key(other) < most);
+    let is_last = maxima.get(after).is_none_or(|other| *other <= most)
+        || (after * SEGMENT..at + reach + 1).all(|other| key(other) <= most);
+    (is_first && is_last).then_some(at)
+}
+
+/// Calls `found` with each peak.
 #[inline(always)]
 fn select(maxima: &[i32], elements: usize, key: impl Fn(usize) -> i32, mut found: impl FnMut(usize)) {
+    let near = |segments: std::ops::Range<usize>, found: &mut dyn FnMut(usize)| {
+        for (segment, most) in segments.clone().zip(maxima.get(segments).unwrap_or_default()) {
+            if *most > 0 && has_short_reach(*most) {
+                peak_of(maxima, elements, &key, segment, REACH_NEAR).into_iter().for_each(&mut *found);
+            }
+        }
+    };
     // Segments whose neighbours are all there.
     let end = maxima.len().saturating_sub(WHOLE);
+    let mut next = 0;
     for first in (WHOLE..end).step_by(BITS) {
         let mut bits = exceeding(maxima, first);
         while bits != 0 {
             let segment = first + bits.trailing_zeros() as usize;
             bits &= bits - 1;
-            let Some(most) = maxima.get(segment).copied().filter(|_| segment < end) else { break };
-            let start = segment * SEGMENT;
-            let Some(at) = (start..(start + SEGMENT).min(elements)).find(|at| key(*at) == most) else { continue };
-            if at < REACH || at + REACH >= elements {
-                continue;
-            }
-            // The two segments that are within reach in part.
-            let (before, after) = ((segment - WHOLE).wrapping_sub(1), segment + WHOLE + 1);
-            let is_first = maxima.get(before).is_none_or(|other| *other < most)
-                || (at - REACH..(before + 1) * SEGMENT).all(|other| key(other) < most);
-            let is_last = maxima.get(after).is_none_or(|other| *other <= most)
-                || (after * SEGMENT..at + REACH + 1).all(|other| key(other) <= most);
-            if is_first && is_last {
-                found(at);
+            let most = maxima.get(segment).copied().filter(|most| segment < end && !has_short_reach(*most));
+            if most.is_some() {
+                near(next..segment, &mut found);
+                next = segment;
+                peak_of(maxima, elements, &key, segment, REACH).into_iter().for_each(&mut found);
             }
         }
     }
+    near(next..maxima.len(), &mut found);
 }
 
 /// Calls `found` with the position, in elements, of each peak among the elements of `width` bytes (1, 2, 4 or 8) of
-/// `bytes`, ascending. Peaks have [`REACH`] elements on either side. `maxima` has a place for each of the
+/// `bytes`, ascending. Peaks have [`REACH_NEAR`] elements on either side, most of them [`REACH`]. `maxima` has a place for each of the
 /// [`segments`].
 pub fn peaks(bytes: &[u8], width: usize, maxima: &mut [i32], found: impl FnMut(usize)) {
     let elements = elements(bytes.len(), width);
@@ -196,17 +236,21 @@ mod tests {
         let count = elements(bytes.len(), width);
         let key = |at: usize| key(bytes, width, at);
         let is_peak = |at: &usize| {
+            let reach = if has_short_reach(key(*at)) { REACH_NEAR } else { REACH };
             key(*at) > 0
-                && (at - REACH..*at).all(|other| key(other) < key(*at))
-                && (at + 1..=at + REACH).all(|other| key(other) <= key(*at))
+                && (reach..count.saturating_sub(reach)).contains(at)
+                && (at - reach..*at).all(|other| key(other) < key(*at))
+                && (at + 1..=at + reach).all(|other| key(other) <= key(*at))
         };
-        (REACH..count.saturating_sub(REACH)).filter(is_peak).collect()
+        (0..count).filter(is_peak).collect()
     }
 
     #[test]
     fn peaks_are_those_of_the_definition() {
         for width in [1, 2, 4, 8] {
-            for elements in [0, 1, SEGMENT, 2 * REACH, 2 * REACH + 1, 2 * REACH + 2, 5000, 20_001] {
+            for elements in
+                [0, 1, SEGMENT, 2 * SEGMENT + 1, 1000, 2 * REACH, 2 * REACH + 1, 2 * REACH + 2, 5000, 20_001]
+            {
                 let mut bytes = noise(elements * width + width / 2, elements as u64);
                 with_each_subset(|_| assert_eq!(found(&bytes, width), reference(&bytes, width), "{width}: {elements}"));
                 // Few values, so many are equal.

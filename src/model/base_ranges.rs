@@ -8,7 +8,8 @@ use super::record::{ModelRecord, block_of};
 use crate::codec::ElementType;
 use crate::codec::delta::Derivation;
 use crate::error::Result;
-use crate::repo::container::{DEPTH_LIMIT, Operation};
+use crate::repo::MetadataBase;
+use crate::repo::container::{DEPTH_LIMIT, Operation, WHOLE_DIGEST};
 use crate::similar::{BaseRange, Bases, base_problem};
 use crate::types::Fingerprint;
 
@@ -141,6 +142,23 @@ pub(super) fn load_record(fingerprint: &Fingerprint, bases: &mut Bases) -> Resul
             Ok(None)
         }
         Err(error) => Err(error),
+    }
+}
+
+/// The stored record with this fingerprint as a base of another one, or what it copies ranges of; `None` if that cannot
+/// be read.
+pub(super) fn record_base(fingerprint: &Fingerprint, bases: &mut Bases) -> Result<Option<MetadataBase>> {
+    let found = bases.entries.entry_of(fingerprint).and_then(|entry| {
+        let Some(entry) = entry else { return Ok(None) };
+        let whole = bases.entries.copied(entry)?.unwrap_or(entry);
+        let name = bases.entries.name(whole)?;
+        let is_whole = name.digest == WHOLE_DIGEST;
+        let bytes = if is_whole { bases.read_metadata(&name.fingerprint)? } else { None };
+        Ok(bytes.map(|bytes| MetadataBase { name, bytes }))
+    });
+    match found {
+        Err(error) if error.is_unreadable() => Ok(None),
+        found => found,
     }
 }
 

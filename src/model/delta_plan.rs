@@ -16,7 +16,7 @@ use std::sync::Arc;
 use lru::LruCache;
 
 use super::base_ranges::{
-    BlockRange, block_ranges, load_record, none_if_unreadable, planned, push_below, with_one_more,
+    BlockRange, block_ranges, load_record, none_if_unreadable, planned, push_below, record_base, with_one_more,
 };
 use super::chain::{ChainLink, EntrySizes};
 use super::detect::{ModelFile, TensorBlock};
@@ -27,7 +27,7 @@ use crate::codec::{ByteGroupLayout, ElementType};
 use crate::config::{ModelConfig, ModelDelta};
 use crate::error::Result;
 use crate::format::Dtype;
-use crate::model::{BaseChoice, BaseModel, CatalogueBlob, Families, ModelRecord, Relation, TensorRecord, choose};
+use crate::model::{BaseChoice, BaseModel, CatalogueBlob, Families, FinishedModel, Relation, TensorRecord, choose};
 use crate::repo::container::{Base, EntryNumber, ExtentMap, FrameNumber, FrameReference, Operation};
 use crate::repo::recipe::ContentReference;
 use crate::similar::{BaseRange, Bases};
@@ -240,7 +240,7 @@ impl DeltaPlanner {
     ///
     /// # Errors
     /// Errors that end the run.
-    pub fn end(&mut self, is_complete: bool, bases: &mut Bases) -> Result<Option<Arc<ModelRecord>>> {
+    pub fn end(&mut self, is_complete: bool, bases: &mut Bases) -> Result<Option<FinishedModel>> {
         self.previous_version = None;
         let Some(mut open) = self.open.take().filter(|_| is_complete) else { return Ok(None) };
         if open.chosen.base.is_none() {
@@ -256,10 +256,14 @@ impl DeltaPlanner {
             tensor.blocks = blocks;
         }
         let record = Arc::new(record);
+        let mut like = None;
         if let Some(families) = &mut self.families {
             families.add(record.clone());
+            let base = record.base.as_ref().filter(|_| self.config.delta_depth_max > 1);
+            let stored = base.and_then(|base| families.record_of(&base.id));
+            like = stored.map_or(Ok(None), |stored| record_base(&stored, bases))?;
         }
-        Ok(Some(record))
+        Ok(Some(FinishedModel { record, like }))
     }
 
     /// Plans a new block. The base of a plain block must have most of its values.

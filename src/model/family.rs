@@ -175,6 +175,11 @@ impl Families {
         all.find(|entry| entry.names.iter().any(|name| wanted.contains(name))).map(|entry| entry.id)
     }
 
+    /// The chunk of the record of a stored model.
+    pub fn record_of(&self, id: &Fingerprint) -> Option<Fingerprint> {
+        self.stored.iter().rev().find(|entry| entry.id == *id).map(|entry| entry.record)
+    }
+
     fn with_id(&self, id: &Fingerprint, load: &mut RecordLoader<'_>) -> Result<Option<Arc<ModelRecord>>> {
         if let Some(recent) = self.session.iter().find(|recent| recent.entry.id == *id) {
             return Ok(Some(recent.record.clone()));

@@ -51,7 +51,7 @@ pub use detect::{
 pub use family::{Families, RecordLoader};
 pub use order::{CANDIDATES_MAX, HOISTED_BYTES_MAX, HoistCandidate, storing_order};
 pub use quantised::{compare_any, compare_blocks, follows_from, quantised_comparison};
-pub use record::{BaseModel, ModelRecord, RECORD_BYTES_MAX, TensorRecord};
+pub use record::{BaseModel, FinishedModel, ModelRecord, RECORD_BYTES_MAX, TensorRecord};
 pub use region::ModelRegion;
 pub use relation::{ModelLikeness, Relation, THRESHOLD};
 pub use sketch::{Sketched, compare, sample, sampled, standalone_bits};

@@ -1,5 +1,7 @@
 //! Records: the description of a model file that the repository stores.
 
+use std::sync::Arc;
+
 use minicbor::{Decode, Encode};
 
 use super::relation::Relation;
@@ -7,6 +9,7 @@ use super::sketch::Sketched;
 use crate::config::CHUNK_BYTES_LIMIT;
 use crate::error::{Error, Result};
 use crate::format::{Dtype, Tensor};
+use crate::repo::MetadataBase;
 use crate::types::Fingerprint;
 
 /// Bytes of a record, at most. A model whose record would be larger has none.
@@ -104,6 +107,15 @@ pub struct ModelRecord {
     /// Fingerprint of the file's content (its only chunk or its root recipe), set after the file is saved.
     #[n(10)]
     pub content: Option<Fingerprint>,
+}
+
+/// A model all of whose chunks have been noted.
+#[derive(Debug)]
+pub struct FinishedModel {
+    /// Its record.
+    pub record: Arc<ModelRecord>,
+    /// The stored record of its base, or the one that this copies ranges of.
+    pub like: Option<MetadataBase>,
 }
 
 /// Fingerprint `index` of a list as in [`TensorRecord::blocks`].

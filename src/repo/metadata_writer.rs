@@ -1,4 +1,5 @@
-//! Metadata containers: recipes, directory listings and model records, stored whole in small solid frames.
+//! Metadata containers: recipes, directory listings and model records, in small solid frames. Records may copy ranges of
+//! other records; all else is stored whole.
 
 use std::sync::Arc;
 
@@ -8,15 +9,25 @@ use parking_lot::Mutex;
 use crate::codec::{Scratch, Zstandard};
 use crate::error::Result;
 use crate::repo::container::{
-    ContainerKind, ContainerWriter, EntryFields, NewContainers, OperationList, SealedContainer, StoredFrame,
+    Base, ContainerKind, ContainerWriter, EntryFields, NewContainers, OperationList, SealedContainer, StoredFrame,
 };
 use crate::repo::index::ChunkIndex;
+use crate::repo::metadata_copies::copies;
 use crate::types::{Fingerprint, RepositoryKey};
 
 /// Raw bytes of a metadata frame. Frames are small because readers of trees jump between them.
 const FRAME_BYTES: usize = 256 << 10;
 /// zstd level of metadata frames.
 const LEVEL: i32 = 3;
+
+/// A stored chunk of metadata that a new one may copy ranges of. It is whole.
+#[derive(Debug)]
+pub struct MetadataBase {
+    /// Its entry.
+    pub name: Base,
+    /// Its content.
+    pub bytes: Vec<u8>,
+}
 
 /// Collects metadata chunks into frames and containers.
 pub struct MetadataWriter {
@@ -26,7 +37,7 @@ pub struct MetadataWriter {
     containers: NewContainers,
     writer: ContainerWriter,
     frame: Vec<u8>,
-    pending: Vec<EntryFields>,
+    pending: Vec<(EntryFields, OperationList)>,
     scratch: Scratch,
     space: Vec<u8>,
 }
@@ -61,15 +72,35 @@ impl MetadataWriter {
     /// # Errors
     /// Errors of the index and of the codec.
     pub fn put(&mut self, bytes: Vec<u8>) -> Result<Fingerprint> {
+        self.put_like(bytes, None)
+    }
+
+    /// Adds a chunk unless it is stored already, with copies of ranges of `like` if these save most of it; returns its
+    /// fingerprint.
+    ///
+    /// # Errors
+    /// Errors of the index and of the codec.
+    pub fn put_like(&mut self, bytes: Vec<u8>, like: Option<&MetadataBase>) -> Result<Fingerprint> {
         let fingerprint = self.key.fingerprint(&bytes);
         if self.index.lock().contains_or_claim(&fingerprint)? {
             return Ok(fingerprint);
         }
-        let len = bytes.len() as u32;
+        let raw_len = bytes.len() as u32;
         let frame = 0; // end_frame sets the number
         let literal_offset = self.frame.len() as u32;
-        self.pending.push(EntryFields { fingerprint, raw_len: len, frame, literal_offset, literal_len: len, depth: 1 });
-        self.frame.extend_from_slice(&bytes);
+        let (operations, depth) = match like.and_then(|like| Some((copies(&bytes, &like.bytes)?, like.name))) {
+            Some(((operations, literals), name)) => {
+                self.frame.extend_from_slice(&literals);
+                (OperationList { operations, bases: vec![name] }, 2)
+            }
+            None => {
+                self.frame.extend_from_slice(&bytes);
+                (OperationList::default(), 1)
+            }
+        };
+        let literal_len = self.frame.len() as u32 - literal_offset;
+        self.pending
+            .push((EntryFields { fingerprint, raw_len, frame, literal_offset, literal_len, depth }, operations));
         if self.frame.len() >= FRAME_BYTES {
             self.end_frame()?
         }
@@ -83,8 +114,8 @@ impl MetadataWriter {
         let raw = Bytes::from(std::mem::take(&mut self.frame));
         let stored = StoredFrame::encode(&Zstandard, &raw, LEVEL, &mut self.scratch, &mut self.space)?;
         let number = self.writer.push_frame(&stored)?;
-        for fields in self.pending.drain(..) {
-            self.writer.push_entry(EntryFields { frame: number, ..fields }, &OperationList::default(), &[])?;
+        for (fields, operations) in self.pending.drain(..) {
+            self.writer.push_entry(EntryFields { frame: number, ..fields }, &operations, &[])?;
         }
         Ok(())
     }

@@ -11,6 +11,7 @@
 //! All lengths are estimated from samples of the block or come from container indexes.
 
 use super::*;
+use crate::codec::delta::Derivation;
 use crate::codec::{ByteGroupLayout, ElementType};
 use crate::model::{BlockPlan, PlannedDelta, TensorBlock, WeightType, element_type_of};
 use crate::repo::container::TO_THE_END;
@@ -21,6 +22,8 @@ const NEAR_SHARE: u64 = 4;
 /// Literal bytes of a block that need no trial, one in this many. What takes so little also replaces a delta of an
 /// unknown length.
 const FEW_SHARE: u32 = 50;
+/// A delta, or literal bytes beside copies, of at most one in this many bytes of the block: it nearly equals its base.
+const NEARLY_SHARE: u64 = 16;
 /// Percent of the expected bytes of a block alone, or of the delta that was planned, that another encoding may take.
 const WORTH_ALONE: u64 = 93;
 const WORTH_PLANNED: u64 = 90;
@@ -65,10 +68,15 @@ impl SubDedupStage {
         };
         // Weights alone take about three quarters.
         let mut bytes = u64::from(chunk.len) * 3 / 4;
-        let features = chunk.slices.as_ref().map_or_else(Vec::new, |slices| slices.features.stored.clone());
+        let mut features = chunk.slices.as_ref().map_or_else(Vec::new, |slices| slices.features.stored.clone());
         let number = match (encoding, copied) {
             (BlockEncoding::Delta(planned), _) => {
                 bytes = planned.bytes;
+                // What nearly equals a base of its type is found through that base. A length of 0 says nothing.
+                let is_nearly = bytes > 0 && bytes * NEARLY_SHARE <= u64::from(chunk.len);
+                if is_nearly && matches!(planned.plan.derivation, Derivation::Context(_) | Derivation::Bytes) {
+                    features.clear();
+                }
                 self.planner.stored_against(&planned.bases);
                 self.delta(chunk, planned, features, emit)?
             }
@@ -268,6 +276,8 @@ impl SubDedupStage {
         emit: &mut Emit<Packet>,
     ) -> Result<SessionEntryNumber> {
         let literal_len = encoded.literal_len();
+        // What is nearly all copied is found through its bases.
+        let features = if u64::from(literal_len) * NEARLY_SHARE <= chunk.len.into() { Vec::new() } else { features };
         if literal_len < FRAME_BYTES_MIN {
             return self.ordinary_chunk(chunk, ChunkClass::Ordinary, features, encoded, emit);
         }

@@ -182,6 +182,16 @@ impl Entries {
         Ok(ranges)
     }
 
+    /// The entry that the first copy of an entry is of; `None` if it copies nothing.
+    pub fn copied(&mut self, entry: EntryNumber) -> Result<Option<EntryNumber>> {
+        let view = self.view(entry)?;
+        let first = view.operations.as_slice().iter().find_map(|operation| match *operation {
+            Operation::Copy { base, .. } => Some((base, operation.base_use())),
+            _ => None,
+        });
+        first.map(|(base, base_use)| self.base(&view, base, base_use)).transpose()
+    }
+
     /// Whether an entry is a delta.
     pub fn is_delta(&mut self, entry: EntryNumber) -> Result<bool> {
         Ok(matches!(self.view(entry)?.operations.as_slice().first(), Some(Operation::Delta { .. })))

@@ -7,8 +7,9 @@
 //!    the same in most fine-tunes, and of FP32 and BF16. FP64 has a longer exponent, and that byte is made of its sign
 //!    and of the bits that differ between weights.
 //! 3. *Exact hash*: the hash of all bytes of these elements.
-//! 4. *Features*: the exact and the near hashes of the 8 anchors whose near hashes come first in a pseudo-random order.
-//!    More are sought: what comes first in a short block need not in a longer one that has it.
+//! 4. *Features*: the exact hashes of 8 to 32 anchors whose near hashes come first in a pseudo-random order, by the
+//!    length of the block, and the near hashes of 8. More are sought: what comes first in a short block need not in a
+//!    longer one that has it.
 //!
 //! A peak whose surroundings have few different values, as in masks and constants, is no anchor.
 
@@ -24,10 +25,13 @@ const ELEMENTS: usize = 16;
 const BYTES: usize = 32;
 /// Different highest bytes that the surroundings of a peak must have.
 const DIFFERENT_MIN: u32 = 4;
-/// Peaks of a block whose hashes are its features.
-const PEAKS: usize = 8;
+/// Peaks of a block whose exact, and whose near, hashes are its features.
+const PEAKS_NEAR: usize = 8;
+const PEAKS_MAX: usize = 32;
+/// Bytes of a block for each exact feature: by these, short parts of it are found.
+const PEAK_BYTES: usize = 16 << 10;
 /// Peaks of a block whose exact, and whose near, hashes are sought: a part of a block may have none of its first peaks.
-const SOUGHT: usize = 24;
+const SOUGHT: usize = 32;
 const SOUGHT_NEAR: usize = 16;
 /// Multiplier whose products order the hashes.
 const ORDER: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -57,7 +61,7 @@ impl Elements {
 /// The features of a block.
 #[derive(Debug, Default)]
 pub struct PeakFeatures {
-    /// Features by which later blocks find it: exact ones, then as many near ones.
+    /// Features by which later blocks find it: exact ones, then near ones.
     pub stored: Vec<u64>,
     /// Features that it seeks among them.
     pub sought: Vec<u64>,
@@ -165,7 +169,8 @@ impl PeakFinder {
             }
             taken += 1;
         }
-        features.stored.extend(features.sought.iter().take(PEAKS).chain(near_features.iter().take(PEAKS)));
+        let peaks = (block.len() / PEAK_BYTES).clamp(PEAKS_NEAR, PEAKS_MAX);
+        features.stored.extend(features.sought.iter().take(peaks).chain(near_features.iter().take(PEAKS_NEAR)));
         features.sought.append(&mut near_features);
         features
     }
@@ -240,18 +245,21 @@ mod tests {
         let block = weights(1 << 18, 1);
         let mut stored = |block: &[u8], layout| finder.features(block, layout).stored;
         let features = stored(&block, layout);
-        assert_eq!(features.len(), 2 * PEAKS);
-        assert!(features.iter().take(PEAKS).all(|feature| is_exact(*feature)));
+        assert_eq!(features.len(), PEAKS_MAX + PEAKS_NEAR);
+        assert!(features.iter().take(PEAKS_MAX).all(|feature| is_exact(*feature)));
         let slice = [&weights(3000, 2), &block[2 * 100_000..]].concat();
         assert!(shared(&features, &stored(&slice, layout)) >= 4);
         // One bit of the mantissa, which is up to 0.8 %.
         let tuned: Vec<u8> = block.iter().enumerate().map(|(at, byte)| byte ^ u8::from(at % 6 == 0)).collect();
         let tuned = stored(&tuned, layout);
-        assert!(shared(&features[PEAKS..], &tuned[PEAKS..]) >= 4 && shared(&features[..PEAKS], &tuned[..PEAKS]) <= 1);
+        assert!(
+            shared(&features[PEAKS_MAX..], &tuned[PEAKS_MAX..]) >= 4
+                && shared(&features[..PEAKS_MAX], &tuned[..PEAKS_MAX]) <= 1
+        );
         assert_eq!(shared(&features, &stored(&weights(1 << 18, 3), layout)), 0);
         // FP32 with these values shares them, too.
         let wide: Vec<u8> = block.as_chunks::<2>().0.iter().flat_map(|value| [0, 0, value[0], value[1]]).collect();
-        assert!(shared(&features[PEAKS..], &stored(&wide, Elements { width: 4, phase: 0 })[PEAKS..]) >= 4);
+        assert!(shared(&features[PEAKS_MAX..], &stored(&wide, Elements { width: 4, phase: 0 })[PEAKS_MAX..]) >= 4);
         // FP64 has peaks, too, and finds its like by them.
         let doubles = |low: u64| -> Vec<u8> {
             let value = |value: &[u8; 4]| f64::from(f32::from_le_bytes(*value)).to_bits() | low;
@@ -260,8 +268,11 @@ mod tests {
         let (one, other) = (doubles(77), doubles(78));
         let layout = Elements { width: 8, phase: 0 };
         let (one, other) = (finder.features(&one, layout).stored, finder.features(&other, layout).stored);
-        assert_eq!(one.len(), 2 * PEAKS);
-        assert!(shared(&one[PEAKS..], &other[PEAKS..]) == PEAKS && shared(&one[..PEAKS], &other[..PEAKS]) == 0);
+        assert_eq!(one.len(), PEAKS_MAX + PEAKS_NEAR);
+        assert!(
+            shared(&one[PEAKS_MAX..], &other[PEAKS_MAX..]) == PEAKS_NEAR
+                && shared(&one[..PEAKS_MAX], &other[..PEAKS_MAX]) == 0
+        );
     }
 
     #[test]
