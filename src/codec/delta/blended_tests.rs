@@ -157,6 +157,24 @@ fn what_is_no_blend_is_found_out() {
 }
 
 #[test]
+fn blends_of_few_elements_are_chance() {
+    let elements = |changed: &[(std::ops::Range<usize>, u16)]| -> Vec<u8> {
+        let mut all = [0x3f80u16; 1024];
+        changed.iter().for_each(|(range, value)| all[range.clone()].fill(*value));
+        all.iter().flat_map(|value| value.to_le_bytes()).collect()
+    };
+    let share = |raw: &[(std::ops::Range<usize>, u16)], second: std::ops::Range<usize>| {
+        let bases = [elements(&[]), elements(&[(second, 0x3f82)])];
+        Blended::of(ElementType::Bf16).unwrap().share(&elements(raw), [&bases[0], &bases[1]])
+    };
+    assert!(share(&[(0..16, 0x3f81)], 0..16) > 0.9);
+    assert_eq!(share(&[(0..4, 0x3f81)], 0..4), 0.0);
+    // What is new where the bases are equal counts, too.
+    let few = share(&[(0..16, 0x3f81), (512..640, 0x3f85)], 0..16);
+    assert!((0.05..0.2).contains(&few), "{few}");
+}
+
+#[test]
 fn bases_that_are_odd_or_too_short_round_trip() {
     for (format, element_type) in FORMATS {
         let odd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, 1e-45, 3e38, -3e38, f32::MIN_POSITIVE];

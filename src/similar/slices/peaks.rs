@@ -276,6 +276,18 @@ mod tests {
     }
 
     #[test]
+    fn columns_beside_one_that_has_the_largest_elements_share_features_with_their_matrix() {
+        let mut finder = PeakFinder::new(1);
+        let layout = Elements { width: 2, phase: 0 };
+        let mut matrix = weights(1 << 18, 1);
+        matrix.chunks_exact_mut(1024).for_each(|row| row[601] = 0x41);
+        let columns: Vec<u8> = matrix.chunks_exact(1024).flat_map(|row| row[..512].to_vec()).collect();
+        let stored = finder.features(&matrix, layout).stored;
+        let sought = finder.features(&columns, layout).sought;
+        assert!(shared(&stored, &sought) >= 2, "{}", shared(&stored, &sought));
+    }
+
+    #[test]
     fn features_tell_the_elements() {
         let mut finder = PeakFinder::new(1);
         for (width, phase) in [(1, 0), (2, 0), (2, 1), (4, 3), (8, 5)] {
