@@ -8,6 +8,7 @@ use super::exit::Exit;
 use super::output::{note, print, print_json, size, write_pairs};
 use super::{key, location, secrets};
 use crate::error::{Error, Result};
+use crate::metrics::Progress;
 use crate::repo::Repository;
 use crate::repo::open::FirstSlot;
 use crate::repo::{cold, parity};
@@ -57,6 +58,19 @@ fn is_encrypted(arguments: &EncryptionArguments, options: &Options) -> bool {
     arguments.encrypt || (!arguments.unencrypted && location::encrypts(options))
 }
 
+/// Puts the marks that are asked for. Whoever names a class of storage may write only once the repository is cold.
+fn set_up(session: &Session, repository: &Repository, arguments: &InitArguments) -> Result<()> {
+    if arguments.cold {
+        cold::set(repository, true)?;
+    }
+    if arguments.parity.is_some() {
+        parity::set(repository, arguments.parity)?;
+        // Of the mark before.
+        parity::add(repository, &Progress::default(), &session.stop)?;
+    }
+    Ok(())
+}
+
 /// Creates a repository.
 ///
 /// # Errors
@@ -93,12 +107,7 @@ pub fn run(session: &Session, arguments: &InitArguments) -> Result<Exit> {
              each other. Backups, also many at the same time, are safe"
         );
     }
-    if arguments.parity.is_some() {
-        parity::set(&repository, arguments.parity)?;
-    }
-    if arguments.cold {
-        cold::set(&repository, true)?;
-    }
+    set_up(session, &repository, arguments)?;
     let mut created = InitDocument::from(&repository);
     created.cold = arguments.cold;
     created.parity = arguments.parity.map(|share| share.to_string());

@@ -3,7 +3,8 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
-use object_store::gcp::{GoogleCloudStorage, GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::StaticCredentialProvider;
+use object_store::gcp::{GcpCredential, GoogleCloudStorage, GoogleCloudStorageBuilder, GoogleConfigKey};
 
 use super::location::RemoteLocation;
 use super::open::{Opening, Variables, no_retries};
@@ -43,7 +44,9 @@ pub(super) fn connect<'a>(rest: &OsStr, options: &'a StoreOptions) -> Result<(Op
         && let Some(host) = variables.get(EMULATOR)
     {
         opening.endpoint = Some(if host.contains("://") { host } else { format!("http://{host}") });
-        builder = builder.with_skip_signature(true);
+        // Without any, writes look for credentials, although nothing is signed.
+        let nothing = StaticCredentialProvider::new(GcpCredential { bearer: String::new() });
+        builder = builder.with_skip_signature(true).with_credentials(Arc::new(nothing));
     }
     opening.check_endpoint()?;
     if let Some(endpoint) = &opening.endpoint {

@@ -1,6 +1,7 @@
 //! Requests to a bucket that go wrong on the wire. A single fault is invisible; a server that stays away gives a clear
 //! error; afterwards every reported snapshot restores byte for byte.
 
+mod classes;
 mod locks;
 mod puts;
 pub mod server;

@@ -222,28 +222,28 @@ impl S3Server {
 }
 
 /// An answer before it goes wrong.
-struct Answer {
+pub struct Answer {
     status: StatusCode,
     headers: Vec<(&'static str, String)>,
     body: Bytes,
 }
 
 impl Answer {
-    fn new(status: u16, body: impl Into<Bytes>) -> Self {
+    pub fn new(status: u16, body: impl Into<Bytes>) -> Self {
         Answer { status: StatusCode::from_u16(status).unwrap(), headers: Vec::new(), body: body.into() }
     }
 
-    fn error(status: u16, code: &str) -> Self {
+    pub fn error(status: u16, code: &str) -> Self {
         Answer::new(status, format!("<Error><Code>{code}</Code><Message>as the test wants it</Message></Error>"))
     }
 
-    fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+    pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
         self
     }
 }
 
-type AnswerBody = UnsyncBoxBody<Bytes, std::io::Error>;
+pub type AnswerBody = UnsyncBoxBody<Bytes, std::io::Error>;
 
 async fn serve(state: Arc<State>, request: Request<Incoming>) -> Result<Response<AnswerBody>, std::io::Error> {
     let (parts, body) = request.into_parts();
@@ -317,7 +317,7 @@ async fn serve(state: Arc<State>, request: Request<Incoming>) -> Result<Response
 }
 
 /// Sends an answer, or what a fault makes of it.
-fn sent(mut answer: Answer, method: &Method, fault: Option<WireFault>) -> Response<AnswerBody> {
+pub fn sent(mut answer: Answer, method: &Method, fault: Option<WireFault>) -> Response<AnswerBody> {
     let mut response = Response::builder().status(answer.status);
     for (name, value) in &answer.headers {
         response = response.header(*name, value);
@@ -341,7 +341,7 @@ fn sent(mut answer: Answer, method: &Method, fault: Option<WireFault>) -> Respon
     response.header("content-length", len).body(StreamBody::new(body).boxed_unsync()).unwrap()
 }
 
-fn list(objects: &StoredObjects, query: &BTreeMap<String, String>, page: usize, repeats: usize) -> Answer {
+pub fn list(objects: &StoredObjects, query: &BTreeMap<String, String>, page: usize, repeats: usize) -> Answer {
     let text = |name: &str| query.get(name).map_or("", String::as_str);
     let after = if text("continuation-token").is_empty() { text("start-after") } else { text("continuation-token") };
     let all: Vec<_> = objects.iter().filter(|(key, _)| key.starts_with(text("prefix"))).collect();
@@ -366,7 +366,7 @@ fn list(objects: &StoredObjects, query: &BTreeMap<String, String>, page: usize, 
     )
 }
 
-fn read(objects: &StoredObjects, key: &str, range: &str) -> Answer {
+pub fn read(objects: &StoredObjects, key: &str, range: &str) -> Answer {
     let Some((bytes, time)) = objects.get(key) else { return Answer::error(404, "NoSuchKey") };
     let len = bytes.len();
     let answer = match range.strip_prefix("bytes=").and_then(|range| range.split_once('-')) {
@@ -456,12 +456,12 @@ fn write(
     }
 }
 
-fn pair(text: &str) -> (String, String) {
+pub fn pair(text: &str) -> (String, String) {
     let (name, value) = text.split_once('=').unwrap_or((text, ""));
     (decoded(name), decoded(value))
 }
 
-fn decoded(text: &str) -> String {
+pub fn decoded(text: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
