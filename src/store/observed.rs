@@ -201,12 +201,22 @@ impl<S: Store, O: StoreObserver> Store for ObservedStore<S, O> {
 
     fn overwrite(&self, name: &BlobName, parts: &[&[u8]], options: PutOptions) -> Result<()> {
         let len = parts.iter().map(|part| part.len() as u64).sum();
-        self.watch(StoreCall::Overwrite, name, |()| len, |_| self.inner.overwrite(name, parts, options))
+        self.watch(
+            StoreCall::Overwrite,
+            name,
+            |()| len,
+            |number| self.inner.overwrite(name, &cut(parts, self.observer.stored_len(number, len)), options),
+        )
     }
 
     fn overwrite_if_present(&self, name: &BlobName, parts: &[&[u8]], options: PutOptions) -> Result<bool> {
         let len = parts.iter().map(|part| part.len() as u64).sum();
-        self.watch(StoreCall::Overwrite, name, |_| len, |_| self.inner.overwrite_if_present(name, parts, options))
+        self.watch(
+            StoreCall::Overwrite,
+            name,
+            |_| len,
+            |number| self.inner.overwrite_if_present(name, &cut(parts, self.observer.stored_len(number, len)), options),
+        )
     }
 
     fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {

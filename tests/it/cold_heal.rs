@@ -13,11 +13,12 @@ use fhrd::store::{BlobKind, BlobName, Durable, MemoryStore, Reading, Store};
 
 use crate::cli::fixture::{Home, code, json, stderr, stdout};
 use crate::cold::run_check;
-use crate::flips::back_up;
+use crate::flips::{back_up, offsets};
 use crate::input::write;
 use crate::parity::{lost_files, open, unlock};
 use crate::trees::Random;
 
+const SECTOR: usize = 512;
 const REPOSITORY: &str = "data/fhrd/repository";
 
 /// A cold repository with one snapshot of `files` files of `len` bytes.
@@ -82,14 +83,25 @@ impl Scene {
 fn a_hot_index_heals_every_byte_of_a_container_outside_its_frames() {
     let scene = Scene::new(false, 3, 700);
     let (len, index_at) = (scene.bytes.len(), scene.index_at());
-    for at in (0..HEADER_BYTES).step_by(3).chain((index_at..len).step_by(11)).chain([len - 1]) {
+    let mut damages = 0;
+    let header = offsets(HEADER_BYTES, 1, 3);
+    for at in header.chain(offsets(len - index_at, 1, 11).map(|at| index_at + at)).chain([len - 1]) {
         let mut damaged = scene.bytes.clone();
-        damaged[at] ^= 0x10;
+        damaged[at] ^= 1 << (at % 8);
         scene.assert_heals(&damaged, &format!("byte {at} of {len}"));
+        damages += 1;
     }
-    for cut in (index_at..len).step_by(29) {
+    for cut in offsets(len - index_at, 1, 29).map(|at| index_at + at) {
         scene.assert_heals(&scene.bytes[..cut], &format!("{cut} of {len} bytes"));
+        damages += 1;
     }
+    for range in [0..HEADER_BYTES, index_at..len, index_at..(index_at + SECTOR).min(len)] {
+        let mut damaged = scene.bytes.clone();
+        damaged[range.clone()].fill(0);
+        scene.assert_heals(&damaged, &format!("zeros at {range:?} of {len}"));
+        damages += 1;
+    }
+    eprintln!("{damages} damages of {len} bytes");
     scene.assert_heals(&[&scene.bytes[..], b"more"].concat(), "bytes behind the end");
 }
 
@@ -144,10 +156,16 @@ fn a_hot_index_heals_sealed_blocks_of_an_index_and_gives_the_same_sealed_bytes()
 fn a_hot_index_is_made_again_from_a_sound_container() {
     let scene = Scene::new(false, 3, 700);
     let hot_index = scene.store.get(&scene.hot_index(), 1 << 30).unwrap();
-    let mut flipped = hot_index.clone();
-    flipped[50] ^= 1;
-    for damaged in [None, Some(&flipped[..]), Some(&hot_index[..30])] {
-        match damaged {
+    let mut damages: Vec<Option<Vec<u8>>> = vec![None];
+    damages.extend(offsets(hot_index.len(), 1, 97).map(|at| {
+        let mut flipped = hot_index.clone();
+        flipped[at] ^= 1 << (at % 8);
+        Some(flipped)
+    }));
+    damages.extend(offsets(hot_index.len(), 1, 97).map(|len| Some(hot_index[..len].to_vec())));
+    eprintln!("{} damages of {} bytes", damages.len(), hot_index.len());
+    for damaged in damages {
+        match &damaged {
             None => scene.store.delete(&scene.hot_index(), Durable::OnReturn).unwrap(),
             Some(bytes) => scene.store.replace(&scene.hot_index(), bytes),
         }

@@ -327,7 +327,7 @@ fn add_containers(reader: &mut ChunkReader, entry: EntryNumber, containers: &mut
 }
 
 /// Which part of all damages is tested, from 1, and of how many. `None` for a sample.
-fn part() -> Option<(usize, usize)> {
+pub fn part() -> Option<(usize, usize)> {
     let value = std::env::var("FHRD_FLIPS").ok()?;
     if value == "all" {
         return Some((1, 1));
@@ -336,6 +336,12 @@ fn part() -> Option<(usize, usize)> {
     let (part, parts) = (part.parse().unwrap(), parts.parse().unwrap());
     assert!((1..=parts).contains(&part), "FHRD_FLIPS={value}: parts are numbered from 1");
     Some((part, parts))
+}
+
+/// The offsets of a blob of `len` bytes that are damaged: of every `step`-th byte those of this part, or one of `sample`.
+pub fn offsets(len: usize, step: usize, sample: usize) -> impl Iterator<Item = usize> {
+    let (first, parts) = part().map_or((0, sample), |(part, parts)| (part - 1, parts));
+    (0..len).step_by(step).skip(first).step_by(parts)
 }
 
 #[test]

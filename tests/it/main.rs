@@ -33,6 +33,7 @@ mod golden_codecs;
 mod golden_floats;
 mod golden_quantised;
 mod heal;
+mod heal_crash;
 mod hooked;
 mod hostile;
 mod hostile_repository;

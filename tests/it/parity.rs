@@ -1,6 +1,7 @@
 //! Parity in whole repositories: every writer protects what it stores, every reader heals, and what a crash leaves.
 //!
-//! `FHRD_FLIPS=all` damages every byte and every sector of 512 bytes. Without it, a fixed sample is tested.
+//! `FHRD_FLIPS=all` damages every byte and every sector of 512 bytes, `FHRD_FLIPS=2/4` the second quarter of them. Without
+//! it, a fixed sample is tested.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,6 +15,7 @@ use fhrd::keep::{Copier, prune, recompress};
 use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
 use fhrd::repo::claims::{ClaimKind, ContainerClaim};
+use fhrd::repo::cold;
 use fhrd::repo::container::parse_name;
 use fhrd::repo::heal::{Healable, heal};
 use fhrd::repo::index::ContainerListing;
@@ -27,7 +29,7 @@ use fhrd::store::{
     SHORT_KINDS, Store,
 };
 
-use crate::flips::{back_up, config};
+use crate::flips::{back_up, config, offsets};
 use crate::input::{edit, files, write};
 use crate::interleavings::scene::no_grace;
 use crate::trees::Random;
@@ -57,6 +59,10 @@ struct Scene {
 
 impl Scene {
     fn new(is_encrypted: bool) -> Self {
+        Self::of(is_encrypted, false)
+    }
+
+    fn of(is_encrypted: bool, is_cold: bool) -> Self {
         let store = Arc::new(MemoryStore::new());
         let created = match is_encrypted {
             true => Repository::init_encrypted(store.clone(), &RepositoryConfig::default(), None, &unlock(), "test"),
@@ -64,6 +70,7 @@ impl Scene {
         };
         let repository = created.unwrap();
         assert_eq!(set(&repository, share()).unwrap(), None);
+        assert!(!is_cold || !cold::set(&repository, true).unwrap());
         let source = tempfile::tempdir().unwrap();
         let mut random = Random(3);
         let text = random.text(20_000);
@@ -98,6 +105,31 @@ impl Scene {
         for (name, bytes) in damaged {
             assert!(store.get(name, 1 << 20).unwrap() == *bytes, "{what}: a restore has written {name}");
         }
+        let repository = open(&store);
+        let report = run_check(&repository);
+        assert_eq!((report.defects.clone(), report.bad.is_empty()), (Vec::new(), true), "{what}: {report:#?}");
+        let healed = heal(&repository, &report.healable).unwrap();
+        assert!(healed.left.is_empty() && blobs_of(store.as_ref()) == self.blobs, "{what}: {healed:?}");
+    }
+
+    /// Every place of a blob that is damaged alone, as a flipped byte, as a sector of zeros, and as the end. Returns how
+    /// many damages these are.
+    fn assert_heals_everywhere(&self, name: &BlobName, bytes: &[u8]) -> usize {
+        let mut damages = 0;
+        for at in offsets(bytes.len(), 1, 997) {
+            let mut flipped = bytes.to_vec();
+            flipped[at] ^= 1 << (at % 8);
+            self.assert_heals(&[(name, &flipped)], &format!("{name}, byte {at}"));
+            damages += 1;
+        }
+        for at in offsets(bytes.len(), SECTOR, 7) {
+            let mut zeroed = bytes.to_vec();
+            zeroed[at..(at + SECTOR).min(bytes.len())].fill(0);
+            self.assert_heals(&[(name, &zeroed)], &format!("{name}, sector at {at}"));
+            self.assert_heals(&[(name, &bytes[..at])], &format!("{name}, cut at {at}"));
+            damages += 2;
+        }
+        damages
     }
 }
 
@@ -149,24 +181,18 @@ pub fn assert_protected(repository: &Repository, what: &str) {
 
 #[test]
 fn every_damage_of_one_place_heals_without_the_source() {
-    let is_all = std::env::var("FHRD_FLIPS").is_ok_and(|text| text == "all");
-    for is_encrypted in [false, true] {
-        let scene = Scene::new(is_encrypted);
+    for (is_encrypted, is_cold) in [(false, false), (true, false), (false, true)] {
+        let scene = Scene::of(is_encrypted, is_cold);
         let protected = kinds().flat_map(|kind| scene.of_kind(kind));
-        for (name, bytes) in protected.chain(scene.of_kind(BlobKind::Parity)) {
-            let (flips, sectors) = if is_all { (1, 1) } else { (997, 7) };
-            for at in (0..bytes.len()).step_by(flips) {
-                let mut flipped = bytes.clone();
-                flipped[at] ^= 1 << (at % 8);
-                scene.assert_heals(&[(name, &flipped)], &format!("{name}, byte {at}"));
-            }
-            for at in (0..bytes.len()).step_by(SECTOR * sectors) {
-                let mut zeroed = bytes.clone();
-                zeroed[at..(at + SECTOR).min(bytes.len())].fill(0);
-                scene.assert_heals(&[(name, &zeroed)], &format!("{name}, sector at {at}"));
-                scene.assert_heals(&[(name, &bytes[..at])], &format!("{name}, cut at {at}"));
-            }
-        }
+        let others = [BlobKind::Parity, BlobKind::HotIndex].into_iter().flat_map(|kind| scene.of_kind(kind));
+        let all: Vec<_> = protected.chain(others).collect();
+        let damages: usize = all.iter().map(|(name, bytes)| scene.assert_heals_everywhere(name, bytes)).sum();
+        let bytes: usize = all.iter().map(|(_, bytes)| bytes.len()).sum();
+        eprintln!(
+            "encrypted {is_encrypted}, cold {is_cold}: {damages} damages of {} blobs of {bytes} bytes",
+            all.len()
+        );
+        assert!(damages > 50, "{damages}");
     }
 }
 
