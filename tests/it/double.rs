@@ -35,6 +35,13 @@ pub trait Double: Send + Sync {
         self.inner().overwrite(name, parts, PutOptions::default())
     }
 
+    fn overwrite_if_present(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
+        match self.head(name)? {
+            Some(_) => self.overwrite(name, parts).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
     fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
         self.inner().get(name, bytes_max)
     }
@@ -105,6 +112,16 @@ macro_rules! double_store {
             ) -> fhrd::Result<()> {
                 crate::double::Double::is_put_with(self, name, options);
                 crate::double::Double::overwrite(self, name, parts)
+            }
+
+            fn overwrite_if_present(
+                &self,
+                name: &fhrd::store::BlobName,
+                parts: &[&[u8]],
+                options: fhrd::store::PutOptions,
+            ) -> fhrd::Result<bool> {
+                crate::double::Double::is_put_with(self, name, options);
+                crate::double::Double::overwrite_if_present(self, name, parts)
             }
 
             fn get(&self, name: &fhrd::store::BlobName, bytes_max: u64) -> fhrd::Result<Vec<u8>> {

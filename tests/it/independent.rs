@@ -299,3 +299,13 @@ fn nothing_is_written_outside_the_target_whatever_the_names_say() {
     assert!(text(&output.stderr).contains("is not empty"), "{}", text(&output.stderr));
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
 }
+
+#[test]
+fn the_model_of_deletion_beside_writers_is_safe_and_needs_each_of_its_rules() {
+    let Some(python) = python() else { return };
+    let model = sources().join("tests/independent/protocol_model.py");
+    let output = Command::new(&python).arg("-B").arg(model).stdin(Stdio::null()).output().unwrap();
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{said}{}", text(&output.stderr));
+    assert!(said.lines().filter(|line| line.ends_with(" safe")).count() > 10, "{said}");
+}

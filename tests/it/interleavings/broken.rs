@@ -25,6 +25,8 @@ pub enum Broken {
     StaleSnapshots,
     /// A prune that finishes a dead one does not put an entry of its own.
     NoEntryOfFinisher,
+    /// A prune sweeps by the containers that it listed before it listed their parity, and looks for none again.
+    SweepByOldListing,
     /// The same bytes get the same name again: a writer deletes nothing late, but a prune does.
     NamesReturn,
 }

@@ -7,10 +7,12 @@
 //! are among the first few hundred runs. At the end of each run every reported snapshot is read to the last byte. Each rule of the protocol is then left out in turn, and the search must find a loss.
 
 mod broken;
+mod heals;
 mod pairs;
 mod readers;
 pub mod scene;
 mod scheduler;
+mod search;
 mod uploads;
 
 use std::fs;

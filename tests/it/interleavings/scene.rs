@@ -13,7 +13,7 @@ use fhrd::keep::{PruneOptions, SkippedRule, prune};
 use fhrd::metrics::Progress;
 use fhrd::repo::claims::{ClaimKind, ContainerClaim, IntentNote};
 use fhrd::repo::cold;
-use fhrd::repo::container::{blob_name, parse_name};
+use fhrd::repo::container::blob_name;
 use fhrd::repo::index::ContainerListing;
 use fhrd::repo::parity;
 use fhrd::repo::paths::cache_directory;
@@ -29,7 +29,9 @@ use fhrd::store::{
 use fhrd::types::SnapshotId;
 
 use super::broken::Broken;
-use super::scheduler::{ActorStore, Explored, Scheduler, Weather, explore, stable_name};
+use super::heals::{Left, heal_found};
+use super::scheduler::{ActorStore, Scheduler, Weather, stable_name};
+use super::search::{Explored, explore};
 use super::uploads::{commit, expire, upload, upload_by_xet};
 use crate::double::named;
 use crate::input::edit;
@@ -128,9 +130,11 @@ pub struct Scene {
     /// Snapshots that exist at the start.
     pub snapshots: Vec<SnapshotId>,
     /// Whether containers get parity.
-    has_parity: bool,
+    pub has_parity: bool,
     /// Whether containers get hot indexes.
-    is_cold: bool,
+    pub is_cold: bool,
+    /// Containers that are damaged at the start, with their bytes.
+    pub damaged: Blobs,
 }
 
 impl Scene {
@@ -148,7 +152,8 @@ impl Scene {
         }
         let store = Arc::new(MemoryStore::new());
         Repository::init(store.clone(), &RepositoryConfig::default()).unwrap();
-        Scene { directory, blobs: blobs_of(store.as_ref()), snapshots: Vec::new(), has_parity: false, is_cold: false }
+        let (blobs, snapshots, damaged) = (blobs_of(store.as_ref()), Vec::new(), Blobs::new());
+        Scene { directory, blobs, snapshots, has_parity: false, is_cold: false, damaged }
     }
 
     pub fn source(&self, version: usize) -> std::path::PathBuf {
@@ -313,6 +318,8 @@ pub enum Act {
     Commit(usize),
     /// Deletes the uploads that will have expired, then prunes.
     ExpireAndPrune,
+    /// Writes back what is damaged.
+    Heal,
 }
 
 impl Act {
@@ -325,6 +332,7 @@ impl Act {
             Act::ForgetAndPrune | Act::ExpireAndPrune => &["containers", "pending", "intents", "snapshots"],
             Act::BreakIntents => &["intents"],
             Act::Announce => &["containers", "pending"],
+            Act::Heal => &["containers", "intents"],
         }
     }
 }
@@ -341,6 +349,7 @@ fn act(repository: &Repository, act: Act, scene: &Path, start: &[SnapshotId]) ->
         Act::Upload(version) => return upload(repository, &scene.join(version.to_string())).map(Some),
         Act::Xet(version) => return upload_by_xet(repository, &scene.join(version.to_string())).map(Some),
         Act::Commit(version) => return commit(repository, &scene.join(version.to_string())).map(Some),
+        Act::Heal => return heal_found(repository).map(|_| None),
         Act::ExpireAndPrune => {
             expire(repository)?;
             no_grace()
@@ -374,22 +383,6 @@ fn act(repository: &Repository, act: Act, scene: &Path, start: &[SnapshotId]) ->
         Act::LazyPrune(skipped_rule) => PruneOptions { repack_bytes_max: 0, skipped_rule, ..patient },
     };
     prune(repository, &options, &Arc::default()).map(|_| None)
-}
-
-/// Fails unless every container has parity.
-fn assert_protected(store: &dyn Store) -> Result<(), String> {
-    let protected = parity::protected(store).unwrap();
-    let listed = store.list(BlobKind::Container.into()).unwrap();
-    let mut ids = listed.iter().filter_map(|blob| parse_name(&blob.name));
-    ids.find(|id| !protected.contains_key(&id.0)).map_or(Ok(()), |id| Err(format!("{id} has no parity")))
-}
-
-/// Fails unless every container has a hot index.
-fn assert_indexed(store: &dyn Store) -> Result<(), String> {
-    let indexed = cold::indexed(store).unwrap();
-    let listed = store.list(BlobKind::Container.into()).unwrap();
-    let mut ids = listed.iter().filter_map(|blob| parse_name(&blob.name));
-    ids.find(|id| !indexed.contains_key(id)).map_or(Ok(()), |id| Err(format!("{id} has no hot index")))
 }
 
 /// What is searched: actors that begin with `blobs` in `scene`.
@@ -443,6 +436,7 @@ impl Search<'_> {
                 last_read: Mutex::default(),
                 memory: Mutex::default(),
                 first_lists: Mutex::default(),
+                sweep: Mutex::default(),
                 own: Mutex::default(),
             };
             let seed = if broken == Broken::NamesReturn { SCENE_SALTS } else { 100 + actor as u64 };
@@ -468,19 +462,22 @@ impl Search<'_> {
         }
         let is_forgetting = self.acts.iter().any(|act| matches!(act, Act::ForgetAndPrune));
         let start = if is_forgetting { Vec::new() } else { self.scene.snapshots.clone() };
-        let (has_parity, is_cold, store) = (self.scene.has_parity, self.scene.is_cold, store.clone());
+        let left = Left {
+            store: store.clone(),
+            scheduler: scheduler.clone(),
+            has_parity: self.scene.has_parity,
+            is_cold: self.scene.is_cold,
+            damaged: self.scene.damaged.clone(),
+        };
         Box::new(move || {
             for thread in threads {
                 thread.join().map_err(|_| "an actor panicked".to_string())?;
             }
             let wanted = reported.lock().unwrap().iter().copied().chain(start).collect::<Vec<_>>();
-            for id in wanted {
-                read_whole(&repository, &id).map_err(|error| format!("snapshot {id}: {error}"))?;
+            for id in &wanted {
+                read_whole(&repository, id).map_err(|error| format!("snapshot {id}: {error}"))?;
             }
-            if is_cold {
-                assert_indexed(store.as_ref())?;
-            }
-            if has_parity { assert_protected(store.as_ref()) } else { Ok(()) }
+            left.check(&wanted)
         })
     }
 }

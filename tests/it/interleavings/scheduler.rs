@@ -1,7 +1,6 @@
-//! A scheduler that runs actors one at a time and changes the actor only between their store calls, and a depth-first
-//! search over its choices.
+//! A scheduler that runs actors one at a time and changes the actor only between their store calls.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::SystemTime;
 
@@ -10,7 +9,8 @@ use crate::double::{Double, double_store, named};
 use fhrd::repo::claims::ContainerClaim;
 use fhrd::repo::snapshot::Snapshot;
 use fhrd::store::{
-    BlobKind, BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, MemoryStore, Reading, Store, StoreExt,
+    BlobKind, BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, MemoryStore, PutOptions, Reading, Store,
+    StoreExt,
 };
 use fhrd::types::SnapshotId;
 use fhrd::{Error, Result};
@@ -26,10 +26,12 @@ pub enum Weather {
     RepeatedDeletes,
     /// Others go on before each read of a container, not only before a list.
     SlowReads,
+    /// A blob that is written back takes two calls: one that looks whether it is there, and one that writes.
+    BlindOverwrites,
 }
 
 /// Prefixes whose calls are yield points. Other blobs never change, or only help to find containers.
-const SHARED: [&str; 4] = ["intents", "pending", "containers", "snapshots"];
+const SHARED: [&str; 6] = ["intents", "pending", "containers", "snapshots", "parity", "indexes"];
 
 fn is_shared(name: &str) -> bool {
     SHARED.iter().any(|prefix| name.split('/').next() == Some(prefix))
@@ -46,6 +48,8 @@ struct State {
     histories: Vec<blake3::Hash>,
     /// Names whose DELETE will take effect once more.
     late_deletes: BTreeSet<String>,
+    /// Containers that somebody has deleted.
+    deleted: BTreeSet<String>,
 }
 
 /// Gives turns.
@@ -104,7 +108,7 @@ impl Scheduler {
     }
 
     /// The actors that can go on, once all others wait or have finished.
-    fn enabled(&self, actors: usize) -> Vec<usize> {
+    pub fn enabled(&self, actors: usize) -> Vec<usize> {
         let mut state = self.state();
         while state.turn.is_some() || state.waiting.len() + state.finished.len() < actors {
             state = self.changed.wait(state).unwrap();
@@ -112,12 +116,12 @@ impl Scheduler {
         state.waiting.iter().copied().collect()
     }
 
-    fn give(&self, actor: usize) {
+    pub fn give(&self, actor: usize) {
         self.state().turn = Some(actor);
         self.changed.notify_all();
     }
 
-    fn abort(&self) {
+    pub fn abort(&self) {
         self.state().is_aborted = true;
         self.changed.notify_all();
     }
@@ -126,17 +130,22 @@ impl Scheduler {
         self.state().late_deletes.insert(name.into());
     }
 
-    fn late_deletes(&self) -> Vec<String> {
+    pub fn late_deletes(&self) -> Vec<String> {
         self.state().late_deletes.iter().cloned().collect()
     }
 
     /// Lets the late DELETE of `name` take effect.
-    fn land(&self, store: &MemoryStore, name: &str) {
+    pub fn land(&self, store: &MemoryStore, name: &str) {
         store.delete(&named(name), Durable::OnReturn).unwrap();
         self.state().late_deletes.remove(name);
     }
 
-    fn histories(&self) -> Vec<blake3::Hash> {
+    /// The containers that were deleted at some time.
+    pub fn deleted(&self) -> BTreeSet<String> {
+        self.state().deleted.clone()
+    }
+
+    pub fn histories(&self) -> Vec<blake3::Hash> {
         self.state().histories.clone()
     }
 }
@@ -147,7 +156,9 @@ pub fn stable_name(store: &dyn Store, name: &str) -> String {
         let claimed = ContainerClaim::load(store, &named(name)).ok().map(|claim| claim.containers);
         return format!("{name} {claimed:?}");
     }
-    let id = name.strip_prefix("snapshots/").and_then(SnapshotId::parse);
+    // Parity of a snapshot has the name of it.
+    let hash = name.strip_prefix("parity/").and_then(|name| name.split('.').next());
+    let id = name.strip_prefix("snapshots/").or(hash).and_then(SnapshotId::parse);
     let snapshot = id.and_then(|id| Snapshot::load(store, &id).ok());
     snapshot.map_or(name.into(), |snapshot| format!("snapshot {:?} {:?}", snapshot.intent, snapshot.root))
 }
@@ -161,6 +172,13 @@ pub struct Memory {
     /// Of a backup between its intent and its end: what it has written. Of what its looks list, it remembers nothing
     /// after its next write: a look that fails and one that passes are followed by different writes.
     written: Option<blake3::Hash>,
+}
+
+/// The containers before a sweep.
+#[derive(Debug, Default)]
+pub struct OldListing {
+    has_begun: bool,
+    containers: Vec<ListedBlob>,
 }
 
 /// The store as one actor sees it.
@@ -179,6 +197,8 @@ pub struct ActorStore {
     pub memory: Mutex<Memory>,
     /// What the first listing of a prefix gave, for broken rules.
     pub first_lists: Mutex<Vec<(String, Vec<ListedBlob>)>>,
+    /// What a sweep by an old listing has listed.
+    pub sweep: Mutex<OldListing>,
     /// The entries and snapshots that this actor has put.
     pub own: Mutex<BTreeSet<String>>,
 }
@@ -270,6 +290,26 @@ impl ActorStore {
                 && !self.inner.list(BlobKind::Pending.into()).unwrap().is_empty()
     }
 
+    /// A sweep begins with a list of parity. If its rule is broken, containers are those of the list before.
+    fn note_sweep(&self, directory: &str, listed: &mut Vec<ListedBlob>) {
+        if self.broken != Broken::SweepByOldListing {
+            return;
+        }
+        let mut sweep = self.sweep.lock().unwrap();
+        match directory {
+            "parity" => sweep.has_begun = true,
+            "containers" if sweep.has_begun => *listed = sweep.containers.clone(),
+            "containers" => sweep.containers = listed.clone(),
+            _ => {}
+        }
+    }
+
+    /// Whether a sweep by an old listing knows this container. `None` if there is no such sweep.
+    fn swept_by(&self, name: &BlobName) -> Option<bool> {
+        let sweep = self.sweep.lock().unwrap();
+        sweep.has_begun.then(|| sweep.containers.iter().any(|listed| listed.name == *name))
+    }
+
     /// One page of a list: the names of which the first byte of a hash is in `bytes`. What the hash is made of is the
     /// same in each run, which names are not: those of snapshots depend on the time.
     fn page(&self, prefix: BlobPrefix, bytes: std::ops::RangeInclusive<u8>) -> Result<Vec<ListedBlob>> {
@@ -314,6 +354,21 @@ impl Double for ActorStore {
         result
     }
 
+    fn overwrite(&self, name: &BlobName, parts: &[&[u8]]) -> Result<()> {
+        let write = || self.inner.overwrite(name, parts, PutOptions::default());
+        self.step(name, true, write, |()| "overwritten".into())
+    }
+
+    fn overwrite_if_present(&self, name: &BlobName, parts: &[&[u8]]) -> Result<bool> {
+        if self.weather == Weather::BlindOverwrites {
+            let is_there = || Ok(self.inner.head(name)?.is_some());
+            let is_there = self.look(name, is_there, |is_there| format!("there {is_there}"))?;
+            return if is_there { Double::overwrite(self, name, parts).map(|()| true) } else { Ok(false) };
+        }
+        let write = || self.inner.overwrite_if_present(name, parts, PutOptions::default());
+        self.step(name, true, write, |is_there| format!("overwritten {is_there}"))
+    }
+
     fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
         self.read(name, || self.inner.get(name, bytes_max))
     }
@@ -324,6 +379,9 @@ impl Double for ActorStore {
 
     fn head(&self, name: &BlobName) -> Result<Option<BlobMetadata>> {
         if name.starts_with("containers/") {
+            if self.swept_by(name) == Some(false) {
+                return Ok(None);
+            }
             // Every container is old.
             let old = |head| BlobMetadata { modified: SystemTime::UNIX_EPOCH, ..head };
             return self.read(name, || self.inner.head(name)).map(|head| head.map(old));
@@ -348,6 +406,7 @@ impl Double for ActorStore {
         } else {
             self.inner.list(prefix)?
         });
+        self.note_sweep(&directory, &mut listed);
         match (directory.as_str(), self.broken) {
             ("pending", Broken::NoPendingLook) | ("intents", Broken::NoIntentsRead) => Ok(Vec::new()),
             ("pending", _) if self.looks_no_more() => Ok(Vec::new()),
@@ -362,6 +421,9 @@ impl Double for ActorStore {
 
     fn delete(&self, name: &BlobName) -> Result<()> {
         self.step(name, true, || self.inner.delete(name, Durable::OnReturn), |()| "deleted".into())?;
+        if name.starts_with("containers/") {
+            self.scheduler.state().deleted.insert(name.to_string());
+        }
         if self.weather == Weather::RepeatedDeletes && name.starts_with("containers/") {
             self.scheduler.delete_late(name);
         }
@@ -375,104 +437,4 @@ impl Double for ActorStore {
     fn local_path(&self) -> Option<std::path::PathBuf> {
         None
     }
-}
-
-/// The result of a search.
-#[derive(Debug, Default)]
-pub struct Explored {
-    pub runs: usize,
-    pub states: usize,
-    /// Switches of the last run away from an actor that could have gone on. All runs with fewer were done.
-    pub switches: usize,
-    /// Whether nothing was left when the search ended.
-    pub is_complete: bool,
-    /// The choices of the first run that lost something, and what.
-    pub loss: Option<(Vec<usize>, String)>,
-}
-
-/// One run: starts the actors, which end by calling [`Scheduler::finish`]; gives the check of the end.
-pub type Start<'a> = dyn Fn(&Arc<Scheduler>) -> Box<dyn FnOnce() -> std::result::Result<(), String>> + 'a;
-
-/// Runs every order of the actors' store calls, depth-first, up to `runs_max` runs, those with few switches first. A state that was
-/// seen before, in which every actor that goes on has seen the same, is not searched again. Late DELETEs count as further actors.
-/// All runs begin with steps of the actors in `begin`.
-pub fn explore(
-    store_of: &dyn Fn() -> Arc<MemoryStore>,
-    actors: usize,
-    begin: &[usize],
-    runs_max: usize,
-    start: &Start<'_>,
-) -> Explored {
-    let mut explored = Explored::default();
-    let mut seen: HashSet<(blake3::Hash, usize)> = HashSet::new();
-    // By the number of switches away from an actor that could have gone on.
-    let mut work: BTreeMap<usize, Vec<Vec<usize>>> = BTreeMap::from([(0, vec![begin.to_vec()])]);
-    while let Some(mut same) = work.first_entry() {
-        let switches = *same.key();
-        let Some(prefix) = same.get_mut().pop() else {
-            same.remove();
-            continue;
-        };
-        if explored.runs == runs_max {
-            return explored;
-        }
-        explored.runs += 1;
-        explored.switches = switches;
-        let scheduler = Scheduler::new(actors);
-        let check = start(&scheduler);
-        let store = store_of();
-        let (mut choices, mut last, mut is_known) = (Vec::new(), usize::MAX, false);
-        loop {
-            let mut enabled = scheduler.enabled(actors);
-            let late = scheduler.late_deletes();
-            enabled.extend(actors..actors + late.len());
-            let Some(default) = enabled.iter().copied().find(|actor| *actor == last).or(enabled.first().copied())
-            else {
-                break;
-            };
-            let mut choice = default;
-            if let Some(planned) = prefix.get(choices.len()) {
-                assert!(enabled.contains(planned), "a run is not repeatable: {choices:?} {enabled:?}");
-                choice = *planned;
-            } else {
-                let key = state_of(store.as_ref(), &scheduler);
-                for other in enabled.iter().filter(|other| **other != default) {
-                    if seen.insert((key, *other)) {
-                        let choices = choices.iter().copied().chain([*other]).collect();
-                        work.entry(switches + 1).or_default().push(choices);
-                    }
-                }
-                if !seen.insert((key, default)) {
-                    is_known = true;
-                    scheduler.abort();
-                    break;
-                }
-            }
-            choices.push(choice);
-            last = choice;
-            match choice.checked_sub(actors).and_then(|number| late.get(number)) {
-                Some(name) => scheduler.land(store.as_ref(), name),
-                None => scheduler.give(choice),
-            }
-        }
-        let checked = check();
-        if let (false, Err(loss)) = (is_known, checked) {
-            explored.loss = Some((choices, loss));
-            return explored;
-        }
-        explored.states = seen.len();
-    }
-    explored.is_complete = true;
-    explored
-}
-
-fn state_of(store: &MemoryStore, scheduler: &Scheduler) -> blake3::Hash {
-    let mut names: Vec<String> =
-        store.list(BlobPrefix::All).unwrap().iter().map(|blob| stable_name(store, &blob.name)).collect();
-    names.sort();
-    let mut hasher = blake3::Hasher::new();
-    names.iter().for_each(|name| _ = hasher.update(name.as_bytes()).update(b"\n"));
-    scheduler.histories().iter().for_each(|history| _ = hasher.update(history.as_bytes()));
-    scheduler.late_deletes().iter().for_each(|name| _ = hasher.update(name.as_bytes()).update(b"\n"));
-    hasher.finalize()
 }
