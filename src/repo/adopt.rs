@@ -16,6 +16,7 @@ use std::sync::atomic::AtomicBool;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::Repository;
+use crate::repo::cold::options_of;
 use crate::repo::container::{Base, blob_name};
 use crate::repo::index::{
     ContainerIndexes, ContainerListing, Locator, MissingContainers, SegmentBatches, SharedContainerIndexes,
@@ -23,6 +24,7 @@ use crate::repo::index::{
 };
 use crate::repo::marks::{BadParts, Marks};
 use crate::repo::reliance::{Reliance, take_listing};
+use crate::store::BlobName;
 use crate::types::ContainerId;
 
 /// Container indexes that the search for bases caches, and their bytes.
@@ -119,11 +121,11 @@ fn adopt(
         }
     }
     if waiting.iter().all(|(_, missing)| !missing.is_empty()) {
-        return name(&listing, waiting);
+        return name(repository, &listing, waiting);
     }
     let orphans = waiting.iter().map(|(id, _)| *id).collect();
     let adopted = match reliance.hold(&orphans) {
-        Ok(_) => name(&listing, waiting)
+        Ok(_) => name(repository, &listing, waiting)
             .and_then(|adopted| drop_deleted_containers(&listing, &orphans, &AtomicBool::new(false)).map(|()| adopted)),
         Err(error @ Error::Pruned { .. }) => {
             tracing::debug!("not adopting {} containers: {error}", orphans.len());
@@ -137,8 +139,33 @@ fn adopt(
     adopted
 }
 
+/// Gives an orphan parity, if there is a share: its writer may have been stopped before. Returns whether a segment may
+/// name it. In cold storage it may go without until `fhrd parity add`.
+fn protect(repository: &Repository, id: &ContainerId) -> Result<bool> {
+    let (name, parity) = (blob_name(id), &repository.parity);
+    if parity.share().is_none() || repository.store.head(&BlobName::parity_of(&id.0))?.is_some() {
+        return Ok(true);
+    }
+    match options_of(repository.store.as_ref(), &name).and_then(|options| parity.add(&name, options)) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::Cold => {
+            tracing::debug!("a container has no parity: {error}");
+            Ok(true)
+        }
+        Err(error) if error.is_unreadable() => {
+            tracing::warn!("not adopting a container: {error}");
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Writes segments for the orphans whose bases, as far as they are missing elsewhere, are in one another.
-fn name(listing: &ContainerListing, mut waiting: Vec<(ContainerId, Vec<Base>)>) -> Result<u64> {
+fn name(
+    repository: &Repository,
+    listing: &ContainerListing,
+    mut waiting: Vec<(ContainerId, Vec<Base>)>,
+) -> Result<u64> {
     let store = listing.store().as_ref();
     let (mut adopted, mut batches) = (0, SegmentBatches::new(store, listing.new_segments()));
     // Each round adopts what needs only containers that are adopted already.
@@ -157,6 +184,9 @@ fn name(listing: &ContainerListing, mut waiting: Vec<(ContainerId, Vec<Base>)>) 
                     continue;
                 }
             };
+            if !protect(repository, &id)? {
+                continue;
+            }
             let entries = container_index.entries.iter().zip(0..);
             batches.add(id, entries.map(|(entry, position)| (entry.fingerprint, position)))?;
             adopted += 1;

@@ -349,6 +349,15 @@ fn a_sweep_takes_the_parity_of_what_is_gone_and_of_nothing_that_was_lost() {
     assert_protected(&open(&store), "the others stay");
 }
 
+/// Fails if a segment names a container without parity.
+fn assert_named_are_protected(repository: &Repository, what: &str) {
+    let listing = ContainerListing::take(&repository.store).unwrap();
+    let (protected, segments) = (protected(repository.store.as_ref()).unwrap(), listing.segments());
+    let named = segments.iter().flat_map(|segment| segment.containers().iter().copied());
+    let unprotected: Vec<_> = named.filter(|id| !protected.contains_key(&id.0)).collect();
+    assert!(unprotected.is_empty(), "{what}: {unprotected:?}");
+}
+
 #[test]
 fn what_a_crash_leaves_is_protected_before_a_segment_names_it() {
     let scene = Scene::new(false);
@@ -368,14 +377,11 @@ fn what_a_crash_leaves_is_protected_before_a_segment_names_it() {
             }
             let what = format!("operation {operation}, done: {took_effect}");
             let repository = open(&store);
-            let listing = ContainerListing::take(&repository.store).unwrap();
-            let protected = protected(store.as_ref()).unwrap();
-            let segments = listing.segments();
-            let named = segments.iter().flat_map(|segment| segment.containers().iter().copied());
-            let unprotected: Vec<_> = named.filter(|id| !protected.contains_key(&id.0)).collect();
-            assert!(unprotected.is_empty(), "{what}: {unprotected:?}");
+            assert_named_are_protected(&repository, &what);
             let next = back_up(&repository, scene.source.path());
             assert_eq!(lost_files(&repository, &next, scene.source.path(), &what), [""; 0]);
+            // What the crash left was adopted: its parity was put before it was named, and not by `add`.
+            assert_named_are_protected(&repository, &what);
             add(&repository, &Progress::default(), &Arc::default()).unwrap();
             assert_protected(&repository, &what);
             if faulty.operations() <= operation {
