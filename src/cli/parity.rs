@@ -65,6 +65,7 @@ fn run_add(session: &Session) -> Result<Exit> {
                 ),
             ),
             ("before", format!("{} containers had it", added.containers_before)),
+            ("too long", format!("{} containers, which get none", added.containers_too_long)),
             ("damaged", format!("{} containers, which get none", added.damaged)),
         ];
         print(|out| write_pairs(out, &pairs))?;

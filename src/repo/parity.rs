@@ -17,6 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::Progress;
 use crate::repo::Repository;
 use crate::repo::cold::options_of;
+use crate::repo::container::parse_name;
 use crate::repo::marks::{Mark, MarkKind, Marks, check_writable};
 use crate::store::{BlobKind, Durable, ListedBlob, ParityShare, SHORT_KINDS, Store};
 
@@ -83,6 +84,8 @@ pub struct AddedParity {
     pub bytes: u64,
     /// Containers that had as much before.
     pub containers_before: u64,
+    /// Containers that are too long for parity.
+    pub containers_too_long: u64,
     /// Containers that are damaged, so parity would keep wrong bytes.
     pub damaged: u64,
     /// The first 1000 of them, with the reason.
@@ -107,7 +110,12 @@ pub fn add(repository: &Repository, progress: &Progress, stop: &AtomicBool) -> R
         (!has).then_some(bytes)
     };
     let mut all = store.list(BlobKind::Container.into())?;
-    added.containers_before = all.iter().filter(|blob| lacking(blob).is_none()).count() as u64;
+    // Other files may lie there.
+    all.retain(|blob| parse_name(&blob.name).is_some());
+    let is_too_long = |blob: &ListedBlob| store.parity_len(blob.name.kind(), blob.len).is_none();
+    added.containers_too_long = all.iter().filter(|blob| is_too_long(blob)).count() as u64;
+    let without_work = all.iter().filter(|blob| lacking(blob).is_none()).count() as u64;
+    added.containers_before = without_work - added.containers_too_long;
     all.extend(short_blobs(store)?);
     let work: Vec<(&ListedBlob, u64)> = all.iter().filter_map(|blob| Some((blob, lacking(blob)?))).collect();
     progress.files_total.add(work.len() as u64);
