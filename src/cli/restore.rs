@@ -56,7 +56,9 @@ pub fn run(session: &Session, arguments: &RestoreArguments) -> Result<Exit> {
         progress.files_total.add(expected("files"));
     }
     let restored = || restore(&repository, &config, &named, request, &progress, &session.stop);
-    let report = shown(options, &progress, None, restored)?;
+    let report = shown(options, &progress, None, restored);
+    thaw::parity(session, &repository, arguments)?;
+    let report = report?;
     if options.json {
         print_json(&WithRequests::new(&report, &repository))?;
     } else if !options.quiet {

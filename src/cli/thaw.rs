@@ -109,6 +109,37 @@ pub fn thaw(
     })
 }
 
+/// After a restore that met damaged containers whose parity is in cold storage: asks for it, or says how.
+///
+/// # Errors
+/// Errors of [`thaw`].
+pub fn parity(session: &Session, repository: &Repository, arguments: &RestoreArguments) -> Result<()> {
+    let needed: Vec<NeededContainer> =
+        repository.parity.cold().into_iter().map(|name| NeededContainer { name, bytes: 0 }).collect();
+    if needed.is_empty() {
+        return Ok(());
+    }
+    let what = format!("{} damaged containers have parity in cold storage", needed.len());
+    match (&arguments.thaw_command, repository.store.thawing()) {
+        (Some(command), _) => run_command(session, command, &needed)?,
+        (None, Some(thawing)) if arguments.thaw => {
+            let request = ThawRequest { days: arguments.thaw_days, tier: arguments.thaw_tier.clone() };
+            ask(repository, thawing, &needed, &request, &Progress::default())?;
+        }
+        (None, Some(_)) => {
+            note(&format!("warning: {what}, which may give them back: `fhrd restore --thaw` asks for it"));
+            return Ok(());
+        }
+        (None, None) => {
+            note(&format!("warning: {what}, which may give them back: thaw it and restore again"));
+            needed.iter().for_each(|one| note(&format!("warning: in cold storage: {}", one.name)));
+            return Ok(());
+        }
+    }
+    note(&format!("warning: {what}; it was asked for. Restore again once it is thawed"));
+    Ok(())
+}
+
 /// Asks for all containers. Returns those that cannot be read yet.
 fn ask<'a>(
     repository: &Repository,

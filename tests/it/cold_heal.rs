@@ -4,18 +4,21 @@ use std::fs;
 use std::sync::Arc;
 
 use fhrd::config::RepositoryConfig;
+use fhrd::error::Error;
+use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
 use fhrd::repo::claims::{ClaimKind, ContainerClaim};
 use fhrd::repo::cold::set;
 use fhrd::repo::container::{ContainerKind, FOOTER_BYTES, HEADER_BYTES, blob_name, parse_name, read_kind};
 use fhrd::repo::heal::{HealReport, heal};
-use fhrd::store::{BlobKind, BlobName, Durable, MemoryStore, Reading, Store};
+use fhrd::repo::parity;
+use fhrd::store::{BlobKind, BlobName, Durable, MemoryStore, ObservedStore, Reading, Store, StoreCall, StoreObserver};
 
 use crate::cli::fixture::{Home, code, json, stderr, stdout};
 use crate::cold::run_check;
 use crate::flips::{back_up, offsets};
 use crate::input::write;
-use crate::parity::{lost_files, open, unlock};
+use crate::parity::{lost_files, open, share, unlock};
 use crate::trees::Random;
 
 const SECTOR: usize = 512;
@@ -251,4 +254,39 @@ fn the_commands_say_what_heals_what_is_left_and_why() {
     assert!(home.read(&hot_index) == hot && code(&home.run(&["cold", "add"])) == 0);
     let output = home.run(&["snapshots", "--storage-class", "snapshots=GLACIER"]);
     assert!(code(&output) == 2 && stderr(&output).contains("only containers may be"), "{}", stderr(&output));
+}
+
+/// Refuses reads of the parity of a container, as a bucket does in whose GLACIER it is.
+struct FrozenParity(String);
+
+impl StoreObserver for FrozenParity {
+    fn before(&self, call: StoreCall, name: &str) -> fhrd::Result<u64> {
+        let is_read = matches!(call, StoreCall::Get | StoreCall::GetRange | StoreCall::StoredHash);
+        if is_read && name == self.0 { Err(Error::Cold { what: name.into() }) } else { Ok(0) }
+    }
+}
+
+#[test]
+fn cold_parity_hides_no_damage() {
+    let scene = Scene::new(false, 3, 700);
+    let repository = open(&scene.store);
+    parity::set(&repository, share()).unwrap();
+    parity::add(&repository, &Progress::default(), &Arc::default()).unwrap();
+    let parity = BlobName::parity_of(&scene.name.hash().unwrap());
+    let frozen = || -> Repository {
+        let observer = FrozenParity(parity.to_string());
+        crate::cold::open(Arc::new(ObservedStore::with(scene.store.clone(), observer)))
+    };
+    let report = run_check(&frozen(), true).unwrap();
+    assert_eq!((report.defect_count, report.parity_cold), (0, 1), "{report:#?}");
+    let mut damaged = scene.bytes.clone();
+    damaged[HEADER_BYTES + 40] ^= 1;
+    scene.store.replace(&scene.name, &damaged);
+    let repository = frozen();
+    let report = crate::flips::run_check(&repository);
+    assert!(report.bad_frames == 1 && report.defect_count > 0 && report.parity_cold == 1, "{report:#?}");
+    assert_eq!(repository.parity.cold(), [parity.clone()]);
+    let snapshot = back_up(&frozen(), scene.source.path());
+    assert_eq!(lost_files(&frozen(), &snapshot, scene.source.path(), "stored again"), [""; 0]);
+    assert_eq!(lost_files(&open(&scene.store), &scene.snapshot, scene.source.path(), "thawed"), [""; 0]);
 }

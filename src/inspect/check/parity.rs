@@ -2,7 +2,7 @@
 
 use super::defect_log::{DEFECTS_MAX, damage};
 use super::run::{CheckReport, CheckRun};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::repo::container::{blob_name, parse_name};
 use crate::repo::parity::{protected, short_blobs};
 use crate::store::{BlobKind, BlobName, ParityFound};
@@ -42,8 +42,12 @@ pub(super) fn check(run: &CheckRun<'_>, is_share: bool, report: &mut CheckReport
                 report.parity_damaged += 1;
                 report.healable.parity.insert(name);
             }
+            Err(error) if error.kind() == ErrorKind::Cold => report.parity_cold += 1,
             Err(error) => note(format!("the parity of {name} cannot be read: {}", damage(error)?)),
         }
+    }
+    if report.parity_cold > 0 {
+        report.notes.push(format!("the parity of {} blobs is in cold storage, and was not read", report.parity_cold));
     }
     for name in store.healed() {
         if name.kind() == BlobKind::Container {

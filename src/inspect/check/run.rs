@@ -65,6 +65,8 @@ pub struct CheckReport {
     pub parity_read: u64,
     /// Blobs whose parity is damaged. They are no defect.
     pub parity_damaged: u64,
+    /// Blobs whose parity was to be read and is in cold storage.
+    pub parity_cold: u64,
     /// What the hot indexes of a cold repository are like.
     pub hot_indexes: cold::HotIndexCounts,
     /// Containers that no segment lists. They are no defect: the next backup adds them to the index.

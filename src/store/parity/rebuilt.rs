@@ -104,11 +104,17 @@ pub(super) struct HealedContainers {
     outcomes: Mutex<ByteLru<BlobName, (Instant, HealOutcome)>>,
     /// The containers that were rebuilt and not written back.
     names: Mutex<BTreeSet<BlobName>>,
+    /// Parity in cold storage that was to be read.
+    cold: Mutex<BTreeSet<BlobName>>,
 }
 
 impl Default for HealedContainers {
     fn default() -> Self {
-        HealedContainers { outcomes: Mutex::new(ByteLru::new(BYTES_MAX)), names: Mutex::default() }
+        HealedContainers {
+            outcomes: Mutex::new(ByteLru::new(BYTES_MAX)),
+            names: Mutex::default(),
+            cold: Mutex::default(),
+        }
     }
 }
 
@@ -137,6 +143,19 @@ impl HealedContainers {
             }
         }
         self.outcomes.lock().put(name.clone(), (Instant::now(), outcome), bytes);
+    }
+
+    /// Notes parity in cold storage.
+    pub fn note_cold(&self, parity: BlobName) {
+        let mut cold = self.cold.lock();
+        if cold.len() < NAMES_MAX {
+            cold.insert(parity);
+        }
+    }
+
+    /// Parity in cold storage that was to be read.
+    pub fn cold(&self) -> Vec<BlobName> {
+        self.cold.lock().iter().cloned().collect()
     }
 
     /// Forgets a container that was written again or deleted.

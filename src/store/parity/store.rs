@@ -151,6 +151,11 @@ impl ParityStore {
         self.healed.names()
     }
 
+    /// Parity in cold storage that was to be read, because its blob is damaged.
+    pub fn cold(&self) -> Vec<BlobName> {
+        self.healed.cold()
+    }
+
     /// Writes the healed bytes of a blob in place of the damaged ones, and reads them again. Returns whether the blob
     /// was still there. `options` are those with which it was put.
     ///
@@ -169,6 +174,37 @@ impl ParityStore {
             return Ok(false);
         }
         self.inner.other_copy(name);
+        let got = stored_hash(&self.inner, name, &|| Ok(()))?;
+        compare_hash(name, &got).map(|()| true)
+    }
+
+    /// The bytes that the store has under the name of a container, whatever was rebuilt. `None` if it cannot give them.
+    ///
+    /// # Errors
+    /// Errors of the store that are no damage.
+    pub fn bytes_in_the_way(&self, name: &BlobName) -> Result<Option<Vec<u8>>> {
+        match self.inner.get(name, CONTAINER_BYTES_MAX) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.is_unavailable() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Puts the kept bytes of a container under their own name, unless they are there. Returns whether they were not.
+    ///
+    /// # Errors
+    /// Errors of the store that are no damage.
+    pub fn put_back(&self, name: &BlobName, kept: &[u8], options: PutOptions) -> Result<bool> {
+        match stored_hash(&self.inner, name, &|| Ok(())) {
+            Ok(hash) if Some(hash) == name.hash() => return Ok(false),
+            Err(error) if !error.is_unreadable() => return Err(error),
+            _ => {}
+        }
+        if !self.inner.put(NewName::Given(name), &[kept], options)?.is_new {
+            self.inner.overwrite(name, &[kept], options)?;
+        }
+        self.inner.other_copy(name);
+        self.healed.forget(name);
         let got = stored_hash(&self.inner, name, &|| Ok(()))?;
         compare_hash(name, &got).map(|()| true)
     }
@@ -249,7 +285,13 @@ impl ParityStore {
             return outcome;
         }
         let outcome = self.try_heal(name).unwrap_or_else(|error| {
-            tracing::debug!("{name} is not rebuilt: {error}");
+            match name.hash().filter(|_| error.kind() == ErrorKind::Cold) {
+                Some(id) => {
+                    tracing::warn!("{name} is damaged, and its parity is in cold storage");
+                    self.healed.note_cold(BlobName::parity_of(&id));
+                }
+                None => tracing::debug!("{name} is not rebuilt: {error}"),
+            }
             HealOutcome::Failed
         });
         self.healed.note(name, outcome.clone());
