@@ -289,8 +289,13 @@ impl Sealing for SealedStore {
         if name.kind().is_public() {
             return Ok(named_bytes(name, parts.concat()));
         }
+        let key = self.stored_key(name)?;
+        if parts.iter().map(|part| part.len() as u64).sum::<u64>() != key.blob_len() {
+            // The bytes of another blob are in the way.
+            return Ok(None);
+        }
         // Sealed under the key and the nonces that the blob has. What is no copy of it must not leave this function.
-        Ok(named_bytes(name, self.stored_key(name)?.seal(parts)?))
+        Ok(named_bytes(name, key.seal(parts)?))
     }
 
     fn stored_hash(&self, name: &BlobName, check_stop: &dyn Fn() -> Result<()>) -> Result<[u8; 32]> {
