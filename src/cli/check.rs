@@ -92,37 +92,56 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
         let healed = healed.as_ref();
         print_json(&CheckOutput { report, quarantine, healed, recorded, bytes_without_snapshots })?;
     } else {
-        report.notes.iter().for_each(|text| note(&format!("note: {text}")));
-        report.newer.iter().for_each(|text| note(&format!("newer: {text}")));
-        note_defects(&report.defects, report.defects_more);
-        let mut pairs = vec![
-            ("snapshots", report.snapshots.to_string()),
-            ("index segments", report.segments.to_string()),
-            ("containers", format!("{} ({} unreferenced)", report.containers, report.unreferenced_containers)),
-            ("frames", report.frames.to_string()),
-            ("chunks", report.chunks.to_string()),
-            ("stored", size(report.bytes_stored)),
-            ("content", size(report.bytes_raw)),
-            ("read", format!("{} in {} containers", size(report.bytes_read), report.containers_read)),
-            ("damaged", damaged(&report)),
-            ("quarantined", quarantined(&report, quarantine.as_ref())),
-            ("defects", report.defect_count.to_string()),
-        ];
-        pairs.extend(parity_texts(&report, healed.as_ref()));
-        let newer = || ("newer", format!("{} parts were written by a newer version", report.newer_count));
-        pairs.extend((report.newer_count > 0).then(newer));
-        pairs.extend(requests::summary(&repository));
-        if !options.quiet {
-            print(|out| write_pairs(out, &pairs))?;
-        }
+        print_report(session, &repository, &report, quarantine.as_ref(), healed.as_ref())?;
     }
+    let defects = match &healed {
+        // What was put back was a defect. Only another look says whether any is left.
+        Some(healed) if report.defect_count > 0 && healed.left.is_empty() && !healed.put_back.is_empty() => {
+            let again = check(&repository, &config, read_data, &Progress::default(), stop)?;
+            quarantine::record(&repository, &Marks::read(repository.store.as_ref())?, &again)?;
+            note(&format!("note: {} defects are left after healing", again.defect_count));
+            again.defect_count
+        }
+        _ => report.defect_count,
+    };
     let is_left = healed.is_some_and(|healed| !healed.left.is_empty());
-    Ok(match (report.defect_count, report.newer_count) {
+    Ok(match (defects, report.newer_count) {
+        (0, _) if report.parity_cold > 0 => Exit::Cold,
         (0, 0) if !is_left => no_snapshots::outcome(bytes_without_snapshots > 0 || are_gone, Exit::Fine),
         // It is whole, as far as this version can tell, or it comes back from parity.
         (0, _) => Exit::Failed,
         _ => Exit::Damaged,
     })
+}
+
+fn print_report(
+    session: &Session,
+    repository: &Repository,
+    report: &CheckReport,
+    quarantine: Option<&QuarantineReport>,
+    healed: Option<&HealReport>,
+) -> Result<()> {
+    report.notes.iter().for_each(|text| note(&format!("note: {text}")));
+    report.newer.iter().for_each(|text| note(&format!("newer: {text}")));
+    note_defects(&report.defects, report.defects_more);
+    let mut pairs = vec![
+        ("snapshots", report.snapshots.to_string()),
+        ("index segments", report.segments.to_string()),
+        ("containers", format!("{} ({} unreferenced)", report.containers, report.unreferenced_containers)),
+        ("frames", report.frames.to_string()),
+        ("chunks", report.chunks.to_string()),
+        ("stored", size(report.bytes_stored)),
+        ("content", size(report.bytes_raw)),
+        ("read", format!("{} in {} containers", size(report.bytes_read), report.containers_read)),
+        ("damaged", damaged(report)),
+        ("quarantined", quarantined(report, quarantine)),
+        ("defects", report.defect_count.to_string()),
+    ];
+    pairs.extend(parity_texts(report, healed));
+    let newer = || ("newer", format!("{} parts were written by a newer version", report.newer_count));
+    pairs.extend((report.newer_count > 0).then(newer));
+    pairs.extend(requests::summary(repository));
+    if session.options.quiet { Ok(()) } else { print(|out| write_pairs(out, &pairs)) }
 }
 
 /// Stores a record of what the check has read, and returns whether it is stored.
@@ -248,8 +267,11 @@ fn healed(repository: &Repository, report: &CheckReport) -> HealReport {
     let mut healed = heal(repository, &report.healable)
         .unwrap_or_else(|error| HealReport { left: vec![error.to_string()], ..HealReport::default() });
     // Damage that no snapshot needs is no defect.
-    let lost = report.read.iter().filter(|(_, is_sound)| !is_sound && report.defect_count > 0);
-    healed.left.extend(lost.map(|(id, _)| format!("{}: nothing gives its bytes back; {HEALING}", blob_name(id))));
+    let is_lost = |(id, is_sound): &&(_, bool)| !is_sound && !healed.put_back.contains(id);
+    let lost: Vec<_> = report.read.iter().filter(|read| report.defect_count > 0 && is_lost(read)).collect();
+    healed
+        .left
+        .extend(lost.into_iter().map(|(id, _)| format!("{}: nothing gives its bytes back; {HEALING}", blob_name(id))));
     healed
 }
 
@@ -267,7 +289,7 @@ fn parity_texts(report: &CheckReport, healed: Option<&HealReport>) -> Vec<(&'sta
         let text = format!("{hot} sound, {missing} missing, {bad} damaged; {from_hot} containers rebuilt from them");
         pairs.push(("hot indexes", text));
     }
-    if let Some(HealReport { containers, short_blobs, parity, hot_indexes, left }) = healed {
+    if let Some(HealReport { containers, short_blobs, parity, hot_indexes, left, .. }) = healed {
         left.iter().for_each(|text| note(&format!("warning: not healed: {text}")));
         let (blobs, left) = (containers + short_blobs, left.len());
         pairs.push(("healed", format!("{blobs} blobs, parity of {parity}, {hot_indexes} hot indexes; {left} left")));

@@ -76,6 +76,7 @@ mod slices;
 mod small_changes;
 mod soups;
 mod strategies;
+mod swapped;
 mod tidy;
 mod trees;
 mod unreadable;
