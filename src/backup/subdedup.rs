@@ -34,6 +34,7 @@ use crate::similar::{
     Bases, EncodeBounds, EncodedChunk, Encoder, Match, SessionEntry, SharedBases, SliceSearch, Strategy,
     StrategyOutput, base_problem,
 };
+use crate::types::Fingerprint;
 
 /// Bytes of chunks after which a group ends even if its solid frame is not full.
 const GROUP_BYTES_MAX: u64 = 8 << 20;
@@ -275,7 +276,8 @@ impl SubDedupStage {
     /// Encodes a chunk with those of the matches of `found` that pay. Stored bases are known not to be deltas, unless
     /// `may_be_deltas`.
     fn encode(&mut self, chunk: &Chunk, found: &mut StrategyOutput, may_be_deltas: bool) -> Result<EncodedChunk> {
-        let usable = self.drop_deltas(&mut found.matches, may_be_deltas);
+        let usable = self.drop_own(&chunk.fingerprint, &mut found.matches);
+        let usable = usable.and_then(|()| self.drop_deltas(&mut found.matches, may_be_deltas));
         let usable = usable.and_then(|()| self.bases.cap(&mut found.matches));
         let encoded = usable.and_then(|()| self.encoder.encode(&chunk.bytes, found, &mut self.bases));
         match encoded.and_then(|encoded| Ok((self.is_resolvable(chunk.len, &encoded)?, encoded))) {
@@ -287,6 +289,19 @@ impl SubDedupStage {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Drops the matches with entries of the same chunk, and with what is made from them. A new chunk has such entries
+    /// only where they do not count.
+    fn drop_own(&mut self, fingerprint: &Fingerprint, matches: &mut Vec<Match>) -> Result<()> {
+        let mut known: Vec<(EntryNumber, bool)> = Vec::new();
+        for found in matches.iter() {
+            if !known.iter().any(|known| known.0 == found.base) {
+                known.push((found.base, self.bases.entries.builds_on(found.base, fingerprint)?));
+            }
+        }
+        matches.retain(|found| !known.contains(&(found.base, true)));
+        Ok(())
     }
 
     /// Drops the matches with deltas: nothing is copied from one. Choose cannot know which plain blocks become deltas.

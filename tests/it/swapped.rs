@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fhrd::config::RepositoryConfig;
 use fhrd::repo::Repository;
 use fhrd::repo::cold;
-use fhrd::repo::container::{ContainerKind, read_kind};
+use fhrd::repo::container::{ContainerKind, parse_name, read_kind};
 use fhrd::repo::heal::heal;
 use fhrd::repo::parity;
 use fhrd::store::{BlobKind, BlobName, Durable, MemoryStore, Reading, Store};
@@ -61,6 +61,34 @@ impl Scene {
             true => self.store.delete(long, Durable::OnReturn).unwrap(),
             false => self.store.replace(long, short_bytes),
         }
+    }
+}
+
+#[test]
+fn what_was_swapped_is_stored_again_whole() {
+    for (is_encrypted, is_cold) in [(false, false), (true, false), (false, true), (true, true)] {
+        let what = format!("encrypted: {is_encrypted}, cold: {is_cold}");
+        let scene = Scene::new(is_encrypted, is_cold, false);
+        scene.mix_up(false);
+        // In cold storage, a backup relies on the hot indexes, and only reading the data shows what is wrong.
+        if !is_cold {
+            // Files that are unchanged are not read.
+            for file in ["first", "second"].map(|file| scene.source.path().join(file)) {
+                write(file.clone(), &std::fs::read(file).unwrap());
+            }
+            let snapshot = back_up(&open(&scene.store), scene.source.path());
+            let lost = lost_files(&open(&scene.store), &snapshot, scene.source.path(), &what);
+            assert_eq!(lost, [""; 0], "{what}: before a check");
+        }
+        let report = run_check(&open(&scene.store));
+        assert!(report.defect_count > 0 || !is_cold, "{what}: {report:#?}");
+        let bad: Vec<_> = report.bad.containers().map(|(id, _)| *id).collect();
+        assert!(scene.containers.iter().all(|(name, _)| bad.contains(&parse_name(name).unwrap())), "{what}: {bad:?}");
+        let snapshot = back_up(&open(&scene.store), scene.source.path());
+        let lost = lost_files(&open(&scene.store), &snapshot, scene.source.path(), &what);
+        assert_eq!(lost, [""; 0], "{what}: after a check");
+        let report = run_check(&open(&scene.store));
+        assert_eq!(report.defect_count, 0, "{what}: {report:#?}");
     }
 }
 

@@ -10,7 +10,7 @@ use super::damaged_containers::DamagedContainers;
 use super::defect_log::{DefectLog, damage};
 use super::run::CheckRun;
 use crate::error::{Error, ErrorKind, Result};
-use crate::repo::container::blob_name;
+use crate::repo::container::{ContainerIndex, blob_name};
 use crate::repo::index::{
     ContainerListing, IndexRecord, IndexSegment, poor_segment, read_container_index, read_entry_count,
 };
@@ -105,7 +105,16 @@ impl SegmentCheck<'_> {
             if !self.run.listing.containers.contains(id) {
                 continue;
             }
-            match read_entry_count(self.run.repository.store.as_ref(), id) {
+            let count = || read_entry_count(self.run.repository.store.as_ref(), id);
+            let mut entries = count();
+            if entries.as_ref().is_ok_and(|entries| *records < u64::from(*entries)) {
+                // With the bytes of another container, it is the damaged one, and the check of containers reports it.
+                if name_defect(self.run, &blob_name(id))?.is_some() {
+                    continue;
+                }
+                entries = count();
+            }
+            match entries {
                 Ok(entries) if *records < u64::from(entries) => {
                     let error = poor_segment(self.segment.name(), id, *records, entries.into());
                     self.log.add(format!("{error}; `fhrd repair index` writes it again"));
@@ -127,16 +136,26 @@ impl SegmentCheck<'_> {
             let number = records.first().map_or(0, |record| record.container as usize);
             let id = self.segment.containers().get(number).filter(|id| self.run.listing.containers.contains(id));
             let Some(id) = id else { continue };
-            let container_index = match read_container_index(self.run.repository.store.as_ref(), id) {
-                Ok(container_index) => container_index,
-                Err(error) => {
-                    damage(error)?;
+            let fits = |index: &ContainerIndex, record: &IndexRecord| {
+                let entry = index.entries.get(record.entry as usize);
+                entry.is_some_and(|entry| entry.fingerprint == record.fingerprint)
+            };
+            let read = || {
+                let container_index = read_container_index(self.run.repository.store.as_ref(), id);
+                container_index.map(Some).or_else(|error| damage(error).map(|_| None))
+            };
+            let mut container_index = read()?;
+            // It may have the bytes of another container, and parity its own.
+            if container_index.as_ref().is_some_and(|index| records.iter().any(|record| !fits(index, record))) {
+                if name_defect(self.run, &blob_name(id))?.is_some() {
+                    // The check of containers reports it.
                     continue;
                 }
-            };
+                container_index = read()?;
+            }
+            let Some(container_index) = container_index else { continue };
             for record in records {
-                let entry = container_index.entries.get(record.entry as usize);
-                if entry.is_none_or(|entry| entry.fingerprint != record.fingerprint) {
+                if !fits(&container_index, record) {
                     let (name, container) = (self.segment.name(), blob_name(id));
                     let (fingerprint, number) = (record.fingerprint, record.entry);
                     self.log.add(format!("{name}: chunk {fingerprint} is not entry {number} of {container}"));

@@ -3,12 +3,15 @@
 //! The caches of one run may share: if one of them has a container index in memory, the others take it from there
 //! instead of reading it again. Each cache still evicts and searches only what it has loaded itself.
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use lru::LruCache;
 use parking_lot::Mutex;
 
+use super::listing::ContainerListing;
+use super::owner::{check_owner, not_its_own};
 use crate::error::{Error, Result};
 use crate::repo::container::{
     ContainerIndex, ContainerKind, FOOTER_BYTES, Footer, HEADER_BYTES, INDEX_BYTES_LIMIT, blob_name, parse_header,
@@ -21,6 +24,10 @@ use crate::types::{ContainerId, Fingerprint};
 pub struct SharedContainerIndexes {
     container_indexes: Mutex<HashMap<ContainerId, Weak<ContainerIndex>>>,
     loaded: Mutex<HashSet<ContainerId>>,
+    /// The listing whose segments say which chunks a container has.
+    listing: OnceLock<Weak<ContainerListing>>,
+    /// Whether containers have their own bytes, as far as is known.
+    owned: Mutex<HashMap<ContainerId, bool>>,
 }
 
 impl SharedContainerIndexes {
@@ -32,6 +39,34 @@ impl SharedContainerIndexes {
     /// Records that something relies on the index of a container.
     pub(super) fn note_loaded(&self, id: ContainerId) {
         self.loaded.lock().insert(id);
+    }
+
+    /// From now on, an index that is read must be the one that the segments of `listing` describe.
+    pub(super) fn verify_by(&self, listing: &Arc<ContainerListing>) {
+        self.listing.get_or_init(|| Arc::downgrade(listing));
+    }
+
+    fn read(&self, store: &dyn Store, id: &ContainerId) -> Result<ContainerIndex> {
+        let is_owned = self.owned.lock().get(id).copied();
+        let Some(listing) = self.listing.get().and_then(Weak::upgrade).filter(|_| is_owned != Some(true)) else {
+            return read_container_index(store, id);
+        };
+        if is_owned == Some(false) {
+            return Err(not_its_own(id));
+        }
+        // Parity may give back the right bytes.
+        let is_refused = Cell::new(false);
+        let read = read_again(store, &blob_name(id), || {
+            let container_index = read_container_index(store, id)?;
+            let checked = check_owner(&listing, id, &container_index);
+            is_refused.set(checked.as_ref().is_err_and(Error::is_bad_blob));
+            // What was healed meanwhile has another index.
+            if checked? { read_container_index(store, id) } else { Ok(container_index) }
+        });
+        if read.is_ok() || is_refused.get() {
+            self.owned.lock().insert(*id, read.is_ok());
+        }
+        read
     }
 
     fn find(&self, id: &ContainerId) -> Option<Arc<ContainerIndex>> {
@@ -84,18 +119,24 @@ impl ContainerIndexes {
         Self::sharing(self.store.clone(), self.count_max, self.bytes_max, self.shared.clone())
     }
 
+    /// From now on, an index that this cache reads, or one that shares with it, must be the one that the segments of
+    /// `listing` describe.
+    pub(super) fn verify_by(&self, listing: &Arc<ContainerListing>) {
+        self.shared.verify_by(listing);
+    }
+
     /// The container index of a container, read if it is not cached.
     ///
     /// # Errors
     /// [`Error::BlobMissing`] if the container is gone, [`Error::Corrupt`] or [`Error::ChecksumMismatch`] if it is
-    /// damaged.
+    /// damaged, or if its bytes are those of another container.
     pub fn load(&mut self, id: &ContainerId) -> Result<Arc<ContainerIndex>> {
         if let Some(found) = self.cache.get(id) {
             return Ok(found.clone());
         }
         let container_index = match self.shared.find(id) {
             Some(found) => found,
-            None => Arc::new(read_container_index(self.store.as_ref(), id)?),
+            None => Arc::new(self.shared.read(self.store.as_ref(), id)?),
         };
         self.insert(*id, container_index.clone());
         Ok(container_index)

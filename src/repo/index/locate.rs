@@ -103,6 +103,7 @@ impl Locator {
     /// A locator for the containers of `listing`; `container_indexes` caches their container indexes.
     pub fn new(listing: Arc<ContainerListing>, container_indexes: ContainerIndexes) -> Self {
         let (frames, entries) = (HashMap::new(), HashMap::new());
+        container_indexes.verify_by(&listing);
         let doubts = Doubts { quarantine: listing.quarantine(), frames, entries, count: 0, is_for_writers: false };
         Locator { listing, container_indexes, doubts, is_sound_only: false }
     }

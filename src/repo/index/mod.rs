@@ -16,6 +16,7 @@ mod locate;
 mod lost;
 mod maintain;
 mod merge;
+mod owner;
 mod presence;
 mod recovery;
 mod resolver;

@@ -6,6 +6,7 @@
 //! An entry of the session that has left the ring has its bases by name. A base of the session has the same number
 //! whether its name is remembered or is looked up among the containers that the run has stored.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use lru::LruCache;
@@ -195,6 +196,41 @@ impl Entries {
     /// Whether an entry is a delta.
     pub fn is_delta(&mut self, entry: EntryNumber) -> Result<bool> {
         Ok(matches!(self.view(entry)?.operations.as_slice().first(), Some(Operation::Delta { .. })))
+    }
+
+    /// Whether an entry is of chunk `fingerprint`, or is made from an entry that is. The chunk must not be made from it:
+    /// readers may find the chunk itself in place of the entry.
+    pub fn builds_on(&mut self, entry: EntryNumber, fingerprint: &Fingerprint) -> Result<bool> {
+        let (mut left, mut seen) = (vec![entry], HashSet::from([entry]));
+        while let Some(entry) = left.pop() {
+            if self.fingerprint(entry)? == *fingerprint {
+                return Ok(true);
+            }
+            // A base further down is the chunk only if that was stored before, and has been found damaged since.
+            if !self.resolver.locator.listing().is_doubtful() {
+                continue;
+            }
+            let view = self.view(entry)?;
+            for operation in view.operations.as_slice() {
+                if let Some((base, _)) = operation.source() {
+                    let base = self.base(&view, base, operation.base_use())?;
+                    if seen.insert(base) {
+                        left.push(base);
+                    }
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    fn fingerprint(&mut self, entry: EntryNumber) -> Result<Fingerprint> {
+        if let Some(name) = entry.as_session().and_then(|number| self.ring.read(number, |entry| entry.name)) {
+            return Ok(name.fingerprint);
+        }
+        let number = self.stored_number(entry)?;
+        let (container, container_index, position) = self.resolver.container_index_of(number)?;
+        let found = container_index.entries.get(position as usize).map(|entry| entry.fingerprint);
+        found.ok_or_else(|| Error::corrupt(blob_name(&container), 0, "an entry", position.to_string()))
     }
 
     /// Depth of an entry's chain.
