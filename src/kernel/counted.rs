@@ -13,6 +13,7 @@ use super::entropy::EntropyProfile;
 use super::float_format::FloatFormat;
 use super::quantise::{BlockType, ScaleSource, quantise};
 use super::rans::FrequencyTable;
+use super::scaled::{QuotientRounding, ScaledCode, scaled_codes};
 use super::{bits, deinterleave, delta, interleave, peaks, planes, prefix, rans, sieve, zeros};
 
 /// Bytes or symbols that each work takes.
@@ -201,6 +202,9 @@ fn of_floats() -> Vec<Work> {
         fills("FP32 to E4M3", LEN / 4, |out| FloatFormat::E4m3.narrow(values, out)),
         fills("values to Q8_0", LEN / 128 * block_type.bytes(), move |out| {
             quantise(block_type, ScaleSource::Computed, values, out);
+        }),
+        fills("values to INT8 by a scale", LEN / 4, |out| {
+            scaled_codes(ScaledCode::Int8, QuotientRounding::Fp32, values, 0.01, out);
         }),
         fills("codebook, nearest", LEN / 4, move |out| nearest_codes(book, values, 4.0, out)),
         fills("codebook, multiply", LEN, move |out| multiply(book, book.numbers(), codes, 0.3, out)),

@@ -27,6 +27,7 @@ pub mod prefix;
 pub mod quantise;
 pub mod rans;
 pub mod repeats;
+pub mod scaled;
 pub mod sieve;
 pub mod windows;
 pub mod zeros;

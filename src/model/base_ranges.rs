@@ -6,8 +6,9 @@ use std::sync::Arc;
 use super::delta_plan::{DeltaPlan, PlannedDelta};
 use super::record::{ModelRecord, block_of};
 use crate::codec::ElementType;
-use crate::codec::delta::Derivation;
+use crate::codec::delta::{Cast, Converted, Derivation};
 use crate::error::Result;
+use crate::format::Dtype;
 use crate::repo::MetadataBase;
 use crate::repo::container::{DEPTH_LIMIT, Operation, WHOLE_DIGEST};
 use crate::similar::{BaseRange, Bases, base_problem};
@@ -131,6 +132,20 @@ pub(super) fn planned(
     }
     planned.plan.frames.sort_unstable_by_key(|frame| frame.0);
     Ok(Some(planned))
+}
+
+/// How elements of one type derive from those of another; `None` if they do not. With `derives`, not only as casts of
+/// FP32.
+pub(super) fn derivation_of(new: Dtype, base: Dtype, derives: bool) -> Option<Derivation> {
+    let converted = |from, to| if derives { Converted::between(from, to) } else { None };
+    match (new.element_type(), base.element_type()) {
+        (to, from) if to != from => {
+            let cast = Cast::between(from, to).map(Derivation::Cast);
+            cast.or_else(|| converted(from, to).map(Derivation::Converted))
+        }
+        (ElementType::Byte | ElementType::Unknown, _) => (new == base).then_some(Derivation::Bytes),
+        (element_type, _) => Some(Derivation::Context(element_type)),
+    }
 }
 
 /// The record of a stored model; `None` if there is none that can be read.

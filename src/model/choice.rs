@@ -23,8 +23,9 @@ use super::blend::blend;
 use super::catalogue::name_hash;
 use super::own::OwnTensors;
 use super::quantised::{compare_any, is_quantised};
-use super::record::{BaseModel, ModelRecord, TensorRecord};
+use super::record::{BaseModel, ModelRecord, TensorRecord, sorted_dimensions};
 use super::relation::{ModelLikeness, Relation};
+use super::scaled::{may_be_codes, name_of_floats, unpacked_shape};
 use super::sketch::standalone_bits;
 use super::tensor_comparison::TensorComparison;
 use crate::types::Fingerprint;
@@ -246,25 +247,44 @@ impl<'a> TensorLookup<'a> {
         if let Some(found) = self.names.get(tensor.name.as_str()).and_then(|at| compared(*at)) {
             return Some(found);
         }
+        if self.derives && may_be_codes(tensor) {
+            let of_floats = name_of_floats(&tensor.name).and_then(|name| self.names.get(name.as_str()));
+            let found = of_floats.and_then(|at| compared(*at)).or_else(|| {
+                let same = self.shapes.get(&sorted_dimensions(&unpacked_shape(tensor)?))?;
+                nearest_of(same, rank, &compared)
+            });
+            if found.is_some() {
+                return found;
+            }
+        }
         let same = self.shapes.get(&tensor.unordered_shape())?;
         if self.derives && is_quantised(tensor) {
-            let mut best: Option<(usize, TensorComparison)> = None;
-            for near in outward(rank, QUANTISED_NEIGHBOURS).filter_map(|at| same.get(at)) {
-                let found = compared(*near);
-                let is_better = |found: &(usize, TensorComparison)| {
-                    best.as_ref().is_none_or(|best| found.1.delta_bits < best.1.delta_bits)
-                };
-                best = found.filter(is_better).or(best);
-                if best.as_ref().is_some_and(|best| best.1.equal_share >= FOUND_SHARE) {
-                    break;
-                }
-            }
-            return best;
+            return nearest_of(same, rank, &compared);
         }
         let (from, to) = (rank.saturating_sub(NEIGHBOURS), (rank + NEIGHBOURS + 1).min(same.len()));
         let near = same.get(from..to).unwrap_or_default().iter().filter_map(|at| compared(*at));
         near.min_by(|one, other| one.1.delta_bits.total_cmp(&other.1.delta_bits))
     }
+}
+
+/// Of the tensors `same`, tried outward from number `rank`, the nearest one. The search ends where nearly all codes
+/// follow.
+fn nearest_of(
+    same: &[usize],
+    rank: usize,
+    compared: impl Fn(usize) -> Option<(usize, TensorComparison)>,
+) -> Option<(usize, TensorComparison)> {
+    let mut best: Option<(usize, TensorComparison)> = None;
+    for near in outward(rank, QUANTISED_NEIGHBOURS).filter_map(|at| same.get(at)) {
+        let found = compared(*near);
+        let is_better =
+            |found: &(usize, TensorComparison)| best.as_ref().is_none_or(|best| found.1.delta_bits < best.1.delta_bits);
+        best = found.filter(is_better).or(best);
+        if best.as_ref().is_some_and(|best| best.1.equal_share >= FOUND_SHARE) {
+            break;
+        }
+    }
+    best
 }
 
 /// `middle`, then the numbers around it by their distance, up to `reach`.

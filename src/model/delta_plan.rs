@@ -16,13 +16,15 @@ use std::sync::Arc;
 use lru::LruCache;
 
 use super::base_ranges::{
-    BlockRange, block_ranges, load_record, none_if_unreadable, planned, push_below, record_base, with_one_more,
+    BlockRange, block_ranges, derivation_of, load_record, none_if_unreadable, planned, push_below, record_base,
+    with_one_more,
 };
 use super::chain::{ChainLink, EntrySizes};
+use super::choice::TensorBase;
 use super::detect::{ModelFile, TensorBlock};
 use super::previous_version::{CoveredRange, PreviousVersion};
 use super::slice_plan::SliceTrial;
-use crate::codec::delta::{Cast, Converted, Derivation};
+use crate::codec::delta::Derivation;
 use crate::codec::{ByteGroupLayout, ElementType};
 use crate::config::{ModelConfig, ModelDelta};
 use crate::error::Result;
@@ -299,6 +301,10 @@ impl DeltaPlanner {
             let (dtype, chosen) = (tensor.dtype(), chosen.clone());
             return self.plan_quantised(dtype, &chosen, block, len, bases);
         }
+        if self.is_scaled(tensor, base) {
+            let (values, chosen) = ((tensor.dtype(), tensor.len), chosen.clone());
+            return self.plan_scaled(values, &chosen, block, len, bases);
+        }
         let derivation = match (self.config.delta, derivation_of(tensor.dtype(), base.dtype(), self.derives)) {
             (_, None) | (ModelDelta::None, _) => return Ok(None),
             (ModelDelta::Xor, Some(Derivation::Cast(_) | Derivation::Converted(_))) => return Ok(None),
@@ -336,6 +342,18 @@ impl DeltaPlanner {
         let made = ranges.and_then(|ranges| planned(ranges, derivation, element_type, expected, bases));
         let made = none_if_unreadable(made)?;
         Ok(made.map(|made| PlannedDelta { may_have_moved, ..made }))
+    }
+
+    /// The tensor that a chosen base is, the fingerprints of its blocks, and the bytes of a block.
+    pub(super) fn base_tensor<'a>(&'a self, chosen: &'a TensorBase) -> Option<(&'a TensorRecord, &'a [u8], u64)> {
+        let open = self.open.as_ref()?;
+        let record = chosen.model.as_deref().unwrap_or(&open.file.record);
+        let tensor = record.tensors.get(chosen.tensor)?;
+        let blocks = match &chosen.model {
+            Some(_) => &tensor.blocks,
+            None => open.blocks.get(chosen.tensor)?,
+        };
+        Some((tensor, blocks, record.block_bytes))
     }
 
     /// The ranges of these very blocks, whatever lies below them; `None` if one is not stored, or if they are more
@@ -474,19 +492,5 @@ pub fn element_type_of(layout: ByteGroupLayout) -> ElementType {
         4 => ElementType::Fp32,
         8 => ElementType::Fp64,
         _ => ElementType::Byte,
-    }
-}
-
-/// How elements of one type derive from those of another; `None` if they do not. With `derives`, not only as casts of
-/// FP32.
-fn derivation_of(new: Dtype, base: Dtype, derives: bool) -> Option<Derivation> {
-    let converted = |from, to| if derives { Converted::between(from, to) } else { None };
-    match (new.element_type(), base.element_type()) {
-        (to, from) if to != from => {
-            let cast = Cast::between(from, to).map(Derivation::Cast);
-            cast.or_else(|| converted(from, to).map(Derivation::Converted))
-        }
-        (ElementType::Byte | ElementType::Unknown, _) => (new == base).then_some(Derivation::Bytes),
-        (element_type, _) => Some(Derivation::Context(element_type)),
     }
 }

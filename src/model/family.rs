@@ -196,7 +196,7 @@ fn eligible<'a>(
     new: &ModelRecord,
     previous_version: Option<Fingerprint>,
 ) -> Vec<Eligible<'a>> {
-    let mut keys = new.keys();
+    let mut keys = new.wanted_keys();
     keys.sort_unstable();
     let wanted: Vec<u64> = new.bases.iter().map(|name| name_hash(name)).collect();
     let of_session = session.iter().rev().map(|recent| (&recent.entry, Some(recent)));

@@ -37,6 +37,7 @@ mod quantised;
 mod record;
 mod region;
 mod relation;
+mod scaled;
 mod sketch;
 mod slice_plan;
 mod tensor_comparison;

@@ -52,9 +52,14 @@ pub fn storing_order(files: Vec<HoistCandidate>) -> Vec<HoistCandidate> {
     groups.into_iter().flat_map(|group| order_group(group.2)).collect()
 }
 
-/// Bytes of a value of this type; 0 for quantised types, which come last.
+/// Bytes of a value of this type; 1 for integers, 0 for quantised types, which come last.
 fn width_of(dtype: Dtype) -> usize {
-    if dtype == Dtype::Other { 0 } else { dtype.width().unwrap_or(0) }
+    match dtype {
+        Dtype::Other => 0,
+        // They may be codes of floats.
+        Dtype::Int64 | Dtype::Int32 | Dtype::Int16 => 1,
+        _ => dtype.width().unwrap_or(0),
+    }
 }
 
 fn order_group(files: Vec<HoistCandidate>) -> Vec<HoistCandidate> {

@@ -22,6 +22,7 @@ use super::choice::TensorBase;
 use super::delta_plan::{DeltaPlanner, PlannedDelta};
 use super::detect::TensorBlock;
 use super::record::TensorRecord;
+use super::scaled::compare_scaled;
 use super::sketch::{GROUP_VALUES, Sketched, compare, groups};
 use super::tensor_comparison::{Likeness, TensorComparison};
 
@@ -71,10 +72,11 @@ pub(super) fn is_quantised(tensor: &TensorRecord) -> bool {
     block_type_of(tensor.dtype()).is_some()
 }
 
-/// Compares the sketches of two tensors, with `derives` also a quantised one with the floats it may follow from, and a
+/// Compares the sketches of two tensors, with `derives` also codes with the floats that they may follow from, and a
 /// pruned one as what it is.
 pub fn compare_any(new: Sketched<'_>, old: Sketched<'_>, derives: bool) -> Option<TensorComparison> {
-    compare(new, old, derives).or_else(|| if derives { compare_quantised(new, old) } else { None })
+    let derived = || if derives { compare_quantised(new, old).or_else(|| compare_scaled(new, old)) } else { None };
+    compare(new, old, derives).or_else(derived)
 }
 
 /// The values of a sample, as FP32.
@@ -121,11 +123,17 @@ fn compare_quantised(new: Sketched<'_>, old: Sketched<'_>) -> Option<TensorCompa
 /// The comparison of quantised blocks with floats, of which `equal` of `compared` codes follow.
 pub fn quantised_comparison(block_type: BlockType, compared: u64, equal: u64) -> TensorComparison {
     let (values, bytes) = (block_type.values() as u64, block_type.bytes() as u64);
+    let is_computed = block_type.sources().contains(&ScaleSource::Computed);
+    let scales = if is_computed { 0.0 } else { block_type.scale_bytes().count() as f64 * SCALE_BITS };
+    let found = codes_comparison(compared, equal, values as f64 / bytes as f64);
+    TensorComparison { delta_bits: found.delta_bits + scales / bytes as f64, ..found }
+}
+
+/// The comparison of codes with floats, of which `equal` of `compared` follow. A value of the tensor has so many codes.
+pub(super) fn codes_comparison(compared: u64, equal: u64, of_value: f64) -> TensorComparison {
     let missed = (compared - equal) as f64 / compared.max(1) as f64;
     let entropy = |part: f64| if part > 0.0 { -part * part.log2() } else { 0.0 };
     let code_bits = entropy(missed) + entropy(1.0 - missed) + 2.0 * missed;
-    let is_computed = block_type.sources().contains(&ScaleSource::Computed);
-    let scales = if is_computed { 0.0 } else { block_type.scale_bytes().count() as f64 * SCALE_BITS };
     // Half of the codes are the bound between families, which is a quarter of the bits.
     let differing = (compared - equal) * MISS_BITS;
     let likeness = Likeness {
@@ -139,7 +147,7 @@ pub fn quantised_comparison(block_type: BlockType, compared: u64, equal: u64) ->
     TensorComparison {
         values: compared,
         bit_distance: missed,
-        delta_bits: LEAST_BITS + (scales + code_bits * values as f64) / bytes as f64,
+        delta_bits: LEAST_BITS + code_bits * of_value,
         is_cast: missed <= 1.0 - CAST_SHARE,
         equal_share: 1.0 - missed,
         likeness,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use minicbor::{Decode, Encode};
 
 use super::relation::Relation;
+use super::scaled::{name_of_floats, unpacked_shape};
 use super::sketch::Sketched;
 use crate::config::CHUNK_BYTES_LIMIT;
 use crate::error::{Error, Result};
@@ -181,9 +182,7 @@ impl TensorRecord {
 
     /// Its dimensions above 1, in ascending order.
     pub fn unordered_shape(&self) -> Vec<u64> {
-        let mut shape: Vec<u64> = self.shape.iter().copied().filter(|dimension| *dimension > 1).collect();
-        shape.sort_unstable();
-        shape
+        sorted_dimensions(&self.shape)
     }
 
     /// Hash of its dimensions in any order: other formats reverse them and use other names.
@@ -198,18 +197,38 @@ impl TensorRecord {
     }
 }
 
+/// The dimensions above 1 of a shape, in ascending order.
+pub(super) fn sorted_dimensions(shape: &[u64]) -> Vec<u64> {
+    let mut shape: Vec<u64> = shape.iter().copied().filter(|dimension| *dimension > 1).collect();
+    shape.sort_unstable();
+    shape
+}
+
 impl ModelRecord {
+    /// The hashes by which models are found that this one may be near to: its own, and those that it would have if its
+    /// packed codes were floats.
+    pub fn wanted_keys(&self) -> Vec<u64> {
+        let mut keys = self.keys();
+        let unpacked = |tensor: &TensorRecord| {
+            let name = name_of_floats(&tensor.name).unwrap_or_else(|| tensor.name.clone());
+            Some(TensorRecord {
+                name,
+                shape: unpacked_shape(tensor)?,
+                blocks: Vec::new(),
+                sketch: Vec::new(),
+                ..*tensor
+            })
+        };
+        let tensors: Vec<TensorRecord> = self.tensors.iter().filter_map(unpacked).collect();
+        if !tensors.is_empty() {
+            keys.extend(keys_of(&tensors));
+        }
+        keys
+    }
+
     /// The smallest hashes of its tensors' names and shapes. Models of one architecture share them.
     pub fn keys(&self) -> Vec<u64> {
-        let smallest = |mut keys: Vec<u64>| {
-            keys.sort_unstable();
-            keys.dedup();
-            keys.truncate(KEYS_MAX);
-            keys
-        };
-        let mut keys = smallest(self.tensors.iter().map(TensorRecord::named_key).collect());
-        keys.extend(smallest(self.tensors.iter().map(TensorRecord::shape_key).collect()));
-        keys
+        keys_of(&self.tensors)
     }
 
     /// Bytes of tensors by the code of their type.
@@ -274,6 +293,19 @@ impl ModelRecord {
         }
         Ok(record)
     }
+}
+
+/// The smallest hashes of names and shapes.
+fn keys_of(tensors: &[TensorRecord]) -> Vec<u64> {
+    let smallest = |mut keys: Vec<u64>| {
+        keys.sort_unstable();
+        keys.dedup();
+        keys.truncate(KEYS_MAX);
+        keys
+    };
+    let mut keys = smallest(tensors.iter().map(TensorRecord::named_key).collect());
+    keys.extend(smallest(tensors.iter().map(TensorRecord::shape_key).collect()));
+    keys
 }
 
 #[cfg(test)]

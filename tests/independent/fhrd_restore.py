@@ -1100,6 +1100,82 @@ def put_scales(kind: int, values: array, block: bytearray, halves: list[bytes], 
         block[12:16] = bytes(s[j] & 15 | (m[j] & 15) << 4 for j in range(4, 8))
 
 
+def float_values(base: bytes, origin: int, rounding: int) -> array:
+    """The whole elements of the base as FP32, rounded to another type first if this says so."""
+    base = base[: len(base) // (4 if origin == 3 else 2) * (4 if origin == 3 else 2)]
+    for kind_of_float, narrows in ((origin, False), (rounding, True)):
+        if kind_of_float in (1, 2):
+            base = convert(base, 6 + kind_of_float, 0) if narrows else base
+            base = convert(base, 8 + kind_of_float, 0)
+    values = array("f")
+    values.frombytes(base)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values
+
+
+def quotient_code(code: int, quotient: float, numbers_of: list[float]) -> int:
+    """The code of a value that was divided by its scale; `numbers_of` are those of NormalFloat."""
+    low, high = {1: (-448.0, 448.0), 2: (-57344.0, 57344.0), 3: (-128.0, 127.0), 4: (-8.0, 7.0), 5: (-1.0, 1.0)}[code]
+    bounded = 0.0 if quotient != quotient else min(max(quotient, low), high)
+    if code == 5:
+        return sum(bounded > single((a + b) / 2) for a, b in zip(numbers_of, numbers_of[1:16]))
+    return to_fp8(bits_of(bounded), code + 3) if code < 3 else round(bounded) & 255 if code == 3 else round(bounded) + 8
+
+
+def bits_of(x: float) -> int:
+    return as_int(struct.pack("<f", x))
+
+
+def scaled(data: bytes, base: bytes, length: int) -> tuple[bytes, bytes]:
+    """The bytes of codes that follow from the base by scales, and the payload."""
+    expect(len(data) >= 6, "codes without a head")
+    kind, origin, rounding, division, scale = data[0], data[1] & 3, data[1] >> 2 & 3, data[1] >> 4 & 3, data[1] >> 6
+    code, per_byte = kind & 15, 2 if kind & 15 > 3 else 1
+    fits = kind < 64 and 0 < code < 6 and (kind < 32 or code in (3, 4)) and (not kind & 16 or per_byte == 2)
+    known(fits and origin and rounding < 3 and scale < 3, f"codes {kind} made in the way {data[1]}")
+    divisor, at, sizes = struct.unpack("<f", data[2:6])[0], 6, []
+    expect(0 < divisor < math.inf, "a divisor that is not above 0")
+    for _ in range(4):
+        size, at = varint(data, at)
+        sizes.append(size)
+    columns, rows, width, first = sizes
+    is_valid = columns and rows and width and first < columns * rows <= 1 << 40
+    expect(is_valid and max(columns, rows, width) <= 1 << 40, "a grid of no or too large tiles")
+    values = float_values(base, origin, rounding)[: length * per_byte]
+    of_row = -(-columns // width)
+    count = ((first + len(values) - 1) // (columns * rows) + 1) * of_row if values else 0
+    expect(count <= len(values), "more scales than values")
+    tiles = [(p // columns // rows) * of_row + p % columns // width for p in range(first, first + len(values))]
+    scales = [0.0] * count
+    for tile, value in zip(tiles, values):
+        scales[tile] = max(scales[tile], abs(value) if value == value else 0.0)
+    narrow = (lambda x: x, to_bfloat16, to_fp16)[scale]
+    planes = []
+    for _ in range(2 if scale else 4):
+        plane, at = plane_decode(data, at, count)
+        planes.append(plane)
+    for tile, low in enumerate(zip(*planes)):
+        bits = narrow(bits_of(single(scales[tile] / divisor))) + (as_int(bytes(low)) >> 1 ^ -(low[0] & 1))
+        bits &= 0xFFFF if scale else 0xFFFFFFFF
+        bits = (bits, bits << 16, from_fp16(bits & 0xFFFF))[scale]
+        found = struct.unpack("<f", bits.to_bytes(4, "little"))[0]
+        scales[tile] = found if found and math.isfinite(found) else 1.0
+    table, codes, mask = code_numbers(2), [], (128 if code == 3 else 8) if kind & 32 else 0
+    for tile, value in zip(tiles, values):
+        quotient = value * single(1 / scales[tile]) if division == 3 else value / scales[tile]
+        quotient = single(quotient)
+        if division in (1, 2) and quotient == quotient:
+            bits = (to_bfloat16, to_fp16)[division - 1](bits_of(quotient))
+            bits = bits << 16 if division == 1 else from_fp16(bits)
+            quotient = struct.unpack("<f", bits.to_bytes(4, "little"))[0]
+        codes.append(quotient_code(code, quotient, table) ^ mask)
+    if per_byte == 1:
+        return bytes(codes), data[at:]
+    shifts = (4, 0) if kind & 16 else (0, 4)
+    return bytes(sum(c << s for c, s in zip(codes[i : i + 2], shifts)) for i in range(0, len(codes), 2)), data[at:]
+
+
 def quantised(data: bytes, base: bytes, length: int) -> tuple[bytes, bytes, bytes, bytes]:
     """The bytes before the whole blocks, the blocks that follow from the base, the bytes after them, the payload."""
     expect(len(data) >= 2, "quantised blocks without a head")
@@ -1119,15 +1195,7 @@ def quantised(data: bytes, base: bytes, length: int) -> tuple[bytes, bytes, byte
     for width in [*[1] * (2 * halves), *integers] if source == 0 else []:
         plane, at = plane_decode(data, at, blocks * width)
         planes.append([plane[width * i : width * (i + 1)] for i in range(blocks)])
-    base = base[: blocks * count * (4 if origin == 3 else 2)]
-    for kind_of_float, narrows in ((origin, False), (rounding, True)):
-        if kind_of_float in (1, 2):
-            base = convert(base, 6 + kind_of_float, 0) if narrows else base
-            base = convert(base, 8 + kind_of_float, 0)
-    values = array("f")
-    values.frombytes(base)
-    if sys.byteorder == "big":
-        values.byteswap()
+    values = float_values(base[: blocks * count * (4 if origin == 3 else 2)], origin, rounding)
     for number in range(blocks):
         block, own = made[number * size : (number + 1) * size], values[number * count : (number + 1) * count]
         if source == 0:
@@ -1205,7 +1273,7 @@ def delta_decode(data: bytes, base: bytes, length: int) -> bytes:
     derivation, phase, at = data[0] & 15, data[0] >> 4, 1
     if derivation == 15:
         derivation, at = varint(data, 1)
-    known(1 <= derivation <= 13 and phase <= 7, f"derivation {derivation} with phase {phase}")
+    known(1 <= derivation <= 14 and phase <= 7, f"derivation {derivation} with phase {phase}")
     head = data[at : at + phase]
     expect(len(head) == phase <= length, "a delta ends in its first bytes")
     data, base, length = data[at + phase :], base[phase:], length - phase
@@ -1220,6 +1288,9 @@ def delta_decode(data: bytes, base: bytes, length: int) -> bytes:
         expect(len(data) >= 9, "a delta without its blend")
         base = blend(base, data[0], struct.unpack("<d", data[1:9])[0])
         return head + payload_decode(data[0] & 15, data[9:], base, length)
+    if derivation == 14:
+        base, data = scaled(data, base, length)
+        return head + payload_decode(5, data, base, length)
     if derivation >= 7:
         expect(data, "a delta without its conversion")
         base, data = convert(base, derivation, data[0]), data[1:]

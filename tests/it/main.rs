@@ -65,6 +65,7 @@ mod readers;
 mod repair;
 mod repeated;
 mod said_sizes;
+mod scaled;
 mod schemes;
 mod segments;
 mod serve;

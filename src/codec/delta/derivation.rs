@@ -1,6 +1,6 @@
 //! Derivation: how a chunk is derived from its base, and its id on disk.
 
-use super::{Blended, BlockGrid, Cast, Converted, Quantised};
+use super::{Blended, BlockGrid, Cast, Converted, Quantised, Scaled};
 use crate::codec::ElementType;
 
 /// How a chunk is derived from its base. Ids are on disk and never reused.
@@ -22,6 +22,8 @@ pub enum Derivation {
     Converted(Converted),
     /// A weighted mean of two bases.
     Blended(Blended),
+    /// Codes of the base's elements by scales.
+    Scaled(Scaled),
 }
 
 impl Derivation {
@@ -31,6 +33,8 @@ impl Derivation {
     pub const CONVERTED_ID: u8 = 12;
     /// Id of every [`Derivation::Blended`]. Its payload says which one.
     pub const BLENDED_ID: u8 = 13;
+    /// Id of every [`Derivation::Scaled`]. Its payload says which one.
+    pub const SCALED_ID: u8 = 14;
     /// Every derivation that its id alone describes.
     pub const ALL: [Derivation; 10] = [
         Derivation::Context(ElementType::Bf16),
@@ -63,6 +67,7 @@ impl Derivation {
             Derivation::Quantised(_) => Self::QUANTISED_ID,
             Derivation::Converted(_) => Self::CONVERTED_ID,
             Derivation::Blended(_) => Self::BLENDED_ID,
+            Derivation::Scaled(_) => Self::SCALED_ID,
         }
     }
 

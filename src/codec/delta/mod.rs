@@ -21,8 +21,8 @@
 //!
 //! The payload of a cast starts with one more byte, the conversion of the base's elements: 0 exact, or rounded to
 //! nearest with ties to even; 1 truncated. The rest is a payload against the converted base. Quantised blocks are made
-//! from the base in a similar way, see `quantised`, as are elements of other float formats, see `converted`, and means
-//! of two bases, see `blended`.
+//! from the base in a similar way, see `quantised`, as are codes by scales, see `scaled`, elements of other float
+//! formats, see `converted`, and means of two bases, see `blended`.
 
 mod blended;
 #[cfg(test)]
@@ -38,6 +38,7 @@ mod converted;
 mod converted_tests;
 mod derivation;
 mod elements;
+mod float_source;
 mod masked;
 mod payload;
 mod pruned;
@@ -46,9 +47,15 @@ mod pruned_tests;
 mod quantised;
 #[cfg(test)]
 mod quantised_tests;
+mod scaled;
+mod scaled_choice;
+mod scaled_fit;
+#[cfg(test)]
+mod scaled_tests;
 mod tagged;
 #[cfg(test)]
 mod tests;
+mod tile_grid;
 
 pub use blended::Blended;
 pub use cast::Cast;
@@ -57,6 +64,8 @@ pub use converted::Converted;
 pub use derivation::Derivation;
 pub use payload::{decode, encode};
 pub use quantised::Quantised;
+pub use scaled::Scaled;
+pub use scaled_fit::{CodePacking, following};
 pub use tagged::{decode_tagged, encode_tagged};
 
 use crate::kernel::windows::WindowTable;
@@ -72,6 +81,7 @@ pub(super) struct DeltaBuffers {
     masked: masked::MaskedBuffers,
     pruned: pruned::PrunedBuffers,
     quantised: quantised::QuantisedBuffers,
+    scaled: scaled::ScaledBuffers,
     combined: Vec<u8>,
     converted: Vec<u8>,
     second: Vec<u8>,

@@ -1,6 +1,8 @@
 //! Payload: encodes and decodes the modes that are common to all derivations.
 
-use super::{DeltaBuffers, Derivation, WHAT, blended, bytes, cast, classes, converted, elements, pruned, quantised};
+use super::{
+    DeltaBuffers, Derivation, WHAT, blended, bytes, cast, classes, converted, elements, pruned, quantised, scaled,
+};
 use crate::codec::{ElementType, Scratch, floats};
 use crate::error::{Error, Result};
 use crate::kernel::elements as kernel;
@@ -48,6 +50,7 @@ pub fn encode(derivation: Derivation, raw: &[u8], base: &[u8], scratch: &mut Scr
         Derivation::Quantised(blocks) => quantised::encode(blocks, raw, base, &mut buffers, scratch, out),
         Derivation::Converted(types) => converted::encode(types, [raw, base], &mut buffers, scratch, out),
         Derivation::Blended(blended) => blended::encode(blended, [raw, base], &mut buffers, scratch, out),
+        Derivation::Scaled(scaled) => scaled::encode(scaled, [raw, base], &mut buffers, scratch, out),
     };
     scratch.delta = buffers;
     encoded
@@ -81,6 +84,9 @@ pub fn decode(
         }
         None if id == u64::from(Derivation::BLENDED_ID) => {
             blended::decode(&mut reader, base, raw_len, &mut buffers, scratch, out)
+        }
+        None if id == u64::from(Derivation::SCALED_ID) => {
+            scaled::decode(&mut reader, base, raw_len, &mut buffers, scratch, out)
         }
         Some(Derivation::Context(element_type)) => {
             decode_mode(element_type, &mut reader, base, raw_len, &mut buffers, scratch, out)

@@ -16,12 +16,12 @@
 //! 2. All blocks are made, as a reader does, and compared. The differences are a payload as of any bytes.
 //! 3. If that takes too much, the chunk is encoded without its base, as a delta of bytes.
 
+use super::float_source::FloatSource;
 use super::payload::decode_mode;
 use super::{DeltaBuffers, bytes};
 use crate::codec::floats::plane;
 use crate::codec::{ElementType, Scratch};
 use crate::error::Result;
-use crate::kernel::elements as kernel;
 use crate::kernel::quantise::{BlockType, ScaleRows, ScaleSource, quantise, scale_rows};
 use crate::wire::{WireReader, put_varint};
 
@@ -48,9 +48,7 @@ pub struct Quantised {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Recreation {
     block_type: BlockType,
-    from: ElementType,
-    /// Type that the elements are rounded to first; `from` if they are not.
-    rounded: ElementType,
+    values: FloatSource,
     source: ScaleSource,
 }
 
@@ -75,26 +73,14 @@ fn parts(quantised: Quantised, raw_len: usize, base_len: usize) -> (usize, usize
 }
 
 impl Recreation {
-    /// The types that elements of this type may have been rounded to before, itself first.
-    fn rounded_types(from: ElementType) -> impl Iterator<Item = ElementType> {
-        let narrow = [ElementType::Bf16, ElementType::Fp16].into_iter().filter(move |rounded| *rounded != from);
-        std::iter::once(from).chain(narrow)
-    }
-
     /// Its second byte.
     fn flags(self) -> u8 {
-        let type_bits = |element_type| match element_type {
-            ElementType::Bf16 => 1,
-            ElementType::Fp16 => 2,
-            _ => 3,
-        };
-        let rounded = if self.rounded == self.from { 0 } else { type_bits(self.rounded) };
         let source = match self.source {
             ScaleSource::Given => 0,
             ScaleSource::Computed => 1,
             ScaleSource::Fused => 2,
         };
-        type_bits(self.from) | rounded << 2 | source << 4
+        self.values.flags() | source << 4
     }
 
     /// Reads the first two bytes.
@@ -103,18 +89,6 @@ impl Recreation {
         let Some(block_type) = BlockType::of_number(number) else {
             return Err(reader.unsupported(format!("quantised blocks of type {number}")));
         };
-        let from = match flags & 3 {
-            1 => Some(ElementType::Bf16),
-            2 => Some(ElementType::Fp16),
-            3 => Some(ElementType::Fp32),
-            _ => None,
-        };
-        let rounded = match flags >> 2 & 3 {
-            0 => from,
-            1 => Some(ElementType::Bf16),
-            2 => Some(ElementType::Fp16),
-            _ => None,
-        };
         let source = match flags >> 4 {
             0 => Some(ScaleSource::Given),
             1 => Some(ScaleSource::Computed),
@@ -122,8 +96,8 @@ impl Recreation {
             _ => None,
         };
         let source = source.filter(|source| block_type.sources().contains(source));
-        match (from, rounded, source) {
-            (Some(from), Some(rounded), Some(source)) => Ok(Recreation { block_type, from, rounded, source }),
+        match (FloatSource::of_flags(flags), source) {
+            (Some(values), Some(source)) => Ok(Recreation { block_type, values, source }),
             _ => Err(reader.unsupported(format!("quantised blocks of type {number} made in the way {flags:#04x}"))),
         }
     }
@@ -139,41 +113,14 @@ impl Recreation {
         narrow: &mut Vec<u8>,
     ) {
         let count = PART_VALUES / self.block_type.values();
-        let base = base.chunks(PART_VALUES * self.from.width());
+        let base = base.chunks(PART_VALUES * self.values.width());
         let mut rows = rows.chunks_mut(count * self.block_type.row_bytes());
         for (blocks, base) in blocks.chunks_mut(count * self.block_type.bytes()).zip(base) {
-            let values = if self.from == ElementType::Fp32 && self.rounded == ElementType::Fp32 {
-                base
-            } else {
-                self.widen(base, wide, narrow);
-                wide.as_slice()
-            };
+            let values = self.values.widened(base, wide, narrow);
             if let Some(rows) = rows.next() {
                 scale_rows(self.block_type, direction, values, blocks, rows);
             }
             quantise(self.block_type, self.source, values, blocks);
-        }
-    }
-
-    /// Fills `wide` with the elements of `base` as FP32, rounded if they are to be.
-    fn widen(self, base: &[u8], wide: &mut Vec<u8>, narrow: &mut Vec<u8>) {
-        let elements = base.len() / self.from.width();
-        wide.resize(elements * 4, 0);
-        match self.from {
-            ElementType::Bf16 => kernel::bf16_to_fp32(base, wide),
-            ElementType::Fp16 => kernel::fp16_to_fp32(base, wide),
-            _ => wide.copy_from_slice(base.get(..elements * 4).unwrap_or_default()),
-        }
-        if self.rounded == self.from {
-            return;
-        }
-        narrow.resize(elements * 2, 0);
-        if self.rounded == ElementType::Bf16 {
-            kernel::fp32_to_bf16(wide, narrow);
-            kernel::bf16_to_fp32(narrow, wide);
-        } else {
-            kernel::fp32_to_fp16(wide, narrow);
-            kernel::fp16_to_fp32(narrow, wide);
         }
     }
 
@@ -190,10 +137,11 @@ impl Recreation {
             base_sample.extend_from_slice(base.get(at * base_bytes..(at + 1) * base_bytes).unwrap_or_default());
         }
         let scales = block_type.scale_bytes().count() * taken * SCALE_EIGHTHS;
-        let mut best = (usize::MAX, Recreation { block_type, from, rounded: from, source: ScaleSource::Given });
-        for rounded in Self::rounded_types(from) {
+        let values = FloatSource::of(from);
+        let mut best = (usize::MAX, Recreation { block_type, values, source: ScaleSource::Given });
+        for values in FloatSource::all(from) {
             for source in block_type.sources().iter().copied() {
-                let way = Recreation { block_type, from, rounded, source };
+                let way = Recreation { block_type, values, source };
                 buffers.other.clear();
                 buffers.other.extend_from_slice(&raw_sample);
                 let rows = (ScaleRows::Fill, &mut [][..]);
@@ -274,7 +222,7 @@ pub(super) fn decode(
 ) -> Result<()> {
     let way = Recreation::read(reader)?;
     let head = reader.bounded("bytes before a whole block", way.block_type.bytes() as u64 - 1)?;
-    let quantised = Quantised { block_type: way.block_type, from: way.from, head: head as u8 };
+    let quantised = Quantised { block_type: way.block_type, from: way.values.element_type(), head: head as u8 };
     let (head, whole) = parts(quantised, raw_len, base.len());
     if head != usize::from(quantised.head) {
         return Err(reader.error(format!("at most {raw_len} bytes before a whole block"), quantised.head.to_string()));

@@ -35,7 +35,8 @@ pub fn encode_tagged(
     out.push(derivation.id() | (phase as u8) << 4);
     out.extend_from_slice(&raw[..phase]);
     encode(derivation, &raw[phase..], &base[phase..], scratch, out)?;
-    if matches!(derivation, Derivation::Quantised(_)) && (out.len() - start) * 8 > raw.len() * QUANTISED_EIGHTHS {
+    let is_quantised = matches!(derivation, Derivation::Quantised(_) | Derivation::Scaled(_));
+    if is_quantised && (out.len() - start) * 8 > raw.len() * QUANTISED_EIGHTHS {
         try_smaller(start, out, &mut Vec::new(), |out| {
             out.push(Derivation::Bytes.id());
             standalone(ElementType::Unknown, raw, scratch, out)

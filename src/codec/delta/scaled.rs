@@ -1,0 +1,326 @@
+//! Scaled: a chunk of codes that follow from the base's elements by scales ([`crate::kernel::scaled`]), as FP8, INT8,
+//! INT4 and NF4 weights do.
+//!
+//! | bytes | meaning |
+//! |---|---|
+//! | 1 | bits 0-3: what codes are; bit 4: the first of two is in the upper bits; bit 5: the sign bit is inverted |
+//! | 1 | bits 0-3: elements of the base; bits 4-5: how a value is divided; bits 6-7: type of the scales |
+//! | 4 | FP32: the greatest magnitude of a tile divided by this is the suggested scale |
+//! | varints | the grid: columns, rows and columns of a tile, the first value |
+//! | planes | the scales as differences of bits from the suggested ones, a plane for each byte |
+//! | the rest | a payload of the bytes against those that follow from the base, as of bytes |
+//!
+//! 1. The way that is best on a sample is taken ([`super::scaled_choice`]).
+//! 2. Where codes do not follow by the suggested scale, the codes tell another one.
+//! 3. All codes are made, as a reader does, and compared. The differences are a payload as of any bytes.
+
+use super::float_source::FloatSource;
+use super::payload::decode_mode;
+use super::scaled_choice::{misses, way};
+use super::scaled_fit::{CodePacking, fitted_scale};
+use super::tile_grid::TileGrid;
+use super::{DeltaBuffers, bytes};
+use crate::codec::floats::plane;
+use crate::codec::{ElementType, Scratch};
+use crate::error::Result;
+use crate::kernel::elements::{bf16, fp16, fp16_value};
+use crate::kernel::scaled::{QuotientRounding, ScaledCode, greatest_value, scaled_codes};
+use crate::wire::WireReader;
+
+/// Values that are widened at a time.
+const PART_VALUES: usize = 1 << 14;
+/// A code that does not follow takes about so many bytes.
+const MISS_BYTES: usize = 2;
+
+/// How codes follow from a base.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Scaled {
+    /// Type of the base's elements: BF16, FP16 or FP32.
+    pub from: ElementType,
+    /// Codes of a byte: 1 or 2.
+    pub per_byte: u8,
+    /// Values of a row of the tensor.
+    pub columns: u64,
+    /// Values of the tensor.
+    pub values: u64,
+    /// Number of the chunk's first value in the tensor.
+    pub position: u64,
+}
+
+/// Type of scales.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ScaleFormat {
+    Fp32 = 0,
+    Bf16 = 1,
+    Fp16 = 2,
+}
+
+impl ScaleFormat {
+    pub(super) const ALL: [ScaleFormat; 3] = [ScaleFormat::Fp32, ScaleFormat::Bf16, ScaleFormat::Fp16];
+
+    /// Bytes of a scale.
+    pub(super) const fn width(self) -> usize {
+        if matches!(self, ScaleFormat::Fp32) { 4 } else { 2 }
+    }
+
+    /// The bits of a number in this type.
+    fn bits(self, number: f32) -> u32 {
+        match self {
+            ScaleFormat::Fp32 => number.to_bits(),
+            ScaleFormat::Bf16 => bf16(number.to_bits()).into(),
+            ScaleFormat::Fp16 => fp16(number.to_bits()).into(),
+        }
+    }
+
+    /// The number with these bits.
+    fn number(self, bits: u32) -> f32 {
+        match self {
+            ScaleFormat::Fp32 => f32::from_bits(bits),
+            ScaleFormat::Bf16 => f32::from_bits(bits << 16),
+            ScaleFormat::Fp16 => fp16_value(bits as u16),
+        }
+    }
+
+    /// The number in this type, as FP32.
+    pub(super) fn rounded(self, number: f32) -> f32 {
+        self.number(self.bits(number))
+    }
+
+    /// The difference of two scales' bits, zigzagged.
+    fn difference(self, bits: u32, suggested: u32) -> u32 {
+        let unused = 32 - 8 * self.width() as u32;
+        let difference = (bits.wrapping_sub(suggested) << unused) as i32 >> unused;
+        (difference << 1 ^ difference >> 31) as u32 & (u32::MAX >> unused)
+    }
+
+    /// Inverse of [`ScaleFormat::difference`].
+    fn apply(self, difference: u32, suggested: u32) -> u32 {
+        let unused = 32 - 8 * self.width() as u32;
+        suggested.wrapping_add(difference >> 1 ^ 0u32.wrapping_sub(difference & 1)) & (u32::MAX >> unused)
+    }
+}
+
+/// How codes are made from the base.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct ScaledWay {
+    pub(super) packing: CodePacking,
+    pub(super) values: FloatSource,
+    pub(super) rounding: QuotientRounding,
+    pub(super) scale: ScaleFormat,
+    /// The greatest magnitude of a tile divided by this is the suggested scale. Greater than 0, and finite.
+    pub(super) divisor: f32,
+    pub(super) grid: TileGrid,
+}
+
+/// Buffers of one worker, reused between chunks.
+#[derive(Default)]
+pub(super) struct ScaledBuffers {
+    codes: Vec<u8>,
+    made: Vec<u8>,
+    wide: Vec<u8>,
+    narrow: Vec<u8>,
+    /// Scales, or their differences from suggested ones, as bits.
+    scales: Vec<u32>,
+    greatest: Vec<f32>,
+    plane: Vec<u8>,
+    bytes: Vec<u8>,
+}
+
+impl ScaledWay {
+    fn head(self) -> [u8; 2] {
+        let CodePacking { code, high_first, flipped } = self.packing;
+        let first = code.number() | u8::from(high_first) << 4 | u8::from(flipped) << 5;
+        let rounding = QuotientRounding::ALL.iter().position(|one| *one == self.rounding).unwrap_or(0) as u8;
+        [first, self.values.flags() | rounding << 4 | (self.scale as u8) << 6]
+    }
+
+    fn read(reader: &mut WireReader<'_>) -> Result<ScaledWay> {
+        let [first, second] = reader.array::<2>()?;
+        let code = ScaledCode::ALL.into_iter().find(|code| code.number() == first & 15);
+        let packing = code.and_then(|code| {
+            let packing = CodePacking { code, high_first: first & 16 != 0, flipped: first & 32 != 0 };
+            CodePacking::all(code.bits()).find(|one| *one == packing)
+        });
+        let rounding = QuotientRounding::ALL.get(usize::from(second >> 4 & 3)).copied();
+        let scale = ScaleFormat::ALL.get(usize::from(second >> 6)).copied();
+        let known = (packing.filter(|_| first >> 6 == 0), FloatSource::of_flags(second), rounding, scale);
+        let (Some(packing), Some(values), Some(rounding), Some(scale)) = known else {
+            return Err(reader.unsupported(format!("codes {first:#04x} made in the way {second:#04x}")));
+        };
+        let divisor = f32::from_le_bytes(reader.array()?);
+        if !(divisor > 0.0 && divisor.is_finite()) {
+            return Err(reader.error("a divisor above 0", divisor.to_string()));
+        }
+        Ok(ScaledWay { packing, values, rounding, scale, divisor, grid: TileGrid::read(reader)? })
+    }
+
+    /// The scale that the greatest magnitude of a tile suggests.
+    pub(super) fn suggested(self, greatest: f32) -> f32 {
+        self.scale.rounded(greatest / self.divisor)
+    }
+
+    /// Fills `greatest` with the greatest magnitude of each tile.
+    fn measure(self, base: &[u8], greatest: &mut [f32], wide: &mut Vec<u8>, narrow: &mut Vec<u8>) {
+        let width = self.values.width();
+        for (tile, run) in self.grid.runs(base.len() / width) {
+            let Some(greatest) = greatest.get_mut(tile) else { continue };
+            for part in base.get(run.start * width..run.end * width).unwrap_or_default().chunks(PART_VALUES * width) {
+                *greatest = greatest_value(self.values.widened(part, wide, narrow), *greatest);
+            }
+        }
+    }
+
+    /// Fills `codes` with those of `base` by the scales, given as bits.
+    fn make(self, base: &[u8], scales: &[u32], codes: &mut [u8], wide: &mut Vec<u8>, narrow: &mut Vec<u8>) {
+        let width = self.values.width();
+        for (tile, run) in self.grid.runs(codes.len()) {
+            let scale = self.scale.number(scales.get(tile).copied().unwrap_or(0));
+            let Some(codes) = codes.get_mut(run.clone()) else { continue };
+            let parts = base.get(run.start * width..run.end * width).unwrap_or_default().chunks(PART_VALUES * width);
+            for (part, codes) in parts.zip(codes.chunks_mut(PART_VALUES)) {
+                let values = self.values.widened(part, wide, narrow);
+                scaled_codes(self.packing.code, self.rounding, values, scale, codes);
+            }
+        }
+    }
+}
+
+/// Number of codes of a chunk that the base has a value for.
+fn count(raw_len: usize, per_byte: usize, base_len: usize, width: usize) -> usize {
+    raw_len.saturating_mul(per_byte).min(base_len / width)
+}
+
+/// Appends the payload of `raw` against `base`.
+pub(super) fn encode(
+    scaled: Scaled,
+    [raw, base]: [&[u8]; 2],
+    buffers: &mut DeltaBuffers,
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let values = count(raw.len(), usize::from(scaled.per_byte.max(1)), base.len(), scaled.from.width());
+    let mut own = std::mem::take(&mut buffers.scaled);
+    let base = base.get(..values * scaled.from.width()).unwrap_or_default();
+    let way = way(scaled, raw, base);
+    let ScaledBuffers { codes, made, wide, narrow, scales, greatest, plane, bytes: following } = &mut own;
+    codes.clear();
+    codes.resize(values, 0);
+    way.packing.unpack(raw, codes);
+    made.clear();
+    made.resize(values, 0);
+    greatest.clear();
+    greatest.resize(way.grid.scales(values).unwrap_or(0), 0.0);
+    way.measure(base, greatest, wide, narrow);
+    scales.clear();
+    scales.extend(greatest.iter().map(|greatest| way.scale.bits(greatest / way.divisor)));
+    way.make(base, scales, made, wide, narrow);
+    refit(way, base, [codes, made], scales, wide, narrow);
+
+    out.extend_from_slice(&way.head());
+    out.extend_from_slice(&way.divisor.to_le_bytes());
+    way.grid.write(out);
+    for (scale, greatest) in scales.iter_mut().zip(greatest) {
+        *scale = way.scale.difference(*scale, way.scale.bits(*greatest / way.divisor));
+    }
+    for at in 0..way.scale.width() {
+        plane.clear();
+        plane.extend(scales.iter().map(|difference| (difference >> (8 * at)) as u8));
+        plane::encode(plane, scratch, out)?;
+    }
+    following.clear();
+    way.packing.pack(made, following);
+    bytes::encode(ElementType::Unknown, None, [raw, following], buffers, scratch, out)?;
+    buffers.scaled = own;
+    Ok(())
+}
+
+/// Replaces scales by others where more codes follow from these, and the codes that are made by them.
+fn refit(
+    way: ScaledWay,
+    base: &[u8],
+    [codes, made]: [&mut Vec<u8>; 2],
+    scales: &mut [u32],
+    wide: &mut Vec<u8>,
+    narrow: &mut Vec<u8>,
+) {
+    // A tile has more than one run if it has several rows.
+    let mut runs: Vec<_> = way.grid.runs(codes.len()).collect();
+    runs.sort_by_key(|run| run.0);
+    let (mut tile_values, mut tile_codes, mut tile_made) = (Vec::new(), Vec::new(), Vec::new());
+    for runs in runs.chunk_by(|one, other| one.0 == other.0) {
+        let Some((tile, _)) = runs.first() else { continue };
+        let of = |run: &std::ops::Range<usize>| (codes.get(run.clone()), made.get(run.clone()));
+        let missed: usize = runs
+            .iter()
+            .map(|(_, run)| of(run))
+            .map(|(one, other)| misses(one.unwrap_or_default(), other.unwrap_or_default()))
+            .sum();
+        if missed * MISS_BYTES <= way.scale.width() {
+            continue;
+        }
+        tile_values.clear();
+        tile_codes.clear();
+        let width = way.values.width();
+        for (_, run) in runs {
+            let part = base.get(run.start * width..run.end * width).unwrap_or_default();
+            tile_values.extend_from_slice(way.values.widened(part, wide, narrow));
+            tile_codes.extend_from_slice(codes.get(run.clone()).unwrap_or_default());
+        }
+        let fitted = fitted_scale(way.packing.code, way.rounding, &tile_values, &tile_codes);
+        let bits = way.scale.bits(fitted);
+        tile_made.clear();
+        tile_made.resize(tile_codes.len(), 0);
+        scaled_codes(way.packing.code, way.rounding, &tile_values, way.scale.number(bits), &mut tile_made);
+        if misses(&tile_codes, &tile_made) * MISS_BYTES + way.scale.width() >= missed * MISS_BYTES {
+            continue;
+        }
+        scales.get_mut(*tile).into_iter().for_each(|scale| *scale = bits);
+        let mut at = 0;
+        for (_, run) in runs {
+            if let (Some(space), Some(part)) = (made.get_mut(run.clone()), tile_made.get(at..at + run.len())) {
+                space.copy_from_slice(part);
+            }
+            at += run.len();
+        }
+    }
+}
+
+/// Appends the `raw_len` bytes that `reader` and `base` decode to.
+pub(super) fn decode(
+    reader: &mut WireReader<'_>,
+    base: &[u8],
+    raw_len: usize,
+    buffers: &mut DeltaBuffers,
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let way = ScaledWay::read(reader)?;
+    let values = count(raw_len, way.packing.per_byte(), base.len(), way.values.width());
+    let base = base.get(..values * way.values.width()).unwrap_or_default();
+    let Some(tiles) = way.grid.scales(values) else {
+        return Err(reader.error(format!("at most {values} scales, as many as values"), "more"));
+    };
+    let mut own = std::mem::take(&mut buffers.scaled);
+    let ScaledBuffers { made, wide, narrow, scales, greatest, plane, bytes, .. } = &mut own;
+    greatest.clear();
+    greatest.resize(tiles, 0.0);
+    way.measure(base, greatest, wide, narrow);
+    scales.clear();
+    scales.resize(tiles, 0);
+    for at in 0..way.scale.width() {
+        plane.resize(tiles, 0);
+        let bytes = plane::decode(reader, scratch, plane)?.unwrap_or(plane.as_slice());
+        scales.iter_mut().zip(bytes).for_each(|(scale, byte)| *scale |= u32::from(*byte) << (8 * at));
+    }
+    for (scale, greatest) in scales.iter_mut().zip(greatest) {
+        *scale = way.scale.apply(*scale, way.scale.bits(*greatest / way.divisor));
+    }
+    made.clear();
+    made.resize(values, 0);
+    way.make(base, scales, made, wide, narrow);
+    bytes.clear();
+    way.packing.pack(made, bytes);
+    decode_mode(ElementType::Byte, reader, bytes, raw_len, buffers, scratch, out)?;
+    buffers.scaled = own;
+    Ok(())
+}
