@@ -251,7 +251,7 @@ impl<'a> TensorLookup<'a> {
             let of_floats = name_of_floats(&tensor.name).and_then(|name| self.names.get(name.as_str()));
             let found = of_floats.and_then(|at| compared(*at)).or_else(|| {
                 let same = self.shapes.get(&sorted_dimensions(&unpacked_shape(tensor)?))?;
-                nearest_of(same, rank, &compared)
+                nearest_of(same, rank, compared)
             });
             if found.is_some() {
                 return found;
@@ -259,7 +259,7 @@ impl<'a> TensorLookup<'a> {
         }
         let same = self.shapes.get(&tensor.unordered_shape())?;
         if self.derives && is_quantised(tensor) {
-            return nearest_of(same, rank, &compared);
+            return nearest_of(same, rank, compared);
         }
         let (from, to) = (rank.saturating_sub(NEIGHBOURS), (rank + NEIGHBOURS + 1).min(same.len()));
         let near = same.get(from..to).unwrap_or_default().iter().filter_map(|at| compared(*at));

@@ -285,7 +285,7 @@ fn cold_parity_hides_no_damage() {
     let repository = frozen();
     let report = crate::flips::run_check(&repository);
     assert!(report.bad_frames == 1 && report.defect_count > 0 && report.parity_cold == 1, "{report:#?}");
-    assert_eq!(repository.parity.cold(), [parity.clone()]);
+    assert_eq!(repository.parity.cold(), std::slice::from_ref(&parity));
     let snapshot = back_up(&frozen(), scene.source.path());
     assert_eq!(lost_files(&frozen(), &snapshot, scene.source.path(), "stored again"), [""; 0]);
     assert_eq!(lost_files(&open(&scene.store), &scene.snapshot, scene.source.path(), "thawed"), [""; 0]);
