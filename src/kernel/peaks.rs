@@ -175,8 +175,8 @@ fn select(maxima: &[i32], elements: usize, key: impl Fn(usize) -> i32, mut found
 }
 
 /// Calls `found` with the position, in elements, of each peak among the elements of `width` bytes (1, 2, 4 or 8) of
-/// `bytes`, ascending. Peaks have [`REACH_NEAR`] elements on either side, most of them [`REACH`]. `maxima` has a place for each of the
-/// [`segments`].
+/// `bytes`, ascending. Peaks have [`REACH_NEAR`] elements on either side, most of them [`REACH`]. `maxima` has a place
+/// for each of the [`segments`].
 pub fn peaks(bytes: &[u8], width: usize, maxima: &mut [i32], found: impl FnMut(usize)) {
     let elements = elements(bytes.len(), width);
     let Some(maxima) = maxima.get_mut(..segments(elements)) else { return };

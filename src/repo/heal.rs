@@ -133,21 +133,21 @@ fn put_back_from(
     named: &HashSet<ContainerId>,
 ) -> Result<Option<BlobName>> {
     let (store, parity) = (repository.store.as_ref(), repository.parity.as_ref());
-    let Some(kept) = parity.bytes_in_the_way(name)? else { return Ok(None) };
-    let owner = ContainerId(*blake3::hash(&kept).as_bytes());
+    let Some(moved) = parity.bytes_in_the_way(name)? else { return Ok(None) };
+    let owner = ContainerId(*blake3::hash(&moved).as_bytes());
     let owner_name = blob_name(&owner);
     if owner_name == *name || pending.contains(&owner) {
         return Ok(None);
     }
     // Bytes with damage have a hash, too, and are no container's.
-    let Ok(bytes) = store.open_stored(&owner_name, kept.clone()) else { return Ok(None) };
+    let Ok(bytes) = store.open_stored(&owner_name, moved.clone()) else { return Ok(None) };
     let header = bytes.get(..HEADER_BYTES).unwrap_or_default();
     let Ok(kind) = parse_header(&owner_name, header) else { return Ok(None) };
     let is_known = named.contains(&owner) || store.head(&owner_name)?.is_some();
     if !is_known && !is_of_other(store, name, &bytes)? {
         return Ok(None);
     }
-    let is_new = parity.put_back(&owner_name, &kept, options_of_kind(store, kind))?;
+    let is_new = parity.put_back(&owner_name, &moved, options_of_kind(store, kind))?;
     Ok(is_new.then_some(owner_name))
 }
 

@@ -1,6 +1,6 @@
 //! Metadata copies: a chunk of metadata as ranges of a similar one and literal bytes between them.
 //!
-//! Each position is compared with the base where the last range would go on, then with the first place that has the
+//! Each position is compared with the base where the last range would go on, then with the first offset that has the
 //! same eight bytes. Ranges are as long as they are equal.
 
 use std::collections::HashMap;
@@ -22,26 +22,26 @@ pub(super) fn copies(bytes: &[u8], base: &[u8]) -> Option<(Vec<Operation>, Vec<u
     if base.len() > BASE_BYTES_MAX {
         return None;
     }
-    let mut places: HashMap<&[u8], usize> = HashMap::with_capacity(base.len());
+    let mut offsets: HashMap<&[u8], usize> = HashMap::with_capacity(base.len());
     for (at, window) in base.windows(RANGE_BYTES_MIN).enumerate() {
-        places.entry(window).or_insert(at);
+        offsets.entry(window).or_insert(at);
     }
     let (mut operations, mut literals) = (Vec::new(), Vec::new());
     // What follows the last range, in the chunk and in the base.
     let (mut start, mut behind, mut at) = (0, 0, 0);
     while at < bytes.len() {
         let rest = bytes.get(at..).unwrap_or_default();
-        let equal_at = |place: usize| common_prefix_len(rest, base.get(place..).unwrap_or_default());
+        let equal_at = |offset: usize| common_prefix_len(rest, base.get(offset..).unwrap_or_default());
         let next = behind + at - start;
-        let known = rest.get(..RANGE_BYTES_MIN).and_then(|window| places.get(window).copied());
-        let found = [Some(next), known].into_iter().flatten().map(|place| (place, equal_at(place)));
-        let Some((place, len)) = found.into_iter().find(|(_, len)| *len >= RANGE_BYTES_MIN) else {
+        let known = rest.get(..RANGE_BYTES_MIN).and_then(|window| offsets.get(window).copied());
+        let found = [Some(next), known].into_iter().flatten().map(|offset| (offset, equal_at(offset)));
+        let Some((offset, len)) = found.into_iter().find(|(_, len)| *len >= RANGE_BYTES_MIN) else {
             at += 1;
             continue;
         };
         push_literals(bytes.get(start..at).unwrap_or_default(), &mut operations, &mut literals);
-        operations.push(Operation::Copy { base: 0, offset: place as u32, len: len as u32 });
-        (start, behind, at) = (at + len, place + len, at + len);
+        operations.push(Operation::Copy { base: 0, offset: offset as u32, len: len as u32 });
+        (start, behind, at) = (at + len, offset + len, at + len);
     }
     push_literals(bytes.get(start..).unwrap_or_default(), &mut operations, &mut literals);
     let taken = literals.len() + operations.len() * RANGE_COST / 2;

@@ -1,5 +1,5 @@
-//! Metadata containers: recipes, directory listings and model records, in small solid frames. Records may copy ranges of
-//! other records; all else is stored whole.
+//! Metadata containers: recipes, directory listings and model records, in small solid frames. Records may copy ranges
+//! of other records; all else is stored whole.
 
 use std::sync::Arc;
 

@@ -20,7 +20,7 @@ use crate::wire::WireReader;
 const SAMPLE_ELEMENTS: usize = 1024;
 const RUN: usize = 16;
 /// Elements that neither base has which tell a blend from chance: of a few changed ones, some blend gives half.
-const TOLD_MIN: usize = 8;
+const DECIDING_MIN: usize = 8;
 /// People choose weights that are multiples of one of these.
 const DENOMINATORS: [f64; 11] = [2.0, 3.0, 5.0, 7.0, 8.0, 9.0, 10.0, 20.0, 64.0, 100.0, 1000.0];
 /// The largest denominator of a weight that is preferred to one that is no short fraction.
@@ -110,26 +110,26 @@ impl Blended {
     /// Share of the elements of `raw` that the best blend of two bases gives, of those that neither base has; 0 if too
     /// few are where the bases differ. All have the same length.
     pub fn share(self, raw: &[u8], bases: [&[u8]; 2]) -> f64 {
-        let (new, told) = self.new_elements(raw, bases);
-        let Some(format) = format_of(self.element_type).filter(|_| told >= TOLD_MIN) else { return 0.0 };
+        let (new, deciding) = self.new_elements(raw, bases);
+        let Some(format) = format_of(self.element_type).filter(|_| deciding >= DECIDING_MIN) else { return 0.0 };
         let found = Blend::fit(format, raw, bases);
         // Where the bases are equal, no blend gives what is new.
-        found.first().map_or(0.0, |(_, share)| *share * told as f64 / new as f64)
+        found.first().map_or(0.0, |(_, share)| *share * deciding as f64 / new as f64)
     }
 
     /// Elements of `raw` that neither base has: all, and those in runs in which the bases differ.
     fn new_elements(self, raw: &[u8], bases: [&[u8]; 2]) -> (usize, usize) {
         let width = self.element_type.width();
         let [first, second] = bases.map(|base| base.chunks(RUN * width));
-        let (mut new, mut told) = (0, 0);
+        let (mut new, mut deciding) = (0, 0);
         for ((raw, first), second) in raw.chunks(RUN * width).zip(first).zip(second) {
             let [a, b] = [first, second].map(|base| base.chunks_exact(width));
             let elements = raw.chunks_exact(width).zip(a).zip(b);
             let count = elements.filter(|((raw, a), b)| raw != a && raw != b).count();
             new += count;
-            told += if first == second { 0 } else { count };
+            deciding += if first == second { 0 } else { count };
         }
-        (new, told)
+        (new, deciding)
     }
 }
 

@@ -16,8 +16,8 @@ use crate::types::ContainerId;
 const PROBES: usize = 8;
 
 /// Fails if segments of `listing` have records of container `id`, `container_index` fits none of them, and the bytes
-/// have not the hash that the name says. What no segment names, or only one that cannot be read, is not refused. Returns
-/// whether all bytes were read: parity may have given them back then.
+/// have not the hash that the name says. What no segment names, or only one that cannot be read, is not refused.
+/// Returns whether all bytes were read: parity may have given them back then.
 ///
 /// # Errors
 /// [`Error::Corrupt`].

@@ -198,8 +198,8 @@ impl Entries {
         Ok(matches!(self.view(entry)?.operations.as_slice().first(), Some(Operation::Delta { .. })))
     }
 
-    /// Whether an entry is of chunk `fingerprint`, or is made from an entry that is. The chunk must not be made from it:
-    /// readers may find the chunk itself in place of the entry.
+    /// Whether an entry is of chunk `fingerprint`, or is made from an entry that is. The chunk must not be made from
+    /// it: readers may find the chunk itself in place of the entry.
     pub fn builds_on(&mut self, entry: EntryNumber, fingerprint: &Fingerprint) -> Result<bool> {
         let (mut left, mut seen) = (vec![entry], HashSet::from([entry]));
         while let Some(entry) = left.pop() {

@@ -190,18 +190,18 @@ impl ParityStore {
         }
     }
 
-    /// Puts the kept bytes of a container under their own name, unless they are there. Returns whether they were not.
+    /// Puts the moved bytes of a container under their own name, unless they are there. Returns whether they were not.
     ///
     /// # Errors
     /// Errors of the store that are no damage.
-    pub fn put_back(&self, name: &BlobName, kept: &[u8], options: PutOptions) -> Result<bool> {
+    pub fn put_back(&self, name: &BlobName, moved: &[u8], options: PutOptions) -> Result<bool> {
         match stored_hash(&self.inner, name, &|| Ok(())) {
             Ok(hash) if Some(hash) == name.hash() => return Ok(false),
             Err(error) if !error.is_unreadable() => return Err(error),
             _ => {}
         }
-        if !self.inner.put(NewName::Given(name), &[kept], options)?.is_new {
-            self.inner.overwrite(name, &[kept], options)?;
+        if !self.inner.put(NewName::Given(name), &[moved], options)?.is_new {
+            self.inner.overwrite(name, &[moved], options)?;
         }
         self.inner.other_copy(name);
         self.healed.forget(name);
