@@ -57,8 +57,10 @@ pub fn run(session: &Session, arguments: &RestoreArguments) -> Result<Exit> {
     }
     let restored = || restore(&repository, &config, &named, request, &progress, &session.stop);
     let report = shown(options, &progress, None, restored);
-    thaw::parity(session, &repository, arguments)?;
+    // Also of what a failed restore met. Its own error comes first.
+    let asked = thaw::parity(session, &repository, arguments);
     let report = report?;
+    asked?;
     if options.json {
         print_json(&WithRequests::new(&report, &repository))?;
     } else if !options.quiet {

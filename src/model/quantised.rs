@@ -17,7 +17,7 @@ use crate::kernel::elements::fp16_value;
 use crate::kernel::quantise::{BlockType, ScaleSource, quantise, unpack};
 use crate::similar::Bases;
 
-use super::base_ranges::{block_ranges, none_if_unreadable, planned};
+use super::base_ranges::{BlockRange, block_ranges, none_if_unreadable, planned};
 use super::choice::TensorBase;
 use super::delta_plan::{DeltaPlanner, PlannedDelta};
 use super::detect::TensorBlock;
@@ -44,8 +44,6 @@ const CHAIN_BYTES_MAX: u64 = 64 << 20;
 const BASE_BLOCKS_MAX: u64 = 512;
 /// Ranges of a base: the blocks that it has, and the ends of two.
 const BASE_OPERATIONS_MAX: usize = BASE_BLOCKS_MAX as usize + 2;
-/// The chain may be longer than that of other deltas by this.
-const MORE_DEPTH: u8 = 4;
 
 /// The type of the blocks of such a tensor, if they can be made from values.
 fn block_type_of(dtype: Dtype) -> Option<BlockType> {
@@ -80,7 +78,7 @@ pub fn compare_any(new: Sketched<'_>, old: Sketched<'_>, derives: bool) -> Optio
 }
 
 /// The values of a sample, as FP32.
-fn widened(sample: &[u8], from: ElementType) -> impl Iterator<Item = f32> {
+pub(super) fn widened(sample: &[u8], from: ElementType) -> impl Iterator<Item = f32> {
     sample.chunks_exact(from.width()).map(move |element| match (from, element) {
         (ElementType::Bf16, [low, high]) => f32::from_le_bytes([0, 0, *low, *high]),
         (ElementType::Fp16, [low, high]) => fp16_value(u16::from_le_bytes([*low, *high])),
@@ -215,16 +213,25 @@ impl DeltaPlanner {
         let Some((quantised, range)) = found else { return Ok(None) };
         let content = range.end - range.start;
         let expected = ((chosen.delta_bits * f64::from(len) / 8.0) as u64).max(1);
-        let plan = || {
-            let parts: Vec<_> = block_ranges(&base.blocks, model.block_bytes, range).collect();
-            let Some(ranges) = self.entries_of(&parts, BASE_OPERATIONS_MAX, bases)? else { return Ok(None) };
-            planned(Some(ranges), Derivation::Quantised(quantised), ElementType::Unknown, expected, bases)
-        };
-        let made = none_if_unreadable(plan())?;
-        let depth_max = self.depth_max().saturating_add(MORE_DEPTH);
+        let parts: Vec<_> = block_ranges(&base.blocks, model.block_bytes, range).collect();
+        self.plan_codes(Derivation::Quantised(quantised), &parts, (content, expected), bases)
+    }
+
+    /// Plans a block of codes that follow from these parts of a base, which have `content` bytes. `None` if one of them
+    /// is not stored, or if they are too dear to read.
+    pub(super) fn plan_codes(
+        &mut self,
+        derivation: Derivation,
+        parts: &[Option<BlockRange>],
+        (content, expected): (u64, u64),
+        bases: &mut Bases,
+    ) -> Result<Option<PlannedDelta>> {
+        let ranges = self.entries_of(parts, BASE_OPERATIONS_MAX, bases);
+        let made = ranges.and_then(|ranges| planned(ranges, derivation, ElementType::Unknown, expected, bases));
+        let depth_max = self.copy_depth_max();
         let is_cheap =
             |made: &PlannedDelta| made.depth <= depth_max && content * u64::from(made.depth) <= CHAIN_BYTES_MAX;
-        Ok(made.filter(is_cheap))
+        Ok(none_if_unreadable(made)?.filter(is_cheap))
     }
 }
 

@@ -10,21 +10,19 @@ use crate::codec::ElementType;
 use crate::codec::delta::{CodePacking, Derivation, Scaled, following};
 use crate::error::Result;
 use crate::format::Dtype;
-use crate::kernel::elements::fp16_value;
 use crate::similar::Bases;
 
-use super::base_ranges::{block_ranges, none_if_unreadable, planned};
+use super::base_ranges::block_ranges;
 use super::choice::TensorBase;
-use super::delta_plan::{COPY_DEPTH, DeltaPlanner, OPERATIONS_MAX, PlannedDelta};
+use super::delta_plan::{DeltaPlanner, PlannedDelta};
 use super::detect::TensorBlock;
-use super::quantised::codes_comparison;
+use super::quantised::{codes_comparison, widened};
 use super::record::TensorRecord;
 use super::sketch::{GROUP_VALUES, Sketched, compare, groups};
 use super::tensor_comparison::TensorComparison;
 
-/// Bytes of a base, and of all bases of its chain if each is as long, at most.
+/// Bytes of a base, at most.
 const CONTENT_BYTES_MAX: u64 = 8 << 20;
-const CHAIN_BYTES_MAX: u64 = 64 << 20;
 /// Ends of names of packed codes, and what the float tensor's name has instead.
 const NAME_ENDS: [(&str, &str); 3] = [("weight_packed", "weight"), ("qweight", "weight"), ("_quantized", "")];
 
@@ -68,16 +66,6 @@ pub(super) fn unpacked_shape(tensor: &TensorRecord) -> Option<Vec<u64>> {
     Some(shape)
 }
 
-/// A sample of floats as FP32 bytes.
-fn widened(sample: &[u8], from: ElementType) -> Vec<u8> {
-    let widen = |element: &[u8]| match (from, element) {
-        (ElementType::Bf16, [low, high]) => [0, 0, *low, *high],
-        (ElementType::Fp16, [low, high]) => fp16_value(u16::from_le_bytes([*low, *high])).to_le_bytes(),
-        _ => element.first_chunk().copied().unwrap_or_default(),
-    };
-    sample.chunks_exact(from.width()).flat_map(widen).collect()
-}
-
 /// Whether the values of a tensor are codes of floats; `None` if fewer than half of them are.
 pub(super) fn compare_scaled(new: Sketched<'_>, old: Sketched<'_>) -> Option<TensorComparison> {
     let (per_byte, from) = scaled_from((new.dtype, new.len), (old.dtype, old.len))?;
@@ -88,7 +76,7 @@ pub(super) fn compare_scaled(new: Sketched<'_>, old: Sketched<'_>) -> Option<Ten
         let (group, floats) = groups(old).find(|(group, _)| group * GROUP_VALUES / of_group == at)?;
         let first = (group * GROUP_VALUES % of_group / per_byte) as usize;
         let codes = sample.get(first..first + (GROUP_VALUES / per_byte) as usize)?;
-        Some((codes, widened(floats, from)))
+        Some((codes, widened(floats, from).flat_map(f32::to_le_bytes).collect::<Vec<u8>>()))
     });
     let pairs: Vec<_> = pairs.collect();
     let telling = |packing| {
@@ -135,13 +123,7 @@ impl DeltaPlanner {
         let element_width = tensor.0.width().unwrap_or(1) as f64;
         let expected = ((chosen.delta_bits * f64::from(len) / 8.0 / element_width) as u64).max(1);
         let parts: Vec<_> = block_ranges(blocks, block_bytes, range).collect();
-        let ranges = self.entries_of(&parts, OPERATIONS_MAX, bases);
-        let made = ranges
-            .and_then(|ranges| planned(ranges, Derivation::Scaled(scaled), ElementType::Unknown, expected, bases));
-        let depth_max = self.depth_max().saturating_add(COPY_DEPTH);
-        let is_cheap =
-            |made: &PlannedDelta| made.depth <= depth_max && content * u64::from(made.depth) <= CHAIN_BYTES_MAX;
-        Ok(none_if_unreadable(made)?.filter(is_cheap))
+        self.plan_codes(Derivation::Scaled(scaled), &parts, (content, expected), bases)
     }
 }
 

@@ -127,13 +127,13 @@ pub fn gguf_quantised(block_type: BlockType, source: ScaleSource, values: &[Vec<
 }
 
 /// Backs up a file in a directory of its own. The bytes that it takes.
-fn stored(place: &Place, name: &str, file: &[u8]) -> u64 {
+pub fn stored(place: &Place, name: &str, file: &[u8]) -> u64 {
     let path = place.path(name);
     write(path.join("model"), file);
     number(&place.run(&["backup", path.to_str().unwrap()]), "bytes_stored")
 }
 
-fn assert_restores(place: &Place, name: &str) {
+pub fn assert_restores(place: &Place, name: &str) {
     let (source, target) = (place.path(name), tempfile::tempdir().unwrap());
     place.run(&["restore", "latest", "--target", target.path().join("restored").to_str().unwrap()]);
     let restored = target.path().join("restored").join(source.strip_prefix("/").unwrap());

@@ -7,10 +7,9 @@ use fhrd::kernel::elements::bf16;
 use fhrd::kernel::scaled::{QuotientRounding, ScaledCode, greatest_value, scaled_codes};
 
 use crate::compatibility::copy_directory;
-use crate::independent;
 use crate::input::write;
 use crate::program::{Place, number};
-use crate::trees::{assert_same, describe};
+use crate::quantised::{assert_restores, stored};
 use crate::weights::*;
 
 /// Matrices of the model: name, rows, columns.
@@ -115,21 +114,6 @@ fn quantised(tool: &Tool, values: &[Vec<f32>]) -> (Vec<u8>, u64) {
         tensors.push(Tensor::new(&format!("{name}.weight_scale"), tool.scales, &shape, bytes));
     }
     (safetensors(&tensors), scale_bytes)
-}
-
-/// Backs up a file in a directory of its own. The bytes that it takes.
-fn stored(place: &Place, name: &str, file: &[u8]) -> u64 {
-    let path = place.path(name);
-    write(path.join("model.safetensors"), file);
-    number(&place.run(&["backup", path.to_str().unwrap()]), "bytes_stored")
-}
-
-fn assert_restores(place: &Place, name: &str) {
-    let (source, target) = (place.path(name), tempfile::tempdir().unwrap());
-    place.run(&["restore", "latest", "--target", target.path().join("restored").to_str().unwrap()]);
-    let restored = target.path().join("restored").join(source.strip_prefix("/").unwrap());
-    assert_same(&describe(&source), &describe(&restored), name);
-    independent::assert_restores_latest(place, &source);
 }
 
 /// What a file may take: its scales, which are stored, and records of some thousand bytes.

@@ -16,7 +16,7 @@
 
 use super::float_source::FloatSource;
 use super::payload::decode_mode;
-use super::scaled_choice::{misses, way};
+use super::scaled_choice::{misses, packing, way};
 use super::scaled_fit::{CodePacking, fitted_scale};
 use super::tile_grid::TileGrid;
 use super::{DeltaBuffers, bytes};
@@ -201,11 +201,12 @@ pub(super) fn encode(
     let values = count(raw.len(), usize::from(scaled.per_byte.max(1)), base.len(), scaled.from.width());
     let mut own = std::mem::take(&mut buffers.scaled);
     let base = base.get(..values * scaled.from.width()).unwrap_or_default();
-    let way = way(scaled, raw, base);
     let ScaledBuffers { codes, made, wide, narrow, scales, greatest, plane, bytes: following } = &mut own;
+    let packing = packing(scaled, raw, base);
     codes.clear();
     codes.resize(values, 0);
-    way.packing.unpack(raw, codes);
+    packing.unpack(raw, codes);
+    let way = way(scaled, packing, codes, base);
     made.clear();
     made.resize(values, 0);
     greatest.clear();

@@ -48,13 +48,10 @@ const fn divisors(code: ScaledCode) -> &'static [f32] {
     }
 }
 
-/// The way in which codes follow best, by a sample. `base` has an element for each of the first values of `raw`.
-pub(super) fn way(scaled: Scaled, raw: &[u8], base: &[u8]) -> ScaledWay {
-    let values = base.len() / scaled.from.width();
-    let packing = packing(scaled, raw, base);
-    let mut codes = vec![0; values];
-    packing.unpack(raw, &mut codes);
-    let sample = Sample { packing, codes: &codes, base, from: scaled.from };
+/// The way in which codes follow best, by a sample. `base` has an element for each of `codes`.
+pub(super) fn way(scaled: Scaled, packing: CodePacking, codes: &[u8], base: &[u8]) -> ScaledWay {
+    let values = codes.len();
+    let sample = Sample { packing, codes, base, from: scaled.from };
     let whole = TileGrid::new(scaled.values.max(1), [1, scaled.values.max(1)], scaled.position);
     let mut best = None;
     for grid in grids(scaled).into_iter().chain(whole).filter(|grid| grid.scales(values).is_some()) {
@@ -91,7 +88,7 @@ fn grids(scaled: Scaled) -> Vec<TileGrid> {
 }
 
 /// The kind and arrangement of codes that fit most windows.
-fn packing(scaled: Scaled, raw: &[u8], base: &[u8]) -> CodePacking {
+pub(super) fn packing(scaled: Scaled, raw: &[u8], base: &[u8]) -> CodePacking {
     let (width, per_byte) = (scaled.from.width(), usize::from(scaled.per_byte.max(1)));
     let windows = base.len() / width / WINDOW_VALUES;
     let taken = windows.min(WINDOWS);

@@ -6,8 +6,7 @@
 
 use std::sync::LazyLock;
 
-use crate::kernel::elements::{bf16, fp16, fp16_value};
-use crate::kernel::scaled::{QuotientRounding, ScaledCode, code_of, rank, scaled_codes};
+use crate::kernel::scaled::{QuotientRounding, ScaledCode, code_of, rank, rounded_quotient, scaled_codes};
 
 /// Ranks of codes.
 const RANKS: usize = 256;
@@ -80,15 +79,6 @@ impl CodePacking {
     }
 }
 
-/// The quotient as it is rounded before it becomes a code.
-fn rounded(rounding: QuotientRounding, quotient: f32) -> f32 {
-    match rounding {
-        QuotientRounding::Fp32 | QuotientRounding::Inverse => quotient,
-        QuotientRounding::Bf16 => f32::from_bits(u32::from(bf16(quotient.to_bits())) << 16),
-        QuotientRounding::Fp16 => fp16_value(fp16(quotient.to_bits())),
-    }
-}
-
 /// FP32 numbers in their order, as integers.
 fn key(number: f32) -> u32 {
     let bits = number.to_bits();
@@ -101,7 +91,7 @@ fn of_key(key: u32) -> f32 {
 
 fn thresholds_of(code: ScaledCode, rounding: QuotientRounding) -> Thresholds {
     std::array::from_fn(|wanted| {
-        let reaches = |key| usize::from(rank(code, code_of(code, rounded(rounding, of_key(key))))) >= wanted;
+        let reaches = |key| usize::from(rank(code, code_of(code, rounded_quotient(rounding, of_key(key))))) >= wanted;
         let (mut low, mut high) = (key(f32::MIN), key(f32::MAX));
         if !reaches(high) {
             return f32::INFINITY;

@@ -49,14 +49,22 @@ pub fn rank(code: ScaledCode, byte: u8) -> u8 {
     }
 }
 
+/// A quotient as it is rounded before it becomes a code.
+#[inline(always)]
+pub fn rounded_quotient(rounding: QuotientRounding, quotient: f32) -> f32 {
+    match rounding {
+        QuotientRounding::Fp32 | QuotientRounding::Inverse => quotient,
+        QuotientRounding::Bf16 => f32::from_bits(u32::from(bf16(quotient.to_bits())) << 16),
+        QuotientRounding::Fp16 => fp16_value(fp16(quotient.to_bits())),
+    }
+}
+
 /// A value divided by the scale. `inverse` is 1 divided by it.
 #[inline(always)]
 fn quotient(rounding: QuotientRounding, value: f32, scale: f32, inverse: f32) -> f32 {
     match rounding {
-        QuotientRounding::Fp32 => value / scale,
-        QuotientRounding::Bf16 => f32::from_bits(u32::from(bf16((value / scale).to_bits())) << 16),
-        QuotientRounding::Fp16 => fp16_value(fp16((value / scale).to_bits())),
         QuotientRounding::Inverse => value * inverse,
+        _ => rounded_quotient(rounding, value / scale),
     }
 }
 

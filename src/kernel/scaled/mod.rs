@@ -13,7 +13,7 @@ use super::dispatch::dispatch;
 use super::float_format::FloatFormat;
 use loops::{greatest_loop, scaled_codes_loop};
 
-pub use loops::{code_of, rank};
+pub use loops::{code_of, rank, rounded_quotient};
 
 /// What the codes of quotients are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

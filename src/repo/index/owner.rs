@@ -29,10 +29,10 @@ pub(super) fn check_owner(
     let segments = listing.segments();
     let mut is_any_other = false;
     for segment in segments.iter() {
-        let Some(number) = segment.containers().iter().position(|named| named == id) else { continue };
+        let Some(number) = segment.position_of(id) else { continue };
         match has_probe(segment, id, container_index).and_then(|has| match has {
             true => Ok(Some(true)),
-            false => fits(segment, number as u32, container_index),
+            false => fits(segment, number, container_index),
         }) {
             Ok(Some(true)) => return Ok(false),
             Ok(Some(false)) => is_any_other = true,

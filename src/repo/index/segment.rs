@@ -57,6 +57,8 @@ pub struct IndexSegment {
     /// Bytes of the whole segment.
     len: u64,
     /// All pages, if they may stay in memory and look-ups have read some.
+    /// Positions of the containers in the order of their names, once one was looked for.
+    by_name: OnceLock<Vec<u32>>,
     cached: OnceLock<Option<Vec<u8>>>,
     may_cache: bool,
     pages_read: AtomicU32,
@@ -142,6 +144,7 @@ impl IndexSegment {
             records,
             pages_offset,
             len,
+            by_name: OnceLock::new(),
             cached: OnceLock::new(),
             may_cache: false,
             pages_read: AtomicU32::new(0),
@@ -165,6 +168,17 @@ impl IndexSegment {
     /// Containers that it lists.
     pub fn containers(&self) -> &[ContainerId] {
         &self.containers
+    }
+    /// The position of a container among those that it lists.
+    pub(super) fn position_of(&self, id: &ContainerId) -> Option<u32> {
+        let name_of = |position: &u32| self.containers.get(*position as usize).copied();
+        let by_name = self.by_name.get_or_init(|| {
+            let mut positions: Vec<u32> = (0..self.containers.len() as u32).collect();
+            positions.sort_unstable_by_key(name_of);
+            positions
+        });
+        let found = by_name.binary_search_by_key(&Some(*id), name_of).ok()?;
+        by_name.get(found).copied()
     }
     /// Store names of the segments that it replaces.
     pub fn replaced(&self) -> &[BlobName] {
