@@ -81,7 +81,8 @@ fn source(values: &[Vec<f32>]) -> Vec<u8> {
 
 /// The file of a tool, and the bytes of its scales.
 fn quantised(tool: &Tool, values: &[Vec<f32>]) -> (Vec<u8>, u64) {
-    let (mut tensors, mut scale_bytes) = (vec![norm()], 0);
+    // The files of packed codes have no other tensor in common with the model.
+    let (mut tensors, mut scale_bytes) = (if tool.code.bits() == 8 { vec![norm()] } else { Vec::new() }, 0);
     for ((name, rows, columns), values) in MATRICES.iter().zip(values) {
         let (rows, columns) = (*rows as usize, *columns as usize);
         let [tile_rows, tile_columns] = [

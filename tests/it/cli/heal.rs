@@ -14,12 +14,19 @@ const REPOSITORY: &str = "data/fhrd/repository";
 
 /// The largest container of a home, by its name below the repository.
 fn container(home: &Home) -> String {
+    containers(home).pop().unwrap()
+}
+
+/// All containers, the largest last.
+fn containers(home: &Home) -> Vec<String> {
     let directories = home.names(&format!("{REPOSITORY}/containers"));
     let names = directories.iter().flat_map(|directory| {
         let directory = format!("{REPOSITORY}/containers/{directory}");
         home.names(&directory).into_iter().map(move |name| format!("{directory}/{name}"))
     });
-    names.max_by_key(|name| home.read(name).len()).unwrap()
+    let mut names: Vec<String> = names.collect();
+    names.sort_by_key(|name| home.read(name).len());
+    names
 }
 
 /// A home with one snapshot and a flipped byte in a frame.
@@ -450,4 +457,25 @@ fn what_cannot_be_written_back_is_no_success() {
     store.delete(&pending.name, Durable::OnReturn).unwrap();
     assert_eq!(code(&home.run(&["check", "--read-data", "--heal"])), 0);
     assert!(home.read(&name) == whole);
+}
+
+#[test]
+fn healing_ends_well_where_two_containers_were_mixed_up_beside_a_strange_file() {
+    let home = Home::new();
+    for (number, len) in [(1, 300_000), (2, 500_000)] {
+        home.write(&format!("directory/{number}"), &noise(number, len));
+        home.backup(&["directory"]);
+    }
+    let names = containers(&home);
+    let [.., short, long] = names.as_slice() else { panic!("{names:?}") };
+    let bytes = [short, long].map(|name| home.read(name));
+    home.write(&format!("{short}.bak"), &bytes[0]);
+    assert_eq!(code(&home.run(&["parity", "set", "3%"])), 0);
+    assert_eq!(code(&home.run(&["parity", "add"])), 0);
+    home.write(short, &bytes[1]);
+    home.write(long, &bytes[0]);
+    let output = home.run(&["check", "--read-data", "--heal"]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    assert!([short, long].map(|name| home.read(name)) == bytes);
+    assert_eq!(code(&home.run(&["restore", "latest", "--target", "restored"])), 0);
 }
