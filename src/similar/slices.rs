@@ -49,8 +49,6 @@ const PEAKS_SHARE: usize = 16;
 const NEARLY_ALL: f64 = 0.995;
 /// ... and none that shares near ones.
 const MOST: f64 = 0.5;
-/// Entries after the last range of a block that are compared with what is left of it, at most.
-const AFTER_LAST_MAX: usize = 4;
 /// Shortest match.
 const MATCH_BYTES_MIN: usize = 64;
 /// Equal jumps between neighbouring matches from which on others are expected.
@@ -184,33 +182,7 @@ impl SliceSearch {
                 self.compare(block, &anchors, &mut found, bases)?;
             }
         }
-        self.after_last(block, &anchors, &mut found, bases)?;
         Ok(found)
-    }
-
-    /// Compares a block most of which equals ranges of bases with the entries stored after the last of these. The end
-    /// of a part of one tensor is followed by the beginning of a part of the next one, which may be too short to have a
-    /// feature.
-    fn after_last(
-        &mut self,
-        block: WeightBlock<'_>,
-        anchors: &[Anchor],
-        found: &mut FoundSlices,
-        bases: &mut Bases,
-    ) -> Result<()> {
-        let len = block.bytes.len() as f64;
-        let last = found.exact.last().map(|last| last.base);
-        let mut at = found.bases.iter().find(|base| Some(base.entry) == last).cloned();
-        for _ in 0..AFTER_LAST_MAX {
-            let exact = found.exact_bytes() as f64;
-            let Some(base) = at.filter(|_| exact >= len * MOST && exact < len * NEARLY_ALL) else { break };
-            at = self.neighbour(&base, true, bases)?;
-            if let Some(next) = &at {
-                push_new(&mut found.bases, next.clone());
-                self.compare(block, anchors, found, bases)?;
-            }
-        }
-        Ok(())
     }
 
     /// Finds the exact matches with the bases that were read.

@@ -130,6 +130,36 @@ fn a_step_of_a_model_of_small_tensors_costs_little_beside_its_data() {
 }
 
 #[test]
+fn the_record_of_a_step_copies_that_of_the_step_before_and_outlives_it() {
+    let place = Place::with_repository();
+    place.run(&["upgrade"]);
+    let source = place.path("model");
+    let tensors: Vec<Vec<f32>> = (0..10).map(|seed| weights(seed, 40_000)).collect();
+    let file = |step: usize| {
+        let tensor = |(number, values): (usize, &Vec<f32>)| {
+            let mut values = values.clone();
+            values.iter_mut().skip(step).step_by(100).for_each(|value| *value += 1e-3 * step as f32);
+            Tensor::new(&format!("layers.{number}.weight"), "BF16", &[200, 200], bfloat16(&values))
+        };
+        safetensors(&tensors.iter().enumerate().map(tensor).collect::<Vec<_>>())
+    };
+    let metadata = |step: usize| {
+        write(source.join("model.safetensors"), &file(step));
+        let new = added(&place, "a step", || drop(back_up(&place, &source)));
+        new.into_iter().filter(|(directory, _)| directory == "containers").map(|(_, len)| len).min().unwrap()
+    };
+    let whole = metadata(0);
+    let copied = metadata(1).max(metadata(2));
+    assert!(copied * 4 < whole * 3, "{copied} bytes of metadata after {whole}");
+    place.run(&["forget", "--keep-last", "1", "--prune", "--grace", "0s"]);
+    assert_restores(&place, &source, "the last step");
+    assert_eq!(number(&place.run(&["check", "--read-data"]), "defect_count"), 0);
+    // What it copies is still there for the next one.
+    let next = metadata(3);
+    assert!(next * 4 < whole * 3, "{next} bytes of metadata after {whole}");
+}
+
+#[test]
 fn segments_are_padded_until_an_upgrade_and_merged_afterwards() {
     let place = Place::new();
     copy_directory(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1/repository"), &place.repository());
