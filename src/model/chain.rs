@@ -7,7 +7,8 @@
 //! 1. The new delta is expected to be as long as the sketches say, within the shortest delta of the chain and a third
 //!    of that. If there is only one, it may be that of a fine-tune, and steps of its training a twelfth of it.
 //! 2. The top is a base if its depth is within the bound, the whole read fetches at most one and a half times the root,
-//!    and not three deltas of a single step lie on top already. Those three are skipped together.
+//!    decodes all deltas in at most twice the time of the root, and not three deltas of a single step lie on top
+//!    already. Those three are skipped together.
 //! 3. Below them, an entry is skipped unless its own delta is longer than expected. What a delta skips is added to the
 //!    expectation: a third of three single steps, half of any other.
 //! 4. The root itself is a base, whatever the delta costs. But the block is stored alone and becomes a root if the only
@@ -40,6 +41,14 @@ const SOLE_SHARE: u64 = 12;
 const LONG_STEPS: u64 = 8;
 /// A read fetches at most this many halves of the root.
 const FETCHED_HALVES: u64 = 3;
+/// Eighths of the root's time that decoding a delta takes, at most.
+const DENSE_EIGHTHS: u64 = 8;
+/// Eighths that a sparse delta takes, which copies its base, and more if it has more than one in this many of the bytes
+/// of its chunk.
+const SPARSE_EIGHTHS: u64 = 1;
+const SPARSE_SHARE: u64 = 40;
+/// Eighths that all deltas below a block take, at most: a read takes three times that of the block alone.
+const DECODED_EIGHTHS: u64 = 16;
 /// So many deltas of a single step lie on each other.
 const SINGLE_STEPS: usize = 3;
 /// A delta is as long as expected up to this many quarters.
@@ -63,6 +72,8 @@ pub(super) enum ChainLink {
 pub(super) struct Chain {
     pub deltas: Vec<u64>,
     pub root: u64,
+    /// Bytes of the content.
+    pub content: u64,
     /// Depth of the top.
     pub depth: u8,
 }
@@ -70,21 +81,25 @@ pub(super) struct Chain {
 impl Chain {
     /// Where a delta of `expected` bytes to the top should build instead. 0: nothing is known of it.
     pub fn link(&self, expected: u64, depth_max: u8) -> ChainLink {
+        let eighths = |delta: u64| DENSE_EIGHTHS.min(SPARSE_EIGHTHS + delta * SPARSE_SHARE / self.content.max(1));
         let Some(shortest) = self.deltas.iter().min().copied() else { return ChainLink::Below(0, expected) };
         let is_known = expected > 0;
         let share = if is_known && self.deltas.len() == 1 { SOLE_SHARE } else { EXPECTED_SHARE };
         let single = expected.clamp(shortest / share, shortest);
         let (mut expected, mut fetched) = (single, self.root + self.deltas.iter().sum::<u64>());
+        let mut decoded: u64 = self.deltas.iter().map(|delta| eighths(*delta)).sum();
         let is_longer = |delta: u64, expected: u64| delta * 4 > expected * TOLERANCE_QUARTERS;
         let mut skipped = self.deltas.iter().take_while(|delta| !is_longer(**delta, single)).count();
         skipped = if skipped < SINGLE_STEPS { 0 } else { SINGLE_STEPS };
         let steps: u64 = self.deltas.iter().take(skipped).sum();
         expected += steps / SINGLE_STEPS as u64;
         fetched -= steps;
+        decoded -= self.deltas.iter().take(skipped).map(|delta| eighths(*delta)).sum::<u64>();
         for (down, top) in self.deltas.iter().copied().enumerate().skip(skipped) {
             let is_shallow = usize::from(self.depth) <= usize::from(depth_max) + down;
             let is_cheap = (fetched + expected) * 2 <= self.root * FETCHED_HALVES;
-            if is_shallow && is_cheap && (down == 0 || is_longer(top, expected)) {
+            let is_quick = decoded + eighths(expected) <= DECODED_EIGHTHS;
+            if is_shallow && is_cheap && is_quick && (down == 0 || is_longer(top, expected)) {
                 return ChainLink::Below(down, expected);
             }
             let has_drifted = top * 2 >= self.root && top * 8 >= single * DRIFT_EIGHTHS;
@@ -94,6 +109,7 @@ impl Chain {
             }
             expected += top / 2;
             fetched -= top;
+            decoded -= eighths(top);
         }
         ChainLink::Below(self.deltas.len(), expected)
     }
@@ -117,7 +133,8 @@ impl EntrySizes {
     /// The chain below `entry`, along the first range of each delta. A delta that makes other bytes than its base
     /// counts as the root, together with what lies below, which cannot replace it.
     pub fn chain(&mut self, entry: EntryNumber, bases: &mut Bases) -> Result<Chain> {
-        let mut chain = Chain { deltas: Vec::new(), root: 0, depth: bases.entries.depth(entry)? };
+        let content = u64::from(bases.entries.view(entry)?.raw_len);
+        let mut chain = Chain { deltas: Vec::new(), root: 0, content, depth: bases.entries.depth(entry)? };
         let mut at = entry;
         for _ in 0..DEPTH_LIMIT {
             let below = bases.entries.delta_parts(at)?;
@@ -182,7 +199,7 @@ mod tests {
                 at = steps[at].2;
                 entries.push(at);
             }
-            let chain = Chain { deltas, root: steps[at].0, depth: steps[step - 1].1 };
+            let chain = Chain { deltas, root: steps[at].0, content: root + root / 2, depth: steps[step - 1].1 };
             steps.push(match chain.link(single, depth_max) {
                 ChainLink::Below(down, _) => {
                     let base = entries[down];
@@ -226,8 +243,27 @@ mod tests {
     }
 
     #[test]
+    fn a_read_decodes_in_three_times_that_of_the_root() {
+        // Deltas of a tenth of the root change too many elements to be sparse: at most two lie on each other.
+        let dense = run(1_000_000, 8, |steps| (250_000.0 * (steps as f64).sqrt()) as u64);
+        assert!(dense.iter().all(|step| step.1 <= 3), "{dense:?}");
+        // Of a few thousand bytes, as many as the depth allows.
+        let sparse = run(1_000_000, 8, |steps| (4_000.0 * (steps as f64).sqrt()) as u64);
+        assert!(sparse.iter().any(|step| step.1 >= 6), "{sparse:?}");
+        let decoded = |mut at: usize| {
+            let mut eighths = 0;
+            while dense[at].1 > 1 {
+                eighths += 8.min(1 + dense[at].0 * 40 / 1_500_000);
+                at = dense[at].2;
+            }
+            eighths
+        };
+        assert!((0..40).all(|at| decoded(at) <= 16 || dense[at].1 == 2), "{dense:?}");
+    }
+
+    #[test]
     fn without_a_sketch_no_block_becomes_a_root() {
-        let chain = Chain { deltas: vec![47], root: 83, depth: 2 };
+        let chain = Chain { deltas: vec![47], root: 83, content: 120, depth: 2 };
         assert_eq!(chain.link(0, 8), ChainLink::Below(1, 15 + 23));
         assert_eq!(chain.link(10, 8), ChainLink::Root);
         assert_eq!(chain.link(10, 1), ChainLink::Below(1, 10 + 23));

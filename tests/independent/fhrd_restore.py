@@ -901,6 +901,41 @@ def masked_decode(data: bytes, base: bytes, kind: int) -> bytes:
     return bytes(out)
 
 
+def sparse_decode(data: bytes, base: bytes, kind: int) -> bytes:
+    """Mode 9: gaps between changed elements, and these elements."""
+    code, bits, _ = ELEMENTS[kind]
+    values = numbers(base, code)
+    count, at = varint(data, 0)
+    expect(count <= len(values), f"{count} changed elements of {len(values)}")
+    tokens, at = plane_decode(data, at, count)
+    positions, position, held, held_bits = [], -1, 0, 0
+    for token in tokens:
+        expect(token < 36, f"token {token} of a gap")
+        extra = (token - 4) // 2 + 1 if token >= 4 else 0
+        while held_bits < extra:
+            expect(at < len(data), "the gaps of a delta end too early")
+            held, held_bits, at = held | data[at] << held_bits, held_bits + 8, at + 1
+        high = (2 + token % 2) << extra if extra else token
+        position += 1 + high + (held & ((1 << extra) - 1))
+        held, held_bits = held >> extra, held_bits - extra
+        expect(position < len(values), f"a change of element {position} of {len(values)}")
+        positions.append(position)
+    expect(at < len(data), "a sparse delta ends too early")
+    how, at = data[at], at + 1
+    known(how < 2, f"changed elements of kind {how}")
+    if how == 0:
+        own = number_bytes(array(code, (values[position] for position in positions)))
+        changed = list(numbers(context_decode(data[at:], own, kind), code))
+    else:
+        differences, at = plane_decode(data, at, count)
+        expect(at == len(data), "bytes after a sparse delta")
+        signed = [-(d // 2 + 1) if d % 2 else d // 2 + 1 for d in differences]
+        changed = [values[position] + d & ((1 << bits) - 1) for position, d in zip(positions, signed)]
+    for position, value in zip(positions, changed):
+        values[position] = value
+    return number_bytes(values)
+
+
 def pruned_decode(data: bytes, base: bytes, length: int, derivation: int) -> bytes:
     """Mode 7: a mask of elements that became zero, then a payload of the others and the rest of the chunk."""
     code, bits, _ = ELEMENTS[CHUNK_TYPES[derivation]]
@@ -938,7 +973,7 @@ def pruned_decode(data: bytes, base: bytes, length: int, derivation: int) -> byt
 
 
 def elements_decode(mode: int, data: bytes, base: bytes, length: int, kind: int) -> bytes:
-    """Modes 3 and 4: the elements that chunk and base have, then the rest of the chunk."""
+    """Modes 3, 4 and 9: the elements that chunk and base have, then the rest of the chunk."""
     width = ELEMENTS[kind][1] // 8
     common = min(length, len(base)) // width * width
     rest = length - common
@@ -949,7 +984,7 @@ def elements_decode(mode: int, data: bytes, base: bytes, length: int, kind: int)
         size, at = varint(data, 0)
         expect(size <= len(data) - at, "a delta ends too early")
         own, after = data[at : at + size], floats_decode(data[at + size :], rest)
-    decode = context_decode if mode == 3 else masked_decode
+    decode = {3: context_decode, 4: masked_decode, 9: sparse_decode}[mode]
     return decode(own, base[:common], kind) + after
 
 
@@ -1301,11 +1336,11 @@ def payload_decode(derivation: int, data: bytes, base: bytes, length: int) -> by
     """A payload in any mode, with the converted base."""
     expect(data, "a delta without its mode")
     mode, data = data[0], data[1:]
-    known(mode <= 8, f"mode {mode} of a delta")
+    known(mode <= 9, f"mode {mode} of a delta")
     if mode == 0:
         expect(not data and length <= len(base), "a delta without changes that is no part of its base")
         return base[:length]
-    if mode in (3, 4):
+    if mode in (3, 4, 9):
         expect(derivation in CHUNK_TYPES, f"mode {mode} of a delta with derivation {derivation}")
         return elements_decode(mode, data, base, length, CHUNK_TYPES[derivation])
     if mode == 8:

@@ -76,6 +76,7 @@ mod slice_types;
 mod slices;
 mod small_changes;
 mod soups;
+mod sparse_steps;
 mod strategies;
 mod swapped;
 mod tidy;

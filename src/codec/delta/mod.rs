@@ -13,8 +13,9 @@
 //! | 6 differences | a [`super::floats`] payload of the byte differences | bytes |
 //! | 7 pruned | a mask of elements that became zero, and the others in another mode | many elements became zero |
 //! | 8 classes | differences of bytes or nibbles by those of the base, see `classes` | bytes |
+//! | 9 sparse | gaps between changed elements, and these elements, see `sparse` | few changes |
 //!
-//! In modes 1, 2, 5 and 6 a base shorter than the chunk is padded with zeros. Modes 3 and 4 encode the whole elements
+//! In modes 1, 2, 5 and 6 a base shorter than the chunk is padded with zeros. Modes 3, 4 and 9 encode the whole elements
 //! that both have. A rest shorter than an element is stored at the end of the payload. For a longer rest, the length of
 //! the mode's own bytes (varint) follows the mode, and a [`super::floats`] payload of the rest ends the payload. In
 //! mode 7 the rest follows the elements that are not left out.
@@ -52,6 +53,9 @@ mod scaled_choice;
 mod scaled_fit;
 #[cfg(test)]
 mod scaled_tests;
+mod sparse;
+#[cfg(test)]
+mod sparse_tests;
 mod tagged;
 #[cfg(test)]
 mod tests;
@@ -82,6 +86,7 @@ pub(super) struct DeltaBuffers {
     pruned: pruned::PrunedBuffers,
     quantised: quantised::QuantisedBuffers,
     scaled: scaled::ScaledBuffers,
+    sparse: sparse::SparseBuffers,
     combined: Vec<u8>,
     converted: Vec<u8>,
     second: Vec<u8>,

@@ -23,6 +23,7 @@ pub(super) const PLANES: u8 = 5;
 pub(super) const DIFFERENCES: u8 = 6;
 pub(super) const PRUNED: u8 = 7;
 pub(super) const CLASSES: u8 = 8;
+pub(super) const SPARSE: u8 = 9;
 
 /// Appends the payload of `raw` against `base` to `out`.
 ///
@@ -140,7 +141,9 @@ pub(super) fn decode_mode(
             }
             Ok(())
         }
-        CONTEXT | MASKED if matches!(element_type, ElementType::Bf16 | ElementType::Fp16 | ElementType::Fp32) => {
+        CONTEXT | MASKED | SPARSE
+            if matches!(element_type, ElementType::Bf16 | ElementType::Fp16 | ElementType::Fp32) =>
+        {
             elements::decode(element_type, mode, reader, base, raw_len, buffers, scratch, out)
         }
         CLASSES if element_type == ElementType::Byte => classes::decode(reader, base, raw_len, buffers, scratch, out),

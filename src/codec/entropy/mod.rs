@@ -3,7 +3,7 @@
 //! The coders themselves are [`crate::kernel::prefix`] and [`crate::kernel::rans`].
 
 pub mod frequency_table;
-mod packed;
+pub(in crate::codec) mod packed;
 pub mod prefix_code;
 #[cfg(test)]
 mod tests;

@@ -4,19 +4,19 @@ use crate::error::{Error, Result};
 use crate::wire::WireReader;
 
 /// Appends numbers as packed bits.
-pub(super) struct BitWriter<'a> {
+pub(in crate::codec) struct BitWriter<'a> {
     out: &'a mut Vec<u8>,
     pending: u32,
     pending_bits: u32,
 }
 
 impl<'a> BitWriter<'a> {
-    pub(super) fn new(out: &'a mut Vec<u8>) -> Self {
+    pub(in crate::codec) fn new(out: &'a mut Vec<u8>) -> Self {
         BitWriter { out, pending: 0, pending_bits: 0 }
     }
 
     /// Appends the lowest `count` bits of `value`, at most 24. The other bits of `value` are zero.
-    pub(super) fn put(&mut self, value: u32, count: u32) {
+    pub(in crate::codec) fn put(&mut self, value: u32, count: u32) {
         self.pending |= value << self.pending_bits;
         self.pending_bits += count;
         while self.pending_bits >= 8 {
@@ -27,14 +27,14 @@ impl<'a> BitWriter<'a> {
     }
 
     /// Appends a number of 1 to 255 in Elias gamma code: `n` zeros, a one, then the `n` bits below the leading one.
-    pub(super) fn put_gamma(&mut self, value: u32) {
+    pub(in crate::codec) fn put_gamma(&mut self, value: u32) {
         let bits_below = value.ilog2();
         self.put(1 << bits_below, bits_below + 1);
         self.put(value & !(1 << bits_below), bits_below);
     }
 
     /// Appends the last byte if it is incomplete.
-    pub(super) fn finish(self) {
+    pub(in crate::codec) fn finish(self) {
         if self.pending_bits > 0 {
             self.out.push(self.pending as u8);
         }

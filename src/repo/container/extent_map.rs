@@ -272,7 +272,7 @@ pub fn assemble_base(
     ranges.iter().try_for_each(|(extent_map, range)| extent_map.check_within(range))?;
     let mut decoder = DeltaDecoder::new(numbers, frames, scratch, limits);
     let base = decoder.spend(u64::from(raw_len) + DELTA_COST).and_then(|()| decoder.base(ranges));
-    if decoder.is_exhausted() { Ok(None) } else { base.map(Some) }
+    if decoder.is_exhausted() { Ok(None) } else { base.map(|base| Some(base.into_vec())) }
 }
 
 /// Decoded frames and their numbers, ascending.
@@ -285,6 +285,30 @@ impl<'a, B: AsRef<[u8]>> FrameTable<'a, B> {
     fn find(&self, number: FrameNumber) -> Result<&'a [u8]> {
         let unlisted = |_| Error::internal(format!("an extent map does not list {number:?}"));
         frame_at(self.numbers.binary_search(&number).map_err(unlisted)?, self.bytes)
+    }
+}
+
+/// The base of a delta.
+enum DeltaBase {
+    /// The whole content of the delta below: nothing is copied.
+    Content(Arc<Vec<u8>>),
+    /// Ranges of several contents, or a part of one.
+    Assembled(Vec<u8>),
+}
+
+impl DeltaBase {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            DeltaBase::Content(content) => content,
+            DeltaBase::Assembled(bytes) => bytes,
+        }
+    }
+
+    fn into_vec(self) -> Vec<u8> {
+        match self {
+            DeltaBase::Content(content) => Arc::unwrap_or_clone(content),
+            DeltaBase::Assembled(bytes) => bytes,
+        }
     }
 }
 
@@ -336,24 +360,34 @@ impl<'a, B: AsRef<[u8]>> DeltaDecoder<'a, B> {
             return Ok(());
         }
         let base = self.base(&delta.base)?;
-        delta::decode_tagged(payload, &base, delta.raw_len as usize, self.scratch, out)
+        delta::decode_tagged(payload, base.bytes(), delta.raw_len as usize, self.scratch, out)
     }
 
     /// The base of a delta.
-    fn base(&mut self, ranges: &[(Arc<ExtentMap>, Range<u32>)]) -> Result<Vec<u8>> {
+    fn base(&mut self, ranges: &[(Arc<ExtentMap>, Range<u32>)]) -> Result<DeltaBase> {
         // Nothing is held while the deltas below are decoded, so that a chain costs memory of one step.
         for nested in ranges.iter().filter_map(|(extent_map, _)| extent_map.delta.as_ref()) {
             self.content(nested)?;
         }
         let bytes = ranges.iter().map(|(_, range)| u64::from(range.end.saturating_sub(range.start))).sum();
         self.hold(bytes)?;
+        if let [(extent_map, range)] = ranges
+            && let Some(delta) = &extent_map.delta
+        {
+            let content = self.content(delta)?;
+            if range.start == 0 && range.end as usize == content.len() {
+                self.spend(bytes + RANGE_COST)?;
+                self.bytes_held -= bytes;
+                return Ok(DeltaBase::Content(content));
+            }
+        }
         let mut base = Vec::with_capacity(bytes as usize);
         for (extent_map, range) in ranges {
             self.spend(u64::from(range.end.saturating_sub(range.start)) + RANGE_COST)?;
             self.append(extent_map, range, &mut base)?;
         }
         self.bytes_held -= bytes;
-        Ok(base)
+        Ok(DeltaBase::Assembled(base))
     }
 
     /// Counts the bytes of a base that is assembled while others wait.

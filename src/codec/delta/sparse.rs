@@ -1,0 +1,224 @@
+//! Sparse: the gaps between changed elements, and these elements. Decoding takes a copy of the base and a time by the
+//! number of changes.
+//!
+//! | bytes | meaning |
+//! |---|---|
+//! | varint | number of changed elements |
+//! | a plane of [`crate::codec::floats`] | a token for each of them: how many unchanged elements precede it |
+//! | | the low bits that these tokens leave out, packed, the lowest bit of a byte first |
+//! | 1 | how the changed elements follow: 0 as in mode 3, 1 as differences |
+//! | the rest | the changed elements as in mode 3, or a plane of a difference each |
+//!
+//! A gap below 4 is its token. Of a greater one the token has the number of bits and the second highest bit: 4 is 4 and
+//! 5, 5 is 6 and 7, 6 is 8 to 11. A difference is the signed one of the bits of chunk and base: 0 is 1, 1 is -1, 2 is
+//! 2, and so on.
+
+use super::context;
+use crate::codec::entropy::packed::BitWriter;
+use crate::codec::floats::plane;
+use crate::codec::{ElementType, Scratch};
+use crate::error::Result;
+use crate::wire::{WireReader, put_varint};
+
+/// Gaps below this are tokens; two tokens stand for each power of two from here on.
+const LITERAL_GAPS: u32 = 4;
+/// Greatest number of low bits that a token leaves out.
+const EXTRA_BITS_MAX: u32 = 16;
+/// Tokens in use.
+const TOKENS: usize = (LITERAL_GAPS + 2 * EXTRA_BITS_MAX) as usize;
+/// How changed elements follow.
+const AS_CONTEXT: u8 = 0;
+const AS_DIFFERENCES: u8 = 1;
+
+/// Buffers of one worker, reused between chunks.
+#[derive(Default)]
+pub(super) struct SparseBuffers {
+    positions: Vec<u32>,
+    tokens: Vec<u8>,
+    extra: Vec<u8>,
+    raw: Vec<u8>,
+    base: Vec<u8>,
+    trials: [Vec<u8>; 2],
+    context: context::ContextBuffers,
+}
+
+/// The token of a gap and the number of low bits that it leaves out. `None` for a gap that has no token.
+fn token(gap: u32) -> Option<(u8, u32)> {
+    if gap < LITERAL_GAPS {
+        return Some((gap as u8, 0));
+    }
+    let extra = gap.ilog2() - 1;
+    let token = LITERAL_GAPS + 2 * (extra - 1) + (gap >> extra & 1);
+    (extra <= EXTRA_BITS_MAX).then_some((token as u8, extra))
+}
+
+/// Of each token the number of low bits that it leaves out, and the gap without them.
+const GAPS: [(u32, u32); TOKENS] = {
+    let mut gaps = [(0, 0); TOKENS];
+    let mut token = 0;
+    while token < TOKENS as u32 {
+        gaps[token as usize] = match token.checked_sub(LITERAL_GAPS) {
+            None => (0, token),
+            Some(above) => (above / 2 + 1, (2 + above % 2) << (above / 2 + 1)),
+        };
+        token += 1;
+    }
+    gaps
+};
+
+/// The difference of two elements as a byte, if it is from -128 to 128 and not 0.
+fn difference(raw: &[u8], base: &[u8]) -> Option<u8> {
+    let difference = match (raw.try_into(), base.try_into()) {
+        (Ok(raw), Ok(base)) => i32::from(u16::from_le_bytes(raw).wrapping_sub(u16::from_le_bytes(base)).cast_signed()),
+        _ => {
+            let (raw, base) = (raw.try_into().ok()?, base.try_into().ok()?);
+            u32::from_le_bytes(raw).wrapping_sub(u32::from_le_bytes(base)).cast_signed()
+        }
+    };
+    let steps = difference.unsigned_abs().checked_sub(1)?;
+    u8::try_from(steps * 2 + u32::from(difference < 0)).ok()
+}
+
+/// Replaces an element by the one with this difference.
+fn add(element: &mut [u8], difference: u8) {
+    let steps = i32::from(difference / 2) + 1;
+    let difference = if difference.is_multiple_of(2) { steps } else { -steps };
+    if let Ok(element) = <&mut [u8; 2]>::try_from(&mut *element) {
+        *element = u16::from_le_bytes(*element).wrapping_add(difference as u16).to_le_bytes();
+    } else if let Ok(element) = <&mut [u8; 4]>::try_from(element) {
+        *element = u32::from_le_bytes(*element).wrapping_add(difference as u32).to_le_bytes();
+    }
+}
+
+/// Appends the encoding of `raw`, which has as many elements as `base`. Whether it is possible: a gap may be too long.
+pub(super) fn encode(
+    element_type: ElementType,
+    raw: &[u8],
+    base: &[u8],
+    buffers: &mut SparseBuffers,
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+) -> Result<bool> {
+    let width = element_type.width();
+    let SparseBuffers {
+        tokens, extra, raw: changed, base: changed_base, trials: [differences, trial], context, ..
+    } = buffers;
+    [&mut *tokens, extra, changed, changed_base, differences, trial].into_iter().for_each(Vec::clear);
+    let (mut bits, mut expected, mut has_differences) = (BitWriter::new(extra), 0, true);
+    for (at, (raw, base)) in (0..).zip(raw.chunks_exact(width).zip(base.chunks_exact(width))) {
+        if raw == base {
+            continue;
+        }
+        let gap = at - expected;
+        let Some((token, count)) = token(gap) else { return Ok(false) };
+        tokens.push(token);
+        bits.put(gap & ((1 << count) - 1), count);
+        changed.extend_from_slice(raw);
+        changed_base.extend_from_slice(base);
+        match difference(raw, base) {
+            Some(difference) => differences.push(difference),
+            None => has_differences = false,
+        }
+        expected = at + 1;
+    }
+    bits.finish();
+    put_varint(out, tokens.len() as u64);
+    plane::encode(tokens, scratch, out)?;
+    out.extend_from_slice(extra);
+    let found = context::analyse(element_type, changed, changed_base, context);
+    let start = out.len();
+    out.push(AS_CONTEXT);
+    found.write(context, out);
+    if has_differences {
+        plane::encode(differences, scratch, trial)?;
+        if start + 1 + trial.len() < out.len() {
+            out.truncate(start);
+            out.push(AS_DIFFERENCES);
+            out.extend_from_slice(trial);
+        }
+    }
+    Ok(true)
+}
+
+/// Appends as many elements as `base` has to `out`. Reads all of `reader`.
+pub(super) fn decode(
+    element_type: ElementType,
+    reader: &mut WireReader<'_>,
+    base: &[u8],
+    buffers: &mut SparseBuffers,
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let width = element_type.width();
+    positions(base.len() / width, reader, buffers, scratch)?;
+    let SparseBuffers { positions, raw: changed, base: changed_base, context, .. } = buffers;
+    let start = out.len();
+    out.extend_from_slice(base);
+    let out = out.get_mut(start..).unwrap_or_default();
+    let element = |at: u32| at as usize * width..at as usize * width + width;
+    match reader.u8()? {
+        AS_CONTEXT => {
+            changed_base.clear();
+            positions.iter().for_each(|at| changed_base.extend_from_slice(base.get(element(*at)).unwrap_or_default()));
+            changed.resize(changed_base.len(), 0);
+            context::decode(element_type, reader, changed_base, context, changed)?;
+            for (at, own) in positions.iter().zip(changed.chunks_exact(width)) {
+                if let Some(slot) = out.get_mut(element(*at)) {
+                    slot.copy_from_slice(own);
+                }
+            }
+            Ok(())
+        }
+        AS_DIFFERENCES => {
+            changed.resize(positions.len(), 0);
+            let differences = plane::decode(reader, scratch, changed)?.unwrap_or(changed.as_slice());
+            for (at, difference) in positions.iter().zip(differences) {
+                add(out.get_mut(element(*at)).unwrap_or_default(), *difference);
+            }
+            reader.finish()
+        }
+        unknown => Err(reader.unsupported(format!("changed elements of kind {unknown}"))),
+    }
+}
+
+/// Reads the positions of the changed ones of `elements` elements.
+fn positions(
+    elements: usize,
+    reader: &mut WireReader<'_>,
+    buffers: &mut SparseBuffers,
+    scratch: &mut Scratch,
+) -> Result<()> {
+    let SparseBuffers { positions, tokens, extra, .. } = buffers;
+    let count = reader.varint()?;
+    if count > elements as u64 {
+        return Err(reader.error(format!("at most {elements} changed elements"), count.to_string()));
+    }
+    tokens.resize(count as usize, 0);
+    let tokens = plane::decode(reader, scratch, tokens)?.unwrap_or(tokens.as_slice());
+    let mut bits = 0;
+    for token in tokens {
+        let Some((count, _)) = GAPS.get(usize::from(*token)) else {
+            return Err(reader.error(format!("a token below {TOKENS}"), token.to_string()));
+        };
+        bits += *count as usize;
+    }
+    extra.clear();
+    extra.extend_from_slice(reader.bytes(bits.div_ceil(8))?);
+    extra.extend_from_slice(&[0; 8]);
+    positions.clear();
+    positions.reserve(tokens.len());
+    let (mut bit, mut next) = (0, 0u64);
+    for token in tokens {
+        let (count, high) = GAPS.get(usize::from(*token)).copied().unwrap_or_default();
+        let window = extra.get(bit / 8..).and_then(|left| left.first_chunk()).copied().unwrap_or_default();
+        let low = u64::from_le_bytes(window) >> (bit % 8) & ((1 << count) - 1);
+        bit += count as usize;
+        let at = next + u64::from(high) + low;
+        positions.push(at as u32);
+        next = at + 1;
+        if next > elements as u64 {
+            return Err(reader.error(format!("positions below {elements}"), at.to_string()));
+        }
+    }
+    Ok(())
+}
