@@ -20,6 +20,9 @@ use crate::wire::open_regular;
 pub const MODEL_BYTES_MIN: u64 = 64 << 10;
 /// Tensors below this size are not cut into blocks: they share content-defined chunks.
 const TENSOR_BYTES_MIN: u64 = 64 << 10;
+/// Values of a quantised tensor that is cut into blocks, at least: as many as a 16-bit tensor of [`TENSOR_BYTES_MIN`]
+/// has, so that all quantisations of a tensor are blocks if the tensor itself is.
+const QUANTISED_VALUES_MIN: u64 = TENSOR_BYTES_MIN / 2;
 /// Bytes read of a card or a configuration, at most.
 pub const CARD_BYTES_MAX: u64 = 64 << 10;
 /// Names of the files that name the base of a model beside them: its card and its configurations.
@@ -145,8 +148,19 @@ pub fn model_content(
     Ok(record.map(|record| Arc::new(ModelFile { record, previous_version })))
 }
 
+/// Whether a tensor is cut into blocks.
+fn is_cut(tensor: &Tensor) -> bool {
+    let is_quantised = || {
+        tensor
+            .dtype
+            .block()
+            .is_some_and(|(values, bytes)| (tensor.len / bytes).saturating_mul(values) >= QUANTISED_VALUES_MIN)
+    };
+    tensor.len >= TENSOR_BYTES_MIN || is_quantised()
+}
+
 fn record(content: &ModelContent<'_>, found: &Recognised, block_bytes: u64) -> std::io::Result<Option<ModelRecord>> {
-    let large = |tensor: &&Tensor| tensor.len >= TENSOR_BYTES_MIN;
+    let large = |tensor: &&Tensor| is_cut(tensor);
     let count = found.tensors.iter().filter(large).count();
     let blocks: u64 = found.tensors.iter().filter(large).map(|tensor| tensor.len.div_ceil(block_bytes)).sum();
     if blocks > BLOCKS_MAX {

@@ -18,7 +18,8 @@ const TENSORS: [(&str, &str, u64, u64); 4] = [
     ("token_embd.weight", "model.embed_tokens.weight", 1024, 256),
     ("blk.0.ffn_up.weight", "model.layers.0.mlp.up_proj.weight", 512, 512),
     ("blk.0.ffn_gate.weight", "model.layers.0.mlp.gate_proj.weight", 512, 512),
-    ("blk.0.attn_output.weight", "model.layers.0.self_attn.o_proj.weight", 512, 512),
+    // Its blocks of three bits and less are shorter than the tensors of floats that are cut into blocks.
+    ("blk.0.attn_output.weight", "model.layers.0.self_attn.o_proj.weight", 384, 256),
 ];
 const HUB_ORDER: [usize; 4] = [0, 2, 1, 3];
 
