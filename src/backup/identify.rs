@@ -57,17 +57,18 @@ impl IdentifyWorker {
                 false
             }
         };
-        let may_be_floats = self.peaks.is_some() && may_be_floats(&chunk.bytes);
-        if (!is_likely || may_be_floats) && chunk.class.is_none() {
+        // What is likely depends on how far SubDedup is, so it must not decide what has peaks.
+        let seeks_peaks = self.peaks.is_some() && chunk.block.is_none();
+        let may_be_floats = seeks_peaks && may_be_floats(&chunk.bytes);
+        let may_be_quantised = seeks_peaks && self.plain.may_be_quantised(&chunk.bytes);
+        if (!is_likely || may_be_floats || may_be_quantised) && chunk.class.is_none() {
             chunk.class = Some(self.classifier.classify(&chunk.bytes));
         }
-        match chunk.class.filter(|_| self.peaks.is_some() && chunk.block.is_none()) {
+        match chunk.class {
             Some(ChunkClass::Float(layout)) if may_be_floats => {
                 self.find_peaks(chunk, Elements { width: layout.width(), phase: layout.phase() });
             }
-            Some(ChunkClass::Ordinary) if self.plain.may_be_quantised(&chunk.bytes) => {
-                self.find_peaks(chunk, Elements::BYTES);
-            }
+            Some(ChunkClass::Ordinary) if may_be_quantised => self.find_peaks(chunk, Elements::BYTES),
             _ => {}
         }
     }

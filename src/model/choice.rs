@@ -16,6 +16,7 @@
 //! 6. The model's base is the first candidate that is the base of at least one of its tensors. The recorded distance
 //!    is that of the two whole models: it counts all tensors with a counterpart, whatever their own bases are.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -34,6 +35,8 @@ use crate::types::Fingerprint;
 const NEIGHBOURS: usize = 4;
 /// As many for a quantised tensor.
 const QUANTISED_NEIGHBOURS: usize = 512;
+/// Searches that find nothing, one after another, until the next ones are short.
+const FRUITLESS_MAX: usize = 8;
 /// Share of equal codes at which no other tensor is tried.
 const FOUND_SHARE: f64 = 0.98;
 /// A delta pays if it is estimated below this part of a value's bits without a base.
@@ -225,12 +228,20 @@ pub struct TensorLookup<'a> {
     shapes: HashMap<Vec<u64>, Vec<usize>>,
     /// Quantised tensors may follow from floats.
     derives: bool,
+    /// Searches among quantised tensors since the last one that found something.
+    fruitless: Cell<usize>,
 }
 
 impl<'a> TensorLookup<'a> {
     /// The tensors of `model`.
     pub fn of(model: &'a ModelRecord) -> Self {
-        let mut lookup = TensorLookup { model, names: HashMap::new(), shapes: HashMap::new(), derives: false };
+        let mut lookup = TensorLookup {
+            model,
+            names: HashMap::new(),
+            shapes: HashMap::new(),
+            derives: false,
+            fruitless: Cell::new(0),
+        };
         for (at, tensor) in model.tensors.iter().enumerate() {
             lookup.names.insert(&tensor.name, at);
             lookup.shapes.entry(tensor.unordered_shape()).or_default().push(at);
@@ -251,7 +262,7 @@ impl<'a> TensorLookup<'a> {
             let of_floats = name_of_floats(&tensor.name).and_then(|name| self.names.get(name.as_str()));
             let found = of_floats.and_then(|at| compared(*at)).or_else(|| {
                 let same = self.shapes.get(&sorted_dimensions(&unpacked_shape(tensor)?))?;
-                nearest_of(same, rank, compared)
+                self.nearest_of(same, rank, compared)
             });
             if found.is_some() {
                 return found;
@@ -259,32 +270,36 @@ impl<'a> TensorLookup<'a> {
         }
         let same = self.shapes.get(&tensor.unordered_shape())?;
         if self.derives && is_quantised(tensor) {
-            return nearest_of(same, rank, compared);
+            return self.nearest_of(same, rank, compared);
         }
         let (from, to) = (rank.saturating_sub(NEIGHBOURS), (rank + NEIGHBOURS + 1).min(same.len()));
         let near = same.get(from..to).unwrap_or_default().iter().filter_map(|at| compared(*at));
         near.min_by(|one, other| one.1.delta_bits.total_cmp(&other.1.delta_bits))
     }
-}
 
-/// Of the tensors `same`, tried outward from number `rank`, the nearest one. The search ends where nearly all codes
-/// follow.
-fn nearest_of(
-    same: &[usize],
-    rank: usize,
-    compared: impl Fn(usize) -> Option<(usize, TensorComparison)>,
-) -> Option<(usize, TensorComparison)> {
-    let mut best: Option<(usize, TensorComparison)> = None;
-    for near in outward(rank, QUANTISED_NEIGHBOURS).filter_map(|at| same.get(at)) {
-        let found = compared(*near);
-        let is_better =
-            |found: &(usize, TensorComparison)| best.as_ref().is_none_or(|best| found.1.delta_bits < best.1.delta_bits);
-        best = found.filter(is_better).or(best);
-        if best.as_ref().is_some_and(|best| best.1.equal_share >= FOUND_SHARE) {
-            break;
+    /// Of the tensors `same`, tried outward from number `rank`, the nearest one. The search ends where nearly all codes
+    /// follow, and is short behind some that found nothing: of many tensors of one shape, none may follow from these.
+    fn nearest_of(
+        &self,
+        same: &[usize],
+        rank: usize,
+        compared: impl Fn(usize) -> Option<(usize, TensorComparison)>,
+    ) -> Option<(usize, TensorComparison)> {
+        let reach = if self.fruitless.get() < FRUITLESS_MAX { QUANTISED_NEIGHBOURS } else { NEIGHBOURS };
+        let mut best: Option<(usize, TensorComparison)> = None;
+        for near in outward(rank, reach).filter_map(|at| same.get(at)) {
+            let found = compared(*near);
+            let is_better = |found: &(usize, TensorComparison)| {
+                best.as_ref().is_none_or(|best| found.1.delta_bits < best.1.delta_bits)
+            };
+            best = found.filter(is_better).or(best);
+            if best.as_ref().is_some_and(|best| best.1.equal_share >= FOUND_SHARE) {
+                break;
+            }
         }
+        self.fruitless.set(if best.is_some() { 0 } else { self.fruitless.get() + 1 });
+        best
     }
-    best
 }
 
 /// `middle`, then the numbers around it by their distance, up to `reach`.

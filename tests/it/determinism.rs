@@ -54,6 +54,12 @@ fn write_input(directory: &Path, version: u64) {
     write(directory.join("model/pruned/model.gguf"), &quantised::gguf_f16(&pruned));
     let blocks = quantised::gguf_quantised(block_type, block_type.sources()[0], &floats);
     write(directory.join(format!("model/blocks-{version}/model.gguf")), &blocks);
+    // Small integers of no known format, and nearly the same ones.
+    let integers: Vec<u8> = weights(50, 1_500_000).iter().map(|value| (value * 800.0) as i8 as u8).collect();
+    write(directory.join("integers/a.bin"), &integers);
+    let mut near = integers;
+    near.iter_mut().step_by(40_000).for_each(|byte| *byte ^= 1 + version as u8);
+    write(directory.join("integers/b.bin"), &near);
     write(directory.join(format!("media/noise-{version}.bin")), &Random(3 + version).bytes(3_000_000));
     for number in 0..300 {
         let len = 50 + random.below(5000) as usize;
