@@ -41,14 +41,13 @@ const SOLE_SHARE: u64 = 12;
 const LONG_STEPS: u64 = 8;
 /// A read fetches at most this many halves of the root.
 const FETCHED_HALVES: u64 = 3;
-/// Eighths of the root's time that decoding a delta takes, at most.
-const DENSE_EIGHTHS: u64 = 8;
-/// Eighths that a sparse delta takes, which copies its base, and more if it has more than one in this many of the bytes
-/// of its chunk.
-const SPARSE_EIGHTHS: u64 = 1;
-const SPARSE_SHARE: u64 = 40;
-/// Eighths that all deltas below a block take, at most: a read takes three times that of the block alone.
-const DECODED_EIGHTHS: u64 = 16;
+/// Sixteenths of the root's time that decoding a delta takes, at most.
+const DENSE_PARTS: u64 = 16;
+/// Sixteenths that a sparse delta takes, which copies its base, and one more for each 160th of its chunk's bytes.
+const SPARSE_PARTS: u64 = 3;
+const SPARSE_SHARE: u64 = 160;
+/// Sixteenths that all deltas below a block take, at most: a read takes three times that of the block alone.
+const DECODED_PARTS: u64 = 32;
 /// So many deltas of a single step lie on each other.
 const SINGLE_STEPS: usize = 3;
 /// A delta is as long as expected up to this many quarters.
@@ -81,24 +80,24 @@ pub(super) struct Chain {
 impl Chain {
     /// Where a delta of `expected` bytes to the top should build instead. 0: nothing is known of it.
     pub fn link(&self, expected: u64, depth_max: u8) -> ChainLink {
-        let eighths = |delta: u64| DENSE_EIGHTHS.min(SPARSE_EIGHTHS + delta * SPARSE_SHARE / self.content.max(1));
+        let parts = |delta: u64| DENSE_PARTS.min(SPARSE_PARTS + delta * SPARSE_SHARE / self.content.max(1));
         let Some(shortest) = self.deltas.iter().min().copied() else { return ChainLink::Below(0, expected) };
         let is_known = expected > 0;
         let share = if is_known && self.deltas.len() == 1 { SOLE_SHARE } else { EXPECTED_SHARE };
         let single = expected.clamp(shortest / share, shortest);
         let (mut expected, mut fetched) = (single, self.root + self.deltas.iter().sum::<u64>());
-        let mut decoded: u64 = self.deltas.iter().map(|delta| eighths(*delta)).sum();
+        let mut decoded: u64 = self.deltas.iter().map(|delta| parts(*delta)).sum();
         let is_longer = |delta: u64, expected: u64| delta * 4 > expected * TOLERANCE_QUARTERS;
         let mut skipped = self.deltas.iter().take_while(|delta| !is_longer(**delta, single)).count();
         skipped = if skipped < SINGLE_STEPS { 0 } else { SINGLE_STEPS };
         let steps: u64 = self.deltas.iter().take(skipped).sum();
         expected += steps / SINGLE_STEPS as u64;
         fetched -= steps;
-        decoded -= self.deltas.iter().take(skipped).map(|delta| eighths(*delta)).sum::<u64>();
+        decoded -= self.deltas.iter().take(skipped).map(|delta| parts(*delta)).sum::<u64>();
         for (down, top) in self.deltas.iter().copied().enumerate().skip(skipped) {
             let is_shallow = usize::from(self.depth) <= usize::from(depth_max) + down;
             let is_cheap = (fetched + expected) * 2 <= self.root * FETCHED_HALVES;
-            let is_quick = decoded + eighths(expected) <= DECODED_EIGHTHS;
+            let is_quick = decoded + parts(expected) <= DECODED_PARTS;
             if is_shallow && is_cheap && is_quick && (down == 0 || is_longer(top, expected)) {
                 return ChainLink::Below(down, expected);
             }
@@ -109,7 +108,7 @@ impl Chain {
             }
             expected += top / 2;
             fetched -= top;
-            decoded -= eighths(top);
+            decoded -= parts(top);
         }
         ChainLink::Below(self.deltas.len(), expected)
     }
@@ -251,14 +250,14 @@ mod tests {
         let sparse = run(1_000_000, 8, |steps| (4_000.0 * (steps as f64).sqrt()) as u64);
         assert!(sparse.iter().any(|step| step.1 >= 6), "{sparse:?}");
         let decoded = |mut at: usize| {
-            let mut eighths = 0;
+            let mut parts = 0;
             while dense[at].1 > 1 {
-                eighths += 8.min(1 + dense[at].0 * 40 / 1_500_000);
+                parts += 16.min(3 + dense[at].0 * 160 / 1_500_000);
                 at = dense[at].2;
             }
-            eighths
+            parts
         };
-        assert!((0..40).all(|at| decoded(at) <= 16 || dense[at].1 == 2), "{dense:?}");
+        assert!((0..40).all(|at| decoded(at) <= 32 || dense[at].1 == 2), "{dense:?}");
     }
 
     #[test]

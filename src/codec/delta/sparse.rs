@@ -26,6 +26,8 @@ const LITERAL_GAPS: u32 = 4;
 const EXTRA_BITS_MAX: u32 = 16;
 /// Tokens in use.
 const TOKENS: usize = (LITERAL_GAPS + 2 * EXTRA_BITS_MAX) as usize;
+/// Context must save at least one in this many bytes of the whole: its tables take longer than a plane.
+const CONTEXT_SHARE: usize = 32;
 /// How changed elements follow.
 const AS_CONTEXT: u8 = 0;
 const AS_DIFFERENCES: u8 = 1;
@@ -122,6 +124,7 @@ pub(super) fn encode(
         expected = at + 1;
     }
     bits.finish();
+    let whole = out.len();
     put_varint(out, tokens.len() as u64);
     plane::encode(tokens, scratch, out)?;
     out.extend_from_slice(extra);
@@ -131,7 +134,7 @@ pub(super) fn encode(
     found.write(context, out);
     if has_differences {
         plane::encode(differences, scratch, trial)?;
-        if start + 1 + trial.len() < out.len() {
+        if start + 1 + trial.len() <= out.len() + (out.len() - whole) / CONTEXT_SHARE {
             out.truncate(start);
             out.push(AS_DIFFERENCES);
             out.extend_from_slice(trial);
