@@ -141,7 +141,9 @@ impl Opening {
             allows_unencrypted: self.is_unencrypted,
             how_to_allow: "set the option `unencrypted` to `true`",
         };
-        access.open(store, cache)
+        let repository = access.open(store, cache)?;
+        repository.parity.set_memory(self.config.memory.0);
+        Ok(repository)
     }
 
     /// Whether something passed here, and nothing of the environment, opens an encrypted repository.

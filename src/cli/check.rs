@@ -18,6 +18,7 @@ use crate::inspect::check::{
 };
 use crate::metrics::Progress;
 use crate::overview::texts::HEALING;
+use crate::repair::index::repair_index;
 use crate::repair::quarantine::{self, QuarantineReport};
 use crate::repo::Repository;
 use crate::repo::bundle;
@@ -97,7 +98,13 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
     let defects = match &healed {
         // What was put back was a defect. Only another look says whether any is left.
         Some(healed) if report.defect_count > 0 && healed.left.is_empty() && !healed.put_back.is_empty() => {
-            let again = check(&repository, &config, read_data, &Progress::default(), stop)?;
+            let look = || check(&repository, &config, read_data, &Progress::default(), stop);
+            let mut again = look()?;
+            if again.defect_count > 0 {
+                // Segments that were written while files were mixed up name entries that are elsewhere.
+                repair_index(&repository, stop)?;
+                again = look()?;
+            }
             quarantine::record(&repository, &Marks::read(repository.store.as_ref())?, &again)?;
             note(&format!("note: {} defects are left after healing", again.defect_count));
             again.defect_count
@@ -107,7 +114,9 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
     let is_left = healed.is_some_and(|healed| !healed.left.is_empty());
     Ok(match (defects, report.newer_count) {
         (0, _) if report.parity_cold > 0 => Exit::Cold,
-        (0, 0) if !is_left => no_snapshots::outcome(bytes_without_snapshots > 0 || are_gone, Exit::Fine),
+        (0, 0) if !is_left && report.parity_too_large == 0 => {
+            no_snapshots::outcome(bytes_without_snapshots > 0 || are_gone, Exit::Fine)
+        }
         // It is whole, as far as this version can tell, or it comes back from parity.
         (0, _) => Exit::Failed,
         _ => Exit::Damaged,
@@ -293,7 +302,7 @@ fn parity_texts(report: &CheckReport, healed: Option<&HealReport>) -> Vec<(&'sta
         left.iter().for_each(|text| note(&format!("warning: not healed: {text}")));
         let (blobs, left) = (containers + short_blobs, left.len());
         pairs.push(("healed", format!("{blobs} blobs, parity of {parity}, {hot_indexes} hot indexes; {left} left")));
-    } else if rebuilt + damaged + from_hot > 0 {
+    } else if rebuilt + damaged + from_hot + report.padding_damaged > 0 {
         note("warning: `fhrd check --read-data --heal` writes back what was rebuilt");
     }
     pairs

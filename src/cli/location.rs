@@ -158,15 +158,17 @@ fn open_by_rules(
     given: bool,
     cache: ChooseCache,
 ) -> Result<Repository> {
-    let (store, cache) =
-        (store::open_with(location, &options.store_options())?, cache(config(options)?.cache.bytes_max.0));
+    let config = config(options)?;
+    let (store, cache) = (store::open_with(location, &options.store_options())?, cache(config.cache.bytes_max.0));
     let access = open::Access {
         ask,
         has_secret: given,
         allows_unencrypted: options.allow_unencrypted,
         how_to_allow: "say `--allow-unencrypted`",
     };
-    secrets::with_attempts(|| access.open(store.clone(), cache))
+    let repository = secrets::with_attempts(|| access.open(store.clone(), cache))?;
+    repository.parity.set_memory(config.memory.0);
+    Ok(repository)
 }
 
 /// Opens the repository for a backup, and creates the default one if it is missing and `may_create`. Also returns

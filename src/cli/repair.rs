@@ -52,6 +52,7 @@ fn index(session: &Session) -> Result<Exit> {
             ("model catalogue", format!("{} damaged blobs replaced", report.catalogues_replaced)),
             ("configuration", format!("{} copies written again", report.configs_healed)),
             ("key slots", format!("{} written again", report.key_slots_healed)),
+            ("marks", format!("{} written again", report.marks_healed)),
         ];
         if !session.options.quiet {
             print(|out| write_pairs(out, &pairs))?;

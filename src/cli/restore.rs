@@ -44,7 +44,7 @@ pub fn run(session: &Session, arguments: &RestoreArguments) -> Result<Exit> {
         sync: arguments.sync,
     };
     if arguments.list_containers {
-        return thaw::list(session, &repository, &named, &request, arguments.price_per_gib).map(|()| Exit::Fine);
+        return thaw::list(session, &repository, &named, &request, arguments.price_per_gib);
     }
     if arguments.thaw {
         thaw::thaw(session, &repository, &named, &request, arguments)?;

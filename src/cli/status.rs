@@ -18,7 +18,7 @@ use super::output::{
 use super::snapshots::SnapshotDocument;
 use crate::error::Result;
 use crate::inspect::status::{
-    DamageStatus, ParityStatus, PendingStatus, RepositoryStatus, SourceStatus, SpaceStatus, status,
+    ColdStatus, DamageStatus, ParityStatus, PendingStatus, RepositoryStatus, SourceStatus, SpaceStatus, status,
 };
 use crate::overview::texts::{damage_text, is_damaged, is_late, pending_text, proof_text, row, run_text};
 use crate::repo::reads::ReadRun;
@@ -41,6 +41,7 @@ pub(super) struct StatusDocument<'a> {
     damage: &'a DamageStatus,
     space: &'a SpaceStatus,
     parity: &'a ParityStatus,
+    cold: &'a ColdStatus,
     pending: &'a PendingStatus,
 }
 
@@ -136,6 +137,7 @@ pub(super) fn document<'a>(
         damage: &status.damage,
         space: &status.space,
         parity: &status.parity,
+        cold: &status.cold,
         pending: &status.pending,
     }
 }
@@ -164,6 +166,7 @@ fn write(out: &mut dyn Write, status: &RepositoryStatus, expect: Option<SignedDu
         ("space", space_text(&status.space)),
     ];
     pairs.extend(parity_text(&status.parity).map(|text| ("parity", text)));
+    pairs.extend(cold_text(&status.cold).map(|text| ("cold", text)));
     let newer = status.unreadable_snapshots.iter().filter(|(_, error)| error.is_newer()).count();
     if newer > 0 {
         pairs.push(("newer", format!("{newer} snapshots that only a newer version can read")));
@@ -177,15 +180,29 @@ fn write(out: &mut dyn Write, status: &RepositoryStatus, expect: Option<SignedDu
 
 /// None without parity.
 fn parity_text(parity: &ParityStatus) -> Option<String> {
-    let ParityStatus { share, containers, containers_without, bytes } = parity;
-    let unprotected = match (share, containers_without) {
+    let ParityStatus { share, containers, containers_without, containers_too_long, bytes } = parity;
+    let unprotected = match (share, containers_without - containers_too_long) {
         (None, _) if *containers == 0 => return None,
         (_, 0) => String::new(),
-        (Some(_), _) => format!("; {containers_without} have none: `fhrd parity add` protects them"),
-        (None, _) => format!("; {containers_without} have none"),
+        (Some(_), bare) => format!("; {bare} have none: `fhrd parity add` protects them"),
+        (None, bare) => format!("; {bare} have none"),
+    };
+    let too_long = match containers_too_long {
+        0 => String::new(),
+        long => format!("; {long} are too long for it"),
     };
     let share = share.as_deref().unwrap_or("off");
-    Some(format!("{share}; {containers} containers protected by {}{unprotected}", size(*bytes)))
+    Some(format!("{share}; {containers} containers protected by {}{unprotected}{too_long}", size(*bytes)))
+}
+
+/// None if the repository is not cold.
+fn cold_text(cold: &ColdStatus) -> Option<String> {
+    let ColdStatus { is_cold, hot_indexes, hot_indexes_missing } = cold;
+    let missing = match hot_indexes_missing {
+        0 => String::new(),
+        missing => format!("; {missing} have none: `fhrd cold add` writes them"),
+    };
+    is_cold.then(|| format!("data may be in cold storage; {hot_indexes} containers have hot indexes{missing}"))
 }
 
 fn space_text(space: &SpaceStatus) -> String {

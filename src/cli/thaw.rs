@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::Session;
 use super::args::RestoreArguments;
+use super::exit::Exit;
 use super::output::{failed, note, print, print_json, size, write_pairs};
 use super::progress::shown;
 use crate::child;
@@ -20,7 +21,7 @@ use crate::metrics::Progress;
 use crate::repo::Repository;
 use crate::repo::pause::pause;
 use crate::repo::snapshot::NamedSnapshot;
-use crate::restore::{NeededContainer, RestoreRequest, needed_containers};
+use crate::restore::{NeededContainer, NeededContainers, RestoreRequest, needed_containers};
 use crate::store::{BlobName, StoreExt, ThawRequest, ThawState, Thawing, try_map_parallel};
 
 /// The first wait between two looks at what is on its way. Each later one is twice as long.
@@ -36,6 +37,9 @@ struct NeededDocument {
     bytes: u64,
     /// Their price, if one per GiB was given.
     price: Option<f64>,
+    /// What cannot be found: containers, and chunks of which nobody knows where they are.
+    missing: Vec<String>,
+    missing_count: u64,
 }
 
 /// A container in it.
@@ -45,7 +49,7 @@ struct ContainerDocument {
     bytes: u64,
 }
 
-/// Prints the data containers that a restore reads.
+/// Prints the data containers that a restore reads. The exit code says whether any is missing.
 ///
 /// # Errors
 /// Errors of [`needed_containers`], and of writing.
@@ -55,22 +59,34 @@ pub fn list(
     named: &NamedSnapshot,
     request: &RestoreRequest,
     price_per_gib: Option<f64>,
-) -> Result<()> {
-    let needed = needed_containers(repository, named, request, &session.stop)?;
-    let bytes = needed.iter().map(|one| one.bytes).sum();
+) -> Result<Exit> {
+    let NeededContainers { there, missing, missing_count } =
+        needed_containers(repository, named, request, &session.stop)?;
+    let bytes = there.iter().map(|one| one.bytes).sum();
     let price = price_per_gib.map(|price| price * bytes as f64 / f64::from(1 << 30));
+    missing.iter().for_each(|text| note(&format!("error: {text}")));
     if session.options.json {
         let container = |one: &NeededContainer| ContainerDocument { name: one.name.to_string(), bytes: one.bytes };
-        let containers = needed.iter().map(container).collect();
-        return print_json(&NeededDocument { snapshot: named.id.to_string(), containers, bytes, price });
+        let (snapshot, containers) = (named.id.to_string(), there.iter().map(container).collect());
+        print_json(&NeededDocument { snapshot, containers, bytes, price, missing, missing_count })?;
+    } else {
+        print(|out| {
+            let mut lines = there.iter();
+            lines.try_for_each(|one| writeln!(out, "{} {}", one.bytes, one.name).map_err(failed))?;
+            let mut pairs = vec![("containers", format!("{}, {}", there.len(), size(bytes)))];
+            pairs.extend(price.map(|price| ("price", price_text(price))));
+            pairs.extend((missing_count > 0).then(|| ("missing", format!("{missing_count} containers and chunks"))));
+            write_pairs(out, &pairs)
+        })?;
     }
-    print(|out| {
-        let mut lines = needed.iter();
-        lines.try_for_each(|one| writeln!(out, "{} {}", one.bytes, one.name).map_err(failed))?;
-        let mut pairs = vec![("containers", format!("{}, {}", needed.len(), size(bytes)))];
-        pairs.extend(price.map(|price| ("price", format!("{price:.4}"))));
-        write_pairs(out, &pairs)
-    })
+    Ok(if missing_count > 0 { Exit::Damaged } else { Exit::Fine })
+}
+
+/// A price with four decimals, or with so many that it has four significant digits.
+fn price_text(price: f64) -> String {
+    let magnitude = if price > 0.0 { price.log10().floor() } else { 0.0 };
+    let decimals = (3.0 - magnitude).clamp(4.0, 20.0) as usize;
+    format!("{price:.decimals$}")
 }
 
 /// Asks for the data containers that a restore reads, and waits until they can be read.
@@ -85,7 +101,8 @@ pub fn thaw(
     request: &RestoreRequest,
     arguments: &RestoreArguments,
 ) -> Result<()> {
-    let needed = needed_containers(repository, named, request, &session.stop)?;
+    // What is missing is damage, which the restore reports.
+    let needed = needed_containers(repository, named, request, &session.stop)?.there;
     if let Some(command) = &arguments.thaw_command {
         return run_command(session, command, &needed);
     }
@@ -211,5 +228,18 @@ fn run_command(session: &Session, command: &std::ffi::OsStr, needed: &[NeededCon
         None => Err(Error::Interrupted),
         Some(status) if status.success() => Ok(()),
         Some(status) => Err(Error::Usage(format!("the command of --thaw-command failed: {status}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::price_text;
+
+    #[test]
+    fn a_price_has_four_significant_digits_however_small_it_is() {
+        let prices = [(0.0, "0.0000"), (12.345_678, "12.3457"), (0.5, "0.5000"), (0.012_345, "0.01235")];
+        for (price, text) in prices.into_iter().chain([(3.021e-6, "0.000003021"), (1e-30, "0.00000000000000000000")]) {
+            assert_eq!(price_text(price), text);
+        }
     }
 }

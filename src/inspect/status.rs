@@ -21,7 +21,7 @@ use crate::repo::snapshot::NamedSnapshot;
 use crate::repo::snapshot_groups::{GroupBy, GroupField, grouped};
 use crate::repo::snapshot_listing::{self, SnapshotListing};
 use crate::repo::vanished;
-use crate::store::{BlobKind, BlobPrefix};
+use crate::store::{BlobKind, BlobPrefix, ParityStore};
 use crate::types::ContainerId;
 
 const NS_PER_DAY: i64 = 86_400 * 1_000_000_000;
@@ -59,6 +59,8 @@ pub struct RepositoryStatus {
     pub space: SpaceStatus,
     /// What heals without the source.
     pub parity: ParityStatus,
+    /// Whether data is in cold storage.
+    pub cold: ColdStatus,
     /// What prunes left for deletion.
     pub pending: PendingStatus,
 }
@@ -138,8 +140,21 @@ pub struct ParityStatus {
     pub containers: u64,
     /// Containers that have none.
     pub containers_without: u64,
+    /// Number of these that are too long for parity.
+    pub containers_too_long: u64,
     /// Bytes of parity.
     pub bytes: u64,
+}
+
+/// Whether data containers are in cold storage.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
+pub struct ColdStatus {
+    /// Whether the repository is cold.
+    pub is_cold: bool,
+    /// Containers that have hot indexes.
+    pub hot_indexes: u64,
+    /// Containers that have none.
+    pub hot_indexes_missing: u64,
 }
 
 /// What prunes left for deletion.
@@ -164,11 +179,12 @@ pub fn status(repository: &Repository, filter: &SnapshotFilter) -> Result<Reposi
     // What is published is no backup.
     snapshots.retain(|named| filter.passes(&named.snapshot) && !named.snapshot.is_published());
     let (mut containers, mut space, mut has_snapshots) = (HashMap::new(), SpaceStatus::default(), false);
-    let mut protected = HashMap::new();
+    let (mut protected, mut indexed) = (HashMap::new(), HashSet::new());
     for blob in store.list(BlobPrefix::All)? {
         space.bytes += blob.len;
         has_snapshots |= blob.name.kind() == BlobKind::Snapshot;
         protected.extend(blob.name.protected().map(|hash| (hash, blob.len)));
+        indexed.extend(blob.name.indexed().map(ContainerId));
         if let (BlobKind::Container, Some(id)) = (blob.name.kind(), parse_name(&blob.name)) {
             containers.insert(id, blob.len);
             space.bytes_containers += blob.len;
@@ -202,6 +218,7 @@ pub fn status(repository: &Repository, filter: &SnapshotFilter) -> Result<Reposi
         },
         space,
         parity: parity(&marks, &containers, &protected),
+        cold: cold(&marks, &containers, &indexed),
         pending: pending(repository, &containers)?,
     })
 }
@@ -267,12 +284,21 @@ fn damage(quarantine: &Quarantine) -> DamageStatus {
 
 fn parity(marks: &Marks, containers: &HashMap<ContainerId, u64>, protected: &HashMap<[u8; 32], u64>) -> ParityStatus {
     let with = containers.keys().filter(|id| protected.contains_key(&id.0)).count() as u64;
+    let too_long =
+        containers.iter().filter(|(id, len)| ParityStore::is_too_long(**len) && !protected.contains_key(&id.0));
     ParityStatus {
+        containers_too_long: too_long.count() as u64,
         share: marks.parity().map(|share| share.to_string()),
         containers: with,
         containers_without: containers.len() as u64 - with,
         bytes: protected.values().sum(),
     }
+}
+
+fn cold(marks: &Marks, containers: &HashMap<ContainerId, u64>, indexed: &HashSet<ContainerId>) -> ColdStatus {
+    let with = containers.keys().filter(|id| indexed.contains(*id)).count() as u64;
+    let (is_cold, without) = (marks.is_cold(), containers.len() as u64 - with);
+    ColdStatus { is_cold, hot_indexes: with, hot_indexes_missing: if is_cold { without } else { 0 } }
 }
 
 fn pending(repository: &Repository, containers: &HashMap<ContainerId, u64>) -> Result<PendingStatus> {

@@ -11,8 +11,8 @@
 //!    containers first, and a backup stores again what is bad.
 //! 5. Directories that cannot be listed are reported: the containers in them that no segment names stay unknown.
 //! 6. Damaged blobs of snapshots are written again from copies, and damaged bundles of these are deleted. A damaged
-//!    copy of the configuration is written again, and damaged catalogues of models are replaced from the records in
-//!    metadata containers (`catalogue`).
+//!    copy of the configuration, damaged key slots and required marks are written again, and damaged catalogues of
+//!    models are replaced from the records in metadata containers (`catalogue`).
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -34,6 +34,7 @@ use crate::repo::index::{
 };
 use crate::repo::keys;
 use crate::repo::marks::{Marks, check_writable};
+use crate::repo::parity::heal_marks;
 use crate::repo::snapshot;
 use crate::store::{BlobName, Store, newer_or_wrong};
 use crate::types::ContainerId;
@@ -76,6 +77,8 @@ pub struct IndexReport {
     pub configs_healed: u64,
     /// Key slots and their copies written again.
     pub key_slots_healed: u64,
+    /// Damaged required marks written again.
+    pub marks_healed: u64,
 }
 
 /// Repairs the index. May be killed at any point and run again.
@@ -89,9 +92,10 @@ pub fn repair_index(repository: &Repository, stop: &Arc<AtomicBool>) -> Result<I
     let defects = repository.config_defects().len();
     repository.heal_config()?;
     let configs_healed = defects.saturating_sub(repository.config_defects().len()) as u64;
-    let key_slots_healed = keys::heal_slots(repository)?;
+    let (key_slots_healed, marks_healed) = (keys::heal_slots(repository)?, heal_marks(repository)?);
     let snapshots_healed = heal_snapshots(repository)?;
-    let mut report = IndexReport { configs_healed, key_slots_healed, snapshots_healed, ..IndexReport::default() };
+    let mut report =
+        IndexReport { configs_healed, key_slots_healed, marks_healed, snapshots_healed, ..IndexReport::default() };
 
     report.returned = returned::clear(repository)?;
     let mut found = ContainerListing::take(store)?;

@@ -78,22 +78,31 @@ pub(super) fn options_of_kind(store: &dyn Store, kind: ContainerKind) -> PutOpti
     PutOptions { is_cold: is_cold && is_put_cold(Some(kind)), ..PutOptions::default() }
 }
 
-/// The bytes that the store kept for a container at first, from its frames and its hot index: its own header, index or
-/// footer may be damaged, or cut off. `None` if these are not the bytes that its name says.
+/// The bytes that the store kept for a container at first, from its frames and from what else is known of it. In a cold
+/// repository its hot index gives header, index and footer, which may be damaged or cut off. In others they are its
+/// own, and only padding is known: zeros. `None` if these are not the bytes that its name says.
 ///
 /// # Errors
-/// Errors of reading either.
+/// Errors of reading any of it.
 pub fn rebuilt_container(store: &dyn Store, id: &ContainerId) -> Result<Option<Vec<u8>>> {
-    let (name, hot_index) = (blob_name(id), HotIndex::load(store, id)?);
-    let Some((header, tail)) = hot_index.bytes().split_at_checked(HEADER_BYTES) else { return Ok(None) };
-    let frames_len = usize::try_from(hot_index.index_offset()).ok().and_then(|offset| offset.checked_sub(HEADER_BYTES));
-    let Some(frames_len) = frames_len else { return Ok(None) };
+    let is_cold = store.cold_state().is_some_and(ColdState::is_cold);
+    let (name, index) =
+        (blob_name(id), if is_cold { HotIndex::load(store, id) } else { HotIndex::of_container(store, id) }?);
+    let Some((header, tail)) = index.bytes().split_at_checked(HEADER_BYTES) else { return Ok(None) };
+    // Writers pad by an eighth at most. A footer may say anything.
+    let is_padded = (1..=index.container_len() / 2).contains(&index.padding());
+    if !is_padded && (!is_cold || index.padding() > 0) {
+        return Ok(None);
+    }
+    let (frames_end, header_len) = (index.index_offset() - index.padding(), HEADER_BYTES as u64);
+    let lens = frames_end.checked_sub(header_len).map(|frames| [frames, index.padding()].map(usize::try_from));
+    let Some([Ok(frames_len), Ok(padding_len)]) = lens else { return Ok(None) };
     // No more than the store has is allocated.
-    let frames = store.get_range(&name, HEADER_BYTES as u64, frames_len, Reading::FromStore)?;
-    store.stored_again(&name, &[header, &frames, tail])
+    let frames = store.get_range(&name, header_len, frames_len, Reading::FromStore)?;
+    store.stored_again(&name, &[header, &frames, &vec![0; padding_len], tail])
 }
 
-/// Writes back a container from its frames and its hot index, and reads it again. Returns whether it was still there.
+/// Writes back a [`rebuilt_container`], and reads it again. Returns whether it was still there.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if more of it is damaged; [`Error::ChecksumMismatch`] if the store gives other bytes afterwards.
@@ -101,11 +110,15 @@ pub fn rebuilt_container(store: &dyn Store, id: &ContainerId) -> Result<Option<V
 pub(super) fn write_container(store: &dyn Store, id: &ContainerId) -> Result<bool> {
     let name = blob_name(id);
     let bytes = rebuilt_container(store, id)?
-        .ok_or_else(|| Error::corrupt(&name, 0, "frames and a hot index that give its bytes back", "others"))?;
+        .ok_or_else(|| Error::corrupt(&name, 0, "parts that give its bytes back", "others"))?;
     if !store.overwrite_stored(&name, &bytes, options_of(store, &name)?)? {
         return Ok(false);
     }
-    read_stored_hash(store, &name, &|| Ok(())).map(|()| true)
+    match read_stored_hash(store, &name, &|| Ok(())) {
+        // Its class says so.
+        Err(Error::Cold { .. }) => Ok(true),
+        read => read.map(|()| true),
+    }
 }
 
 /// The containers that have a hot index, with the bytes of that.
@@ -117,12 +130,12 @@ pub fn indexed(store: &dyn Store) -> Result<HashMap<ContainerId, u64>> {
     Ok(store.list(BlobKind::HotIndex.into())?.iter().filter_map(of).collect())
 }
 
-/// Reads a hot index and checks all of it.
+/// Reads a hot index and checks all of it. Returns the bytes of its container.
 ///
 /// # Errors
 /// Errors of the store; [`Error::Corrupt`] and [`Error::ChecksumMismatch`].
-pub fn verify(store: &dyn Store, id: &ContainerId) -> Result<()> {
-    HotIndex::load(store, id).map(drop)
+pub fn verify(store: &dyn Store, id: &ContainerId) -> Result<u64> {
+    HotIndex::load(store, id).map(|hot_index| hot_index.container_len())
 }
 
 /// What [`add`] has done.

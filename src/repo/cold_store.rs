@@ -186,7 +186,7 @@ impl Store for ColdStore {
         let len = self.inner.len_of(name)?;
         let (Some(id), Some(stored_len)) = (self.indexed(name), len) else { return Ok(len) };
         let Some(hot_index) = self.loaded(&id)? else { return Ok(len) };
-        let frames_end = hot_index.index_offset();
+        let frames_end = hot_index.index_offset() - hot_index.padding();
         if stored_len < frames_end {
             let expected = format!("frames up to byte {frames_end}");
             return Err(Error::corrupt(name, stored_len, expected, "the end of the container"));

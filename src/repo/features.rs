@@ -13,6 +13,7 @@ use crate::repo::Repository;
 use crate::repo::index::{ContainerListing, NewSegments};
 use crate::repo::keys;
 use crate::repo::marks::{Mark, MarkKind, Marks};
+use crate::repo::parity::heal_marks;
 use crate::wire;
 
 /// Why an upgrade puts its mark.
@@ -164,6 +165,7 @@ pub fn upgrade(repository: &Repository, dry_run: bool) -> Result<UpgradeReport> 
     if !dry_run {
         repository.ready_directories()?;
         keys::heal_slots(repository)?;
+        heal_marks(repository)?;
     }
     let present = Feature::ALL.into_iter().filter(is_present).map(FeatureReport::from).collect();
     Ok(UpgradeReport { dry_run, enabled: missing.into_iter().map(FeatureReport::from).collect(), present, mark })

@@ -24,6 +24,8 @@ pub struct HotIndex {
     bytes: Vec<u8>,
     /// Offset of the container index in the container.
     index_offset: u64,
+    /// Zeros before the container index, bytes.
+    padding: u64,
 }
 
 /// Store name of the hot index of a container.
@@ -121,7 +123,7 @@ impl HotIndex {
         let footer = Footer::parse(what, len, footer)?;
         check_index_len(what, &footer)?;
         verify(what, HEADER_BYTES as u64, &footer.index_checksum, &[index])?;
-        Ok(HotIndex { bytes, index_offset })
+        Ok(HotIndex { index_offset, padding: footer.padding.min(index_offset), bytes })
     }
 
     /// Header, container index and footer.
@@ -137,6 +139,11 @@ impl HotIndex {
     /// Offset of the container index in the container.
     pub fn index_offset(&self) -> u64 {
         self.index_offset
+    }
+
+    /// Zeros of the container between its frames and its index, bytes.
+    pub fn padding(&self) -> u64 {
+        self.padding
     }
 
     /// Length of the container, bytes.

@@ -7,6 +7,8 @@
 //!    ([`ParityStore`](crate::store::ParityStore)).
 //! 3. A container without parity is sound and merely unprotected: [`add`] protects it.
 //! 4. A prune sweeps the parity of what is gone: see [`super::sweep`].
+//! 5. Required marks have parity in every repository: nobody writes while one cannot be read. [`heal_marks`] makes what
+//!    is missing of both.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +21,7 @@ use crate::repo::Repository;
 use crate::repo::cold::options_of;
 use crate::repo::container::parse_name;
 use crate::repo::marks::{Mark, MarkKind, Marks, check_writable};
-use crate::store::{BlobKind, Durable, ListedBlob, ParityShare, SHORT_KINDS, Store};
+use crate::store::{BlobKind, Durable, ListedBlob, ParityFound, ParityShare, PutOptions, SHORT_KINDS, Store};
 
 /// Containers that a report names, at most.
 const NAMED_MAX: usize = 1000;
@@ -69,6 +71,32 @@ pub fn short_blobs(store: &dyn Store) -> Result<Vec<ListedBlob>> {
         all.extend(store.list(kind.into())?);
     }
     Ok(all)
+}
+
+/// Writes back the required marks that are damaged and that their parity, or their hash, gives back. Makes their parity
+/// where it is missing or damaged. Returns how many marks were written.
+///
+/// # Errors
+/// Errors of the store. Marks that nothing gives back are no error here.
+pub fn heal_marks(repository: &Repository) -> Result<u64> {
+    let (store, parity) = (repository.store.as_ref(), repository.parity.as_ref());
+    let (marks, options, mut written) = (Marks::read(store)?, PutOptions::default(), 0);
+    let rebuilt = parity.healed();
+    for name in marks.names.iter().filter(|name| name.kind() == BlobKind::RequiredMark) {
+        if rebuilt.contains(name) {
+            written += u64::from(parity.write_back(name, options)?);
+        }
+        let is_whole = matches!(parity.inspect(name), Ok(ParityFound::Whole));
+        if is_whole || marks.damaged.iter().any(|(damaged, _)| *damaged == **name) {
+            continue;
+        }
+        match parity.add(name, options) {
+            // It is gone.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            added => drop(added?),
+        }
+    }
+    Ok(written)
 }
 
 /// What [`add`] has done.

@@ -50,7 +50,7 @@ mod write;
 pub use chosen_tree::Selection;
 pub use existing::Overwrite;
 pub use lost::DamagedFile;
-pub use needed::{NeededContainer, needed_containers};
+pub use needed::{NeededContainer, NeededContainers, needed_containers};
 pub use request::RestoreRequest;
 pub use run::{RestoreReport, restore};
 pub use verify::compare_with;

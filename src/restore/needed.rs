@@ -5,7 +5,7 @@
 //! which it replaces has at the same offset. What an interrupted restore has left of a file under a temporary name is
 //! asked for.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -26,6 +26,9 @@ use crate::repo::tree::{Node, NodeKind};
 use crate::store::{BlobName, Reading, try_map_parallel};
 use crate::types::{ContainerId, Fingerprint};
 
+/// Texts of what is missing, at most.
+const MISSING_MAX: usize = 1000;
+
 /// A data container that a restore reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NeededContainer {
@@ -35,8 +38,18 @@ pub struct NeededContainer {
     pub bytes: u64,
 }
 
-/// The data containers that a restore of what `request` asks for reads, by name. Chunks that cannot be found, which the
-/// restore will report, need none.
+/// What a restore reads of data containers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NeededContainers {
+    /// Those that are there, by name.
+    pub there: Vec<NeededContainer>,
+    /// What cannot be found: containers, or chunks of which nobody knows where they are. At most 1000 texts.
+    pub missing: Vec<String>,
+    /// Number of containers and of such chunks that are missing.
+    pub missing_count: u64,
+}
+
+/// The data containers that a restore of what `request` asks for reads, by name.
 ///
 /// # Errors
 /// [`Error::NoSuchPath`] for entries that the snapshot lacks; damage of the tree; errors of the store.
@@ -45,7 +58,7 @@ pub fn needed_containers(
     snapshot: &NamedSnapshot,
     request: &RestoreRequest,
     stop: &Arc<AtomicBool>,
-) -> Result<Vec<NeededContainer>> {
+) -> Result<NeededContainers> {
     let (repository, mut request) = (&repository.stopped_by(stop), request.clone());
     let listing = Arc::new(ContainerListing::take(&repository.store)?);
     let mut reader = ChunkReader::with_cache(repository, listing, METADATA_CACHE_BYTES);
@@ -57,11 +70,11 @@ pub fn needed_containers(
         comparison: FileComparison::new(repository.key),
         reader,
         stop,
-        containers: HashSet::new(),
+        containers: BTreeSet::new(),
+        needed: NeededContainers::default(),
     };
-    let ids = walk.run(ChosenTree::new(&base, request.selection.clone()))?;
-    let mut ids: Vec<ContainerId> = ids.into_iter().collect();
-    ids.sort_unstable();
+    let (ids, mut needed) = walk.run(ChosenTree::new(&base, request.selection.clone()))?;
+    let ids: Vec<ContainerId> = ids.into_iter().collect();
     let store = repository.store.as_ref();
     let found = try_map_parallel(store.properties().requests_max, &ids, |id| {
         let name = blob_name(id);
@@ -71,9 +84,26 @@ pub fn needed_containers(
             Err(error) if !error.is_unavailable() => return Err(error),
             _ => {}
         }
-        Ok(store.head(&name)?.map(|head| NeededContainer { name, bytes: head.len }))
+        // A hot index says nothing about whether its container is there.
+        let len = store.head(&name)?.map(|head| head.len);
+        Ok(Some((name, len)))
     })?;
-    Ok(found.into_iter().flatten().collect())
+    for (name, len) in found.into_iter().flatten() {
+        match len {
+            Some(bytes) => needed.there.push(NeededContainer { name, bytes }),
+            None => needed.miss(format!("{name} is missing")),
+        }
+    }
+    Ok(needed)
+}
+
+impl NeededContainers {
+    fn miss(&mut self, text: String) {
+        self.missing_count += 1;
+        if self.missing.len() < MISSING_MAX && !self.missing.contains(&text) {
+            self.missing.push(text);
+        }
+    }
 }
 
 /// What an entry of the target gives a restore.
@@ -93,11 +123,12 @@ struct NeededWalk<'a> {
     reader: ChunkReader,
     stop: &'a AtomicBool,
     /// The containers with the frames of chunks that the target does not give.
-    containers: HashSet<ContainerId>,
+    containers: BTreeSet<ContainerId>,
+    needed: NeededContainers,
 }
 
 impl NeededWalk<'_> {
-    fn run(mut self, mut tree: ChosenTree) -> Result<HashSet<ContainerId>> {
+    fn run(mut self, mut tree: ChosenTree) -> Result<(BTreeSet<ContainerId>, NeededContainers)> {
         while let Some(step) = tree.next(&mut self.reader)? {
             match step {
                 TreeStep::Enter(node) => {
@@ -114,7 +145,7 @@ impl NeededWalk<'_> {
                 TreeStep::Unreadable(error) => return Err(error),
             }
         }
-        Ok(self.containers)
+        Ok((self.containers, self.needed))
     }
 
     /// Enters a directory. `false` if the restore will not, whose problem it is.
@@ -180,7 +211,7 @@ impl NeededWalk<'_> {
     fn locate(&mut self, fingerprint: &Fingerprint) -> Result<()> {
         let extent_map = match self.reader.extent_map_of(fingerprint) {
             Err(error) if error.is_unreadable() => {
-                tracing::debug!("a chunk needs no container: {error}");
+                self.needed.miss(error.to_string());
                 return Ok(());
             }
             located => located?,

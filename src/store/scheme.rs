@@ -64,10 +64,10 @@ pub fn open(location: impl AsRef<OsStr>) -> Result<Arc<dyn Store>> {
 ///
 /// # Errors
 /// [`Error::NoRepository`] if it does not exist. [`Error::Usage`] if the scheme is unknown, or has no classes of
-/// storage and some are given. [`Error::Io`].
+/// storage or no tags and some are given. [`Error::Io`].
 pub fn open_with(location: impl AsRef<OsStr>, options: &StoreOptions) -> Result<Arc<dyn Store>> {
     let (scheme, rest) = find_scheme(location.as_ref())?;
-    check_classes(location.as_ref(), options)?;
+    check_bucket_options(location.as_ref(), options)?;
     (scheme.open)(rest, options)
 }
 
@@ -85,18 +85,24 @@ pub fn create(location: impl AsRef<OsStr>) -> Result<Arc<dyn Store>> {
 /// [`Error::Usage`] if the scheme is unknown. [`Error::Io`].
 pub fn create_with(location: impl AsRef<OsStr>, options: &StoreOptions) -> Result<Arc<dyn Store>> {
     let (scheme, rest) = find_scheme(location.as_ref())?;
-    check_classes(location.as_ref(), options)?;
+    check_bucket_options(location.as_ref(), options)?;
     (scheme.create)(rest, options)
 }
 
-/// Fails if the user gives classes of storage to a store that has none.
-fn check_classes(location: &OsStr, options: &StoreOptions) -> Result<()> {
-    match options.classes.0.first() {
-        Some(class) if !is_bucket(location) => Err(Error::Usage(format!(
-            "{} has no classes of storage, so {class} has no meaning there: s3://, gs:// and az:// have some",
-            location.display()
+/// Fails if the user gives classes of storage, or a tag of objects, to a store that has none.
+fn check_bucket_options(location: &OsStr, options: &StoreOptions) -> Result<()> {
+    if is_bucket(location) {
+        return Ok(());
+    }
+    let location = location.display();
+    match (options.classes.0.first(), &options.data_tag) {
+        (Some(class), _) => Err(Error::Usage(format!(
+            "{location} has no classes of storage, so {class} has no meaning there: s3://, gs:// and az:// have some"
         ))),
-        _ => Ok(()),
+        (None, Some(tag)) => Err(Error::Usage(format!(
+            "{location} has no tags of objects, so --data-tag {tag} has no meaning there: s3:// and az:// have some"
+        ))),
+        (None, None) => Ok(()),
     }
 }
 
@@ -192,7 +198,7 @@ pub(super) fn percent_decoded(text: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Durable, StoreExt, contract, named};
+    use crate::store::{Durable, StorageClasses, StoreExt, contract, named};
 
     /// A location of a store that does not exist yet, below `directory`.
     fn location(scheme: &StoreScheme, directory: &Path) -> String {
@@ -239,6 +245,26 @@ mod tests {
             let Err(Error::Usage(text)) = result else { panic!("accepted") };
             assert!(["`s4://`", "s3://bucket", "a path", "file:///"].iter().all(|part| text.contains(part)), "{text}");
         }
+    }
+
+    #[test]
+    fn what_only_buckets_have_is_refused_elsewhere() {
+        let options = [
+            ("containers=GLACIER", StoreOptions { classes: classes("containers=GLACIER"), ..StoreOptions::default() }),
+            ("fhrd=data", StoreOptions { data_tag: "fhrd=data".parse().ok(), ..StoreOptions::default() }),
+        ];
+        for (given, options) in options {
+            for location in ["/a/b", "file:///a/b", "sftp://user@host/a"] {
+                for result in [open_with(location, &options), create_with(location, &options)] {
+                    let Err(Error::Usage(text)) = result else { panic!("{given} is accepted at {location}") };
+                    assert!(text.contains(given) && text.contains(location), "{text}");
+                }
+            }
+        }
+    }
+
+    fn classes(text: &str) -> StorageClasses {
+        StorageClasses(vec![text.parse().expect("a class")])
     }
 
     #[test]

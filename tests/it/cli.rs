@@ -11,6 +11,7 @@ mod documents;
 mod estimate;
 pub mod fixture;
 mod forget;
+mod guarded;
 mod heal;
 mod import;
 mod inspect;

@@ -100,7 +100,7 @@ fn assert_indexed(repository: &Repository, what: &str) {
     let store = repository.store.as_ref();
     let indexed: BTreeSet<ContainerId> = indexed(store).unwrap().into_keys().collect();
     assert_eq!(containers(store), indexed, "{what}");
-    indexed.iter().for_each(|id| fhrd::repo::cold::verify(store, id).unwrap());
+    indexed.iter().for_each(|id| _ = fhrd::repo::cold::verify(store, id).unwrap());
 }
 
 /// Adds what a crash has left without a hot index, which is metadata. Fails if a container cannot be read for it.

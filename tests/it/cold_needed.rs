@@ -12,7 +12,7 @@ use fhrd::repo::Repository;
 use fhrd::repo::cold::set;
 use fhrd::repo::snapshot::{self, NamedSnapshot};
 use fhrd::restore::{Overwrite, RestoreRequest, needed_containers, restore};
-use fhrd::store::{BlobName, MemoryStore, ObservedStore, Store, StoreCall, StoreObserver};
+use fhrd::store::{BlobName, Durable, MemoryStore, ObservedStore, Store, StoreCall, StoreObserver};
 
 use crate::cold::{is_data, open};
 use crate::flips::{back_up, config};
@@ -43,7 +43,8 @@ fn needed_and_read(reads: &Reads, named: &NamedSnapshot, request: &RestoreReques
     assert!(reads.names.lock().unwrap().is_empty(), "to know what is needed, nothing cold is read");
     restore(&repository, &config(), named, request.clone(), &Progress::default(), &Arc::default()).unwrap();
     let text = |name: &BlobName| name.to_string();
-    [needed.iter().map(|one| text(&one.name)).collect(), std::mem::take(&mut *reads.names.lock().unwrap())]
+    assert_eq!((needed.missing, needed.missing_count), (Vec::new(), 0));
+    [needed.there.iter().map(|one| text(&one.name)).collect(), std::mem::take(&mut *reads.names.lock().unwrap())]
 }
 
 #[test]
@@ -89,6 +90,31 @@ fn what_the_target_has_is_not_asked_for() {
     fs::create_dir(file(0)).unwrap();
     // The restore reports the directory in the way, and reads nothing for it.
     let needed = needed_containers(&open(reads.store.clone()), &named, &request(Overwrite::Always), &Arc::default());
-    assert!(needed.unwrap().is_empty());
+    assert!(needed.unwrap().there.is_empty());
     assert!(reads.store.properties().local_path.is_none());
+}
+
+#[test]
+fn what_is_missing_is_named_with_and_without_its_hot_index() {
+    let store = Arc::new(MemoryStore::new());
+    let repository = Repository::init(store.clone(), &RepositoryConfig::default()).unwrap();
+    set(&repository, true).unwrap();
+    let (source, mut random) = (tempfile::tempdir().unwrap(), Random(9));
+    for number in 0..2 {
+        write(source.path().join(format!("directory-{number}/file")), &random.bytes(5000));
+        back_up(&repository, source.path());
+    }
+    let all = snapshot::list(repository.store.as_ref()).unwrap().0;
+    let named = all.into_iter().max_by_key(|named| named.snapshot.time_ns).unwrap();
+    let target = tempfile::tempdir().unwrap();
+    let request = RestoreRequest { target: target.path().join("target"), ..RestoreRequest::default() };
+    let needed = || needed_containers(&open(store.clone()), &named, &request, &Arc::default()).unwrap();
+    let lost = needed().there[0].name.clone();
+    store.delete(&lost, Durable::OnReturn).unwrap();
+    let found = needed();
+    assert_eq!((found.there.len(), found.missing), (1, vec![format!("{lost} is missing")]));
+    store.delete(&BlobName::hot_index_of(&lost.hash().unwrap()), Durable::OnReturn).unwrap();
+    let found = needed();
+    assert_eq!((found.there.len(), found.missing_count), (1, 1), "{:?}", found.missing);
+    assert!(found.missing[0].contains(lost.as_str()), "{:?}", found.missing);
 }

@@ -64,6 +64,7 @@ mod quantised;
 mod readers;
 mod repair;
 mod repeated;
+mod required_marks;
 mod said_sizes;
 mod scaled;
 mod schemes;

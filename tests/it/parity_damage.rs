@@ -6,16 +6,19 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use fhrd::config::RepositoryConfig;
 use fhrd::inspect::check::check;
+use fhrd::inspect::status::status;
 use fhrd::keep::prune;
 use fhrd::metrics::Progress;
 use fhrd::repair::quarantine;
 use fhrd::repo::Repository;
 use fhrd::repo::heal::{HealReport, heal};
 use fhrd::repo::marks::Marks;
-use fhrd::repo::parity::set;
+use fhrd::repo::naming::SnapshotFilter;
+use fhrd::repo::parity::{add, set};
 use fhrd::repo::paths::cache_directory;
-use fhrd::store::{BlobKind, BlobName, BlobPrefix, Store};
+use fhrd::store::{BlobKind, BlobName, BlobPrefix, MemoryStore, Store, StoreExt};
 
 use crate::flips::{back_up, config};
 use crate::input::write;
@@ -139,4 +142,17 @@ fn the_mark_of_a_quarantine_is_protected() {
     let report = check(&repository, &config(), true, &Progress::default(), &Arc::default()).unwrap();
     assert_eq!(quarantine::record(&repository, &before, &report).unwrap().marks_written, 1);
     assert_protected(&place.open(), "a quarantine");
+}
+
+#[test]
+fn a_container_too_long_for_parity_is_said_to_be_unprotected() {
+    let store = Arc::new(MemoryStore::new());
+    let repository = Repository::init(store.clone(), &RepositoryConfig::default()).unwrap();
+    set(&repository, share()).unwrap();
+    let name = BlobName::hashed(BlobKind::Container, &[7; 32]);
+    store.put_if_absent(&name, &[&vec![0; (256 << 20) + 1]]).unwrap();
+    let added = add(&repository, &Progress::default(), &Arc::default()).unwrap();
+    assert_eq!((added.containers_too_long, added.containers, added.damaged), (1, 0, 0), "{added:?}");
+    let parity = status(&repository, &SnapshotFilter::default()).unwrap().parity;
+    assert_eq!((parity.containers_without, parity.containers_too_long), (1, 1), "{parity:?}");
 }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use fhrd::config::RepositoryConfig;
+use fhrd::inspect::check::{CheckReport, check};
+use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
 use fhrd::repo::cold;
 use fhrd::repo::container::{ContainerKind, parse_name, read_kind};
@@ -10,7 +12,7 @@ use fhrd::repo::heal::heal;
 use fhrd::repo::parity;
 use fhrd::store::{BlobKind, BlobName, Durable, MemoryStore, Reading, Store};
 
-use crate::flips::{back_up, run_check};
+use crate::flips::{back_up, config, run_check};
 use crate::input::write;
 use crate::parity::{lost_files, open, share, unlock};
 use crate::trees::Random;
@@ -111,4 +113,21 @@ fn what_heals_does_not_overwrite_the_only_bytes_of_another_container() {
         let lost = lost_files(&open(&scene.store), &scene.snapshot, scene.source.path(), &what);
         assert_eq!(lost, [""; 0], "{what}");
     }
+}
+
+#[test]
+fn a_check_without_data_sees_that_containers_in_cold_storage_have_other_lengths() {
+    for is_encrypted in [false, true] {
+        let scene = Scene::new(is_encrypted, true, false);
+        assert_eq!(run_quick_check(&scene).defect_count, 0);
+        scene.mix_up(false);
+        let report = run_quick_check(&scene);
+        for (name, _) in &scene.containers {
+            assert!(report.defects.iter().any(|text| text.contains(name.as_str())), "{name}: {:#?}", report.defects);
+        }
+    }
+}
+
+fn run_quick_check(scene: &Scene) -> CheckReport {
+    check(&open(&scene.store), &config(), false, &Progress::default(), &Arc::default()).unwrap()
 }

@@ -8,9 +8,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::cold::is_rebuilt;
+use super::cold::{is_rebuilt, note_rebuilt};
 use super::damaged_containers::DamagedContainers;
-use super::defect_log::{AlikeDefects, DEFECTS_MAX, DefectLog, damage};
+use super::defect_log::{AlikeDefects, DefectLog, damage};
 use super::missing::MissingParts;
 use super::run::{CheckReport, CheckRun};
 use super::segments::name_defect;
@@ -18,6 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::Progress;
 use crate::pipeline::{Emit, Map, Pipeline, Sink, Source, Weigh};
 use crate::repo::claims::{ClaimKind, ContainerClaim};
+use crate::repo::cold::is_cold;
 use crate::repo::container::{
     ContainerEntry, ContainerIndex, ContainerNumber, EntryNumber, FrameNumber, blob_name, parse_name, read_kind,
 };
@@ -65,7 +66,8 @@ pub(super) fn check(
         incomplete: incomplete.clone(),
         read: &read,
     });
-    let collect = CollectSink { report, damaged, missing: MissingParts::default(), progress: run.progress };
+    let (missing, is_cold) = (MissingParts::default(), is_cold(run.repository));
+    let collect = CollectSink { report, damaged, missing, progress: run.progress, is_cold };
     let (missing, _) = line.run(link, collect)?;
     missing.look_again(run, &read, damaged)
 }
@@ -147,7 +149,7 @@ struct CheckedContainer {
     frames: u64,
     bytes_raw: u64,
     is_read: bool,
-    /// Whether its own header, index or footer is damaged, and its hot index gives it back.
+    /// Whether what is damaged is outside its frames, and known: [`is_rebuilt`].
     is_rebuilt: bool,
     defects: Defects,
 }
@@ -362,17 +364,7 @@ struct CollectSink<'a> {
     damaged: &'a mut DamagedContainers,
     missing: MissingParts,
     progress: &'a Progress,
-}
-
-impl CollectSink<'_> {
-    fn note_rebuilt(&mut self, id: &ContainerId) {
-        self.report.containers_healed += 1;
-        self.report.hot_indexes.rebuilt += 1;
-        self.report.healable.containers.insert(*id);
-        if self.report.notes.len() < DEFECTS_MAX {
-            self.report.notes.push(format!("{} is damaged outside its frames; its hot index is whole", blob_name(id)));
-        }
-    }
+    is_cold: bool,
 }
 
 impl Sink for CollectSink<'_> {
@@ -402,7 +394,7 @@ impl Sink for CollectSink<'_> {
             self.report.read.push((checked.id, log.is_empty() && suspected.count() == 0));
         }
         if checked.is_rebuilt {
-            self.note_rebuilt(&checked.id);
+            note_rebuilt(self.report, &checked.id, self.is_cold);
         }
         self.report.chunks += checked.chunks;
         self.report.frames += checked.frames;

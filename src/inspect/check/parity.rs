@@ -5,7 +5,7 @@ use super::run::{CheckReport, CheckRun};
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::container::{blob_name, parse_name};
 use crate::repo::parity::{protected, short_blobs};
-use crate::store::{BlobKind, BlobName, ParityFound};
+use crate::store::{BlobKind, BlobName, ParityFound, ParityStore, Store};
 
 /// Reads the parity of the containers that were read whole, and then that of the short blobs. Notes what is damaged,
 /// and what was rebuilt; if there `is_share`, also that parity is missing.
@@ -22,10 +22,23 @@ pub(super) fn check(run: &CheckRun<'_>, is_share: bool, report: &mut CheckReport
     if !read.is_empty() {
         read.extend(short.into_iter().map(|blob| blob.name));
     }
-    let found = read.len();
-    read.retain(|name| name.hash().is_some_and(|hash| protected.contains_key(&hash)));
-    if is_share && read.len() < found {
-        report.notes.push(format!("{} blobs that were read have no parity: `fhrd parity add`", found - read.len()));
+    let (read, lacking): (Vec<_>, Vec<_>) =
+        read.into_iter().partition(|name| name.hash().is_some_and(|hash| protected.contains_key(&hash)));
+    let is_mark = |name: &BlobName| name.kind() == BlobKind::RequiredMark;
+    let is_long = |name: &BlobName| store.len_of(name).is_ok_and(|len| len.is_some_and(ParityStore::is_too_long));
+    let (long, bare): (Vec<_>, Vec<_>) =
+        lacking.iter().filter(|name| is_share && !is_mark(name)).partition(|name| is_long(name));
+    let (long, bare) = (long.len(), bare.len());
+    if long > 0 {
+        report.notes.push(format!("{long} containers that were read are too long for parity"));
+    }
+    if bare > 0 {
+        report.notes.push(format!("{bare} blobs that were read have no parity: `fhrd parity add`"));
+    }
+    let marks = lacking.iter().filter(|name| is_mark(name)).count();
+    if marks > 0 {
+        let text = "required marks have no parity, and while one cannot be read nobody writes: `fhrd repair index`";
+        report.notes.push(format!("{marks} {text} protects them"));
     }
     for name in read {
         run.check_stop()?;
@@ -37,6 +50,10 @@ pub(super) fn check(run: &CheckRun<'_>, is_share: bool, report: &mut CheckReport
         match store.inspect(&name) {
             Ok(ParityFound::Absent) => {}
             Ok(ParityFound::Whole) => report.parity_read += 1,
+            Ok(ParityFound::TooLarge(reason)) => {
+                report.parity_too_large += 1;
+                note(format!("the parity of {name} was not read: {reason}"));
+            }
             Ok(ParityFound::Damaged(error)) => {
                 note(format!("the parity of {name} is damaged: {error}"));
                 report.parity_damaged += 1;
@@ -46,6 +63,7 @@ pub(super) fn check(run: &CheckRun<'_>, is_share: bool, report: &mut CheckReport
             Err(error) => note(format!("the parity of {name} cannot be read: {}", damage(error)?)),
         }
     }
+    report.parity_too_large += store.too_large().len() as u64;
     if report.parity_cold > 0 {
         report.notes.push(format!("the parity of {} blobs is in cold storage, and was not read", report.parity_cold));
     }

@@ -59,6 +59,8 @@ pub struct CheckReport {
     pub bytes_read: u64,
     /// Containers that are damaged, and that parity or their hot indexes give back. They are no defect.
     pub containers_healed: u64,
+    /// Containers that are damaged in their padding only, which is no defect.
+    pub padding_damaged: u64,
     /// Snapshots, segments and marks that are damaged, and that parity has given back.
     pub short_blobs_healed: u64,
     /// Blobs whose parity was read and is sound.
@@ -67,6 +69,8 @@ pub struct CheckReport {
     pub parity_damaged: u64,
     /// Blobs whose parity was to be read and is in cold storage.
     pub parity_cold: u64,
+    /// Blobs whose parity was to be read or used, and takes more memory than there is for it.
+    pub parity_too_large: u64,
     /// What the hot indexes of a cold repository are like.
     pub hot_indexes: cold::HotIndexCounts,
     /// Containers that no segment lists. They are no defect: the next backup adds them to the index.
@@ -301,7 +305,7 @@ fn check_once(
     } else {
         stored_data(&run, snapshots, &mut report, &mut log)?;
     }
-    parity::check(&run, parity.is_some(), &mut report).and_then(|()| cold::check(&run, &mut report))?;
+    parity::check(&run, parity.is_some(), &mut report).and_then(|()| cold::check(&run, &mut report, &mut log))?;
     (report.newer_count, report.newer) = (log.newer_count(), log.take_newer());
     report.defect_count = log.count();
     (report.defects, report.defects_more) = log.into_texts();

@@ -69,6 +69,8 @@ fn check_blob(store: &Arc<dyn Store>, blob: &ListedBlob, check_stop: &dyn Fn() -
         return match ParityStore::new(store.clone()).inspect(&name)? {
             ParityFound::Damaged(error) => Err(error),
             ParityFound::Absent => Err(Error::BlobMissing { what: blob.name.to_string() }),
+            // Nothing says that it is damaged.
+            ParityFound::TooLarge(_) => Ok(false),
             ParityFound::Whole => Ok(true),
         };
     }

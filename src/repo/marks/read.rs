@@ -89,7 +89,7 @@ impl Marks {
                 Err(error) if error.stops_reading() => return Err(error),
                 Err(error) => {
                     if is_required {
-                        marks.refusal.get_or_insert(error.duplicate());
+                        marks.refusal.get_or_insert_with(|| unreadable(&listed.name, &error));
                     }
                     marks.damaged.push((listed.name.into(), error));
                 }
@@ -174,6 +174,15 @@ pub fn check_writable(repository: &Repository) -> Result<()> {
 fn is_required(name: &str) -> bool {
     let optional = BlobKind::OptionalMark.directory();
     !name.strip_prefix(optional).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// Why a required mark that cannot be read forbids writing.
+fn unreadable(name: &str, error: &Error) -> Error {
+    if !error.is_bad_blob() {
+        return error.duplicate();
+    }
+    let expected = "a mark that says who may write (see \"A damaged mark\" in docs/EXIT-CODES.md)";
+    Error::corrupt(name, 0, expected, error.to_string())
 }
 
 /// Why a mark of another kind than `quarantine` forbids writing, if it does.

@@ -165,15 +165,16 @@ impl ParityBlob {
         shards.filter(|(number, shard)| !self.is_sound(*number, shard)).map(|(number, _)| number).collect()
     }
 
-    /// Computes the shards `bad` of `container` again. Returns whether that gave the container.
+    /// Computes the shards `bad` of `container` again, and takes about `work_bytes` bytes for that. Returns whether the
+    /// container came out.
     ///
     /// # Errors
     /// Errors of [`restore_shards`].
-    pub fn rebuild(&self, container: &mut [u8], bad: &[usize]) -> Result<bool> {
+    pub fn rebuild(&self, container: &mut [u8], bad: &[usize], work_bytes: usize) -> Result<bool> {
         let ParityLayout { len, data_shards, recovery_shards, .. } = self.layout;
         let shards = (0..recovery_shards).map(|number| (number, self.recovery_shard(number)));
         let sound = shards.filter(|(number, shard)| self.is_sound(data_shards + number, shard));
-        if !bad.is_empty() && !restore_shards(&self.layout, container, bad, sound)? {
+        if !bad.is_empty() && !restore_shards(&self.layout, container, bad, sound, work_bytes)? {
             return Ok(false);
         }
         // The code answers with wrong bytes if a shard is bad and its checksum is not.

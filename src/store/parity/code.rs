@@ -2,7 +2,7 @@
 
 use reed_solomon_simd::{Error as CodeError, ReedSolomonDecoder, ReedSolomonEncoder};
 
-use super::layout::ParityLayout;
+use super::layout::{ParityLayout, SHARD_UNIT};
 use crate::error::{Error, Result};
 
 fn failed(error: CodeError) -> Error {
@@ -69,6 +69,9 @@ impl ParityEncoder {
 /// Computes the shards `lost` of `data`, which has all shards of a container, from the others and from recovery shards.
 /// Returns `false`, and changes nothing, if these are too few.
 ///
+/// The code works on each 64 bytes of a shard alone. So shards are cut into columns, of which those are taken together
+/// that the code works on in `work_bytes` bytes.
+///
 /// # Errors
 /// [`Error::Internal`] if the layout is not that of `data`.
 pub(super) fn restore_shards<'a>(
@@ -76,26 +79,34 @@ pub(super) fn restore_shards<'a>(
     data: &mut [u8],
     lost: &[usize],
     recovery: impl Iterator<Item = (usize, &'a [u8])>,
+    work_bytes: usize,
 ) -> Result<bool> {
     let ParityLayout { shard_bytes, data_shards, recovery_shards, .. } = *layout;
     let recovery: Vec<(usize, &[u8])> = recovery.take(lost.len()).collect();
     if recovery.len() < lost.len() {
         return Ok(false);
     }
-    let mut decoder = ReedSolomonDecoder::new(data_shards, recovery_shards, shard_bytes).map_err(failed)?;
-    let mut next_lost = lost.iter().peekable();
-    for (number, shard) in data.chunks_exact(shard_bytes).enumerate() {
-        if next_lost.next_if(|lost| **lost == number).is_none() {
-            decoder.add_original_shard(number, shard).map_err(failed)?;
+    let width = (work_bytes / layout.work_shards()).clamp(SHARD_UNIT, shard_bytes) / SHARD_UNIT * SHARD_UNIT;
+    for start in (0..shard_bytes).step_by(width) {
+        let columns = start..shard_bytes.min(start + width);
+        let mut decoder = ReedSolomonDecoder::new(data_shards, recovery_shards, columns.len()).map_err(failed)?;
+        let mut next_lost = lost.iter().peekable();
+        for (number, shard) in data.chunks_exact(shard_bytes).enumerate() {
+            if next_lost.next_if(|lost| **lost == number).is_none() {
+                let part = shard.get(columns.clone()).unwrap_or_default();
+                decoder.add_original_shard(number, part).map_err(failed)?;
+            }
         }
-    }
-    for (number, shard) in recovery {
-        decoder.add_recovery_shard(number, shard).map_err(failed)?;
-    }
-    let decoded = decoder.decode().map_err(failed)?;
-    for (number, shard) in decoded.restored_original_iter() {
-        if let Some(target) = data.get_mut(number * shard_bytes..(number + 1) * shard_bytes) {
-            target.copy_from_slice(shard);
+        for (number, shard) in &recovery {
+            let part = shard.get(columns.clone()).unwrap_or_default();
+            decoder.add_recovery_shard(*number, part).map_err(failed)?;
+        }
+        let decoded = decoder.decode().map_err(failed)?;
+        for (number, part) in decoded.restored_original_iter() {
+            let at = number * shard_bytes;
+            if let Some(target) = data.get_mut(at + columns.start..at + columns.end) {
+                target.copy_from_slice(part);
+            }
         }
     }
     Ok(true)

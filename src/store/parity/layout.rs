@@ -5,7 +5,7 @@ use super::share::ParityShare;
 /// Bytes of a shard, unless the container is very short or very long. It is the sector of today's disks.
 const SHARD_BYTES: u64 = 4096;
 /// Lengths of shards are multiples of this: the code works on such pieces.
-const SHARD_UNIT: u64 = 64;
+pub(super) const SHARD_UNIT: usize = 64;
 /// Shards of a container, at most: the code has as many again for recovery.
 const DATA_SHARDS_MAX: u64 = 1 << 15;
 /// Containers of at most this many shards have as many recovery shards: the bytes of a copy, but any half of all these
@@ -79,6 +79,11 @@ impl ParityLayout {
         self.second_table_start() + self.table_bytes() + HEADER_BYTES
     }
 
+    /// Shards that the code works on to restore some, at most.
+    pub fn work_shards(&self) -> usize {
+        (self.data_shards.next_power_of_two() + self.recovery_shards.next_power_of_two()).next_power_of_two()
+    }
+
     /// Bytes of the container with its padding.
     pub fn padded_bytes(&self) -> usize {
         self.data_shards * self.shard_bytes
@@ -90,7 +95,7 @@ fn cut(len: u64) -> Option<(u64, u64)> {
     if !(1..=CONTAINER_BYTES_MAX).contains(&len) {
         return None;
     }
-    let mut shard_bytes = SHARD_BYTES.min(len.next_multiple_of(SHARD_UNIT));
+    let mut shard_bytes = SHARD_BYTES.min(len.next_multiple_of(SHARD_UNIT as u64));
     while len.div_ceil(shard_bytes) > DATA_SHARDS_MAX {
         shard_bytes *= 2;
     }

@@ -10,7 +10,10 @@
 
 mod blob;
 mod code;
+mod guess;
+mod heal;
 mod layout;
+mod memory;
 mod rebuilt;
 mod share;
 mod store;

@@ -1,19 +1,18 @@
 //! The right bytes of damaged containers, where the store has others.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use super::layout::ParityLayout;
+use super::memory::HealMemory;
 use crate::error::{Error, Result};
 use crate::memory::ByteLru;
 use crate::store::BlobName;
 use crate::store::name::check_range;
 
-/// Rebuilt bytes in memory, at most.
-const BYTES_MAX: usize = 256 << 20;
 /// Bytes that an outcome without rebuilt bytes counts.
 const OUTCOME_BYTES: usize = 512;
 /// What was found out about a container is found out again after this time: a process may run for weeks.
@@ -76,7 +75,8 @@ impl RebuiltContainer {
         Ok(bytes)
     }
 
-    fn bytes(&self) -> usize {
+    /// Bytes that it takes.
+    pub fn bytes(&self) -> usize {
         self.ranges.iter().map(|(_, bytes)| bytes.len()).sum()
     }
 }
@@ -104,21 +104,32 @@ pub(super) struct HealedContainers {
     outcomes: Mutex<ByteLru<BlobName, (Instant, HealOutcome)>>,
     /// The containers that were rebuilt and not written back.
     names: Mutex<BTreeSet<BlobName>>,
+    /// When the store said that a short blob is there.
+    seen: Mutex<BTreeMap<BlobName, Instant>>,
     /// Parity in cold storage that was to be read.
     cold: Mutex<BTreeSet<BlobName>>,
+    /// Containers that take more memory.
+    too_large: Mutex<BTreeSet<BlobName>>,
 }
 
 impl Default for HealedContainers {
     fn default() -> Self {
         HealedContainers {
-            outcomes: Mutex::new(ByteLru::new(BYTES_MAX)),
+            outcomes: Mutex::new(ByteLru::new(HealMemory::default().kept)),
             names: Mutex::default(),
+            seen: Mutex::default(),
             cold: Mutex::default(),
+            too_large: Mutex::default(),
         }
     }
 }
 
 impl HealedContainers {
+    /// Sets how many rebuilt bytes are kept.
+    pub fn limit(&self, bytes_max: usize) {
+        self.outcomes.lock().limit(bytes_max);
+    }
+
     /// The rebuilt bytes of a container.
     pub fn rebuilt(&self, name: &BlobName) -> Option<Arc<RebuiltContainer>> {
         match self.outcomes.lock().get(name)?.1 {
@@ -145,6 +156,19 @@ impl HealedContainers {
         self.outcomes.lock().put(name.clone(), (Instant::now(), outcome), bytes);
     }
 
+    /// Notes that the store has a blob.
+    pub fn note_seen(&self, name: &BlobName) {
+        let mut seen = self.seen.lock();
+        if seen.len() < NAMES_MAX {
+            seen.insert(name.clone(), Instant::now());
+        }
+    }
+
+    /// Whether the store had a blob less than `since` ago.
+    pub fn was_seen(&self, name: &BlobName, since: Duration) -> bool {
+        self.seen.lock().get(name).is_some_and(|at| at.elapsed() < since)
+    }
+
     /// Notes parity in cold storage.
     pub fn note_cold(&self, parity: BlobName) {
         let mut cold = self.cold.lock();
@@ -158,10 +182,24 @@ impl HealedContainers {
         self.cold.lock().iter().cloned().collect()
     }
 
+    /// Notes a container that takes more memory than a heal may.
+    pub fn note_too_large(&self, name: BlobName) {
+        let mut too_large = self.too_large.lock();
+        if too_large.len() < NAMES_MAX {
+            too_large.insert(name);
+        }
+    }
+
+    /// The containers that take more memory.
+    pub fn too_large(&self) -> Vec<BlobName> {
+        self.too_large.lock().iter().cloned().collect()
+    }
+
     /// Forgets a container that was written again or deleted.
     pub fn forget(&self, name: &BlobName) {
         self.outcomes.lock().remove(name);
         self.names.lock().remove(name);
+        self.seen.lock().remove(name);
     }
 
     /// The containers that were rebuilt and not forgotten.

@@ -13,6 +13,9 @@ const WHOLE: u32 = 10_000;
 pub struct ParityShare(u32);
 
 impl ParityShare {
+    /// As many recovery shards as shards.
+    pub(super) const WHOLE: ParityShare = ParityShare(WHOLE);
+
     /// A share of `parts` hundredths of a percent. `None` unless it is one from 1 to 10,000.
     pub fn new(parts: u32) -> Option<Self> {
         (1..=WHOLE).contains(&parts).then_some(ParityShare(parts))

@@ -9,36 +9,36 @@
 //!    reads give them from then on. Nothing is written.
 //! 4. [`ParityStore::write_back`] and [`ParityStore::add`] write, for who asks for it.
 //! 5. Parity never gives back a blob that is gone. That of a snapshot, a segment or a mark is deleted before it.
+//! 6. A required mark gets parity without a share, too: while it cannot be read, nobody writes. If it has none, one
+//!    wrong byte is found by its hash ([`super::guess`]).
 //!
 //! One container is coded at a time, so the memory is that of one.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::blob::{ParityBlob, encode};
+use super::blob::encode;
 use super::code::ParityEncoder;
 use super::layout::{CONTAINER_BYTES_MAX, ParityLayout};
-use super::rebuilt::{HealOutcome, HealedContainers, RebuiltContainer, not_healed};
+use super::memory::HealMemory;
+use super::rebuilt::{HealedContainers, RebuiltContainer, not_healed};
 use super::share::ParityShare;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::blob::{check_hash, compare_hash, read_stream, stored_hash};
-use crate::store::name::{check_len, missing};
+use crate::store::name::check_len;
 use crate::store::{
     BlobKind, BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions,
     ReadTwice, Reading, Sealing, Store, StoreProperties, Thawing, read_again,
 };
 
-/// Bytes of one read, at most. If it fails, each shard is read alone.
-const READ_BYTES: usize = 1 << 20;
-/// Bytes of a parity blob, at most: as many shards as the container has, and a little more.
-const BLOB_BYTES_MAX: u64 = CONTAINER_BYTES_MAX + CONTAINER_BYTES_MAX / 64;
-
 /// Kinds of blobs that have parity as containers have it.
 pub const SHORT_KINDS: [BlobKind; 4] =
     [BlobKind::Segment, BlobKind::Snapshot, BlobKind::RequiredMark, BlobKind::OptionalMark];
+/// A healed segment is read in many ranges: whether it is still there is asked as often as this.
+const LOOKS_AGAIN: Duration = Duration::from_secs(1);
 /// The longest blob, other than a container, that gets parity, bytes. A longer segment is written again from the
 /// indexes of containers.
 const SHORT_BYTES_MAX: u64 = 32 << 20;
@@ -52,31 +52,40 @@ pub enum ParityFound {
     Whole,
     /// It is damaged, or of another container.
     Damaged(Error),
+    /// It was not read: that takes more memory than there is for it, as the text says.
+    TooLarge(String),
 }
 
 /// See the module.
 pub struct ParityStore {
-    inner: Arc<dyn Store>,
+    pub(super) inner: Arc<dyn Store>,
     /// Parts of the share, or 0 without one.
     share: AtomicU32,
     encoder: Mutex<ParityEncoder>,
     /// Held while a container is healed.
-    healing: Mutex<()>,
-    healed: HealedContainers,
-}
-
-/// What was read of a blob that may be damaged.
-struct DamagedBytes {
-    bytes: Vec<u8>,
-    /// Numbers of the ranges that could not be read, and are zero.
-    unread: BTreeSet<usize>,
+    pub(super) healing: Mutex<()>,
+    pub(super) healed: HealedContainers,
+    pub(super) memory: Mutex<HealMemory>,
 }
 
 impl ParityStore {
     /// Without a share: it only heals what has parity.
     pub fn new(inner: Arc<dyn Store>) -> Self {
-        let (encoder, healing, healed) = Default::default();
-        ParityStore { inner, share: AtomicU32::new(0), encoder, healing, healed }
+        let (encoder, healing, healed, memory) = Default::default();
+        ParityStore { inner, share: AtomicU32::new(0), encoder, healing, healed, memory }
+    }
+
+    /// Sets what heals may take, for a process of about `bytes` bytes of memory. The default is that of
+    /// [`MEMORY_DEFAULT`](crate::config::MEMORY_DEFAULT).
+    pub fn set_memory(&self, bytes: u64) {
+        let memory = HealMemory::within(bytes);
+        self.healed.limit(memory.kept);
+        *self.memory.lock() = memory;
+    }
+
+    /// Blobs that were not healed, or whose parity was not read, because that takes more memory.
+    pub fn too_large(&self) -> Vec<BlobName> {
+        self.healed.too_large()
     }
 
     /// The share of parity that containers get.
@@ -89,10 +98,20 @@ impl ParityStore {
         self.share.store(share.map_or(0, ParityShare::parts), Ordering::Relaxed);
     }
 
+    /// The share of parity that a blob of this kind gets.
+    fn share_of(&self, kind: BlobKind) -> Option<ParityShare> {
+        self.share().or_else(|| (kind == BlobKind::RequiredMark).then_some(ParityShare::WHOLE))
+    }
+
     /// Bytes of the parity that a blob of this kind and stored length gets. `None` if it gets none.
     pub fn parity_len(&self, kind: BlobKind, len: u64) -> Option<u64> {
-        let share = self.share().filter(|_| Self::is_protected(kind, len))?;
+        let share = self.share_of(kind).filter(|_| Self::is_protected(kind, len))?;
         Some(ParityLayout::new(len, share)?.blob_bytes() as u64)
+    }
+
+    /// Whether a container of this stored length is too long for parity.
+    pub fn is_too_long(len: u64) -> bool {
+        len > CONTAINER_BYTES_MAX
     }
 
     /// Whether a blob of this kind and stored length gets parity, if there is a share.
@@ -102,7 +121,7 @@ impl ParityStore {
 
     /// The parity of the blob `name`, whose stored bytes are the concatenation of `parts`. `None` without a share.
     fn parity_of(&self, name: &BlobName, parts: &[&[u8]]) -> Result<Option<(BlobName, Vec<u8>)>> {
-        let Some((share, id)) = self.share().zip(name.hash()) else { return Ok(None) };
+        let Some((share, id)) = self.share_of(name.kind()).zip(name.hash()) else { return Ok(None) };
         let len = parts.iter().map(|part| part.len() as u64).sum();
         let layout = ParityLayout::new(len, share).filter(|_| Self::is_protected(name.kind(), len));
         let Some(layout) = layout else { return Ok(None) };
@@ -134,13 +153,14 @@ impl ParityStore {
     pub fn inspect(&self, name: &BlobName) -> Result<ParityFound> {
         let Some(id) = name.hash() else { return Ok(ParityFound::Absent) };
         let parity = BlobName::parity_of(&id);
-        match self.parity_blob(&parity) {
+        match self.parity_blob(&parity, 0) {
             Ok(blob) if blob.is_whole() && blob.id == id => Ok(ParityFound::Whole),
             Ok(_) => {
                 let damage = Error::corrupt(parity, 0, format!("the parity of {name}"), "other bytes");
                 Ok(ParityFound::Damaged(damage))
             }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(ParityFound::Absent),
+            Err(Error::Usage(reason)) => Ok(ParityFound::TooLarge(reason)),
             Err(error) if error.kind() == ErrorKind::Damaged => Ok(ParityFound::Damaged(error)),
             Err(error) => Err(error),
         }
@@ -173,17 +193,26 @@ impl ParityStore {
         if !self.overwrite_if_present(name, &[&bytes], options)? {
             return Ok(false);
         }
-        self.inner.other_copy(name);
-        let got = stored_hash(&self.inner, name, &|| Ok(()))?;
-        compare_hash(name, &got).map(|()| true)
+        self.check_written(name)
     }
 
-    /// The bytes that the store has under the name of a container, whatever was rebuilt. `None` if it cannot give them.
+    /// Reads a blob that was just written back. What is in cold storage again, as its class says, cannot be read.
+    fn check_written(&self, name: &BlobName) -> Result<bool> {
+        self.inner.other_copy(name);
+        match stored_hash(&self.inner, name, &|| Ok(())) {
+            Err(Error::Cold { .. }) => Ok(true),
+            hash => compare_hash(name, &hash?).map(|()| true),
+        }
+    }
+
+    /// The bytes that the store has under the name of a container, whatever was rebuilt. `None` if it cannot give them,
+    /// or if they are more than a heal may take.
     ///
     /// # Errors
     /// Errors of the store that are no damage.
     pub fn bytes_in_the_way(&self, name: &BlobName) -> Result<Option<Vec<u8>>> {
-        match self.inner.get(name, CONTAINER_BYTES_MAX) {
+        let bytes_max = self.memory.lock().heal as u64;
+        match self.inner.get(name, bytes_max.min(CONTAINER_BYTES_MAX)) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.is_unavailable() => Ok(None),
             Err(error) => Err(error),
@@ -203,18 +232,20 @@ impl ParityStore {
         if !self.inner.put(NewName::Given(name), &[moved], options)?.is_new {
             self.inner.overwrite(name, &[moved], options)?;
         }
-        self.inner.other_copy(name);
         self.healed.forget(name);
-        let got = stored_hash(&self.inner, name, &|| Ok(()))?;
-        compare_hash(name, &got).map(|()| true)
+        self.check_written(name)
     }
 
-    /// The healed bytes of a blob. A short one may have been deleted since it was healed, and then it is gone.
-    fn rebuilt(&self, name: &BlobName) -> Result<Option<Arc<RebuiltContainer>>> {
+    /// The healed bytes of a blob. A short one may have been deleted since it was healed, and then it is gone: the
+    /// store is asked, unless it was asked less than `since` ago.
+    fn rebuilt(&self, name: &BlobName, since: Duration) -> Result<Option<Arc<RebuiltContainer>>> {
         let rebuilt = self.healed.rebuilt(name);
-        if rebuilt.is_some() && SHORT_KINDS.contains(&name.kind()) && self.inner.head(name)?.is_none() {
-            self.healed.forget(name);
-            return Ok(None);
+        if rebuilt.is_some() && SHORT_KINDS.contains(&name.kind()) && !self.healed.was_seen(name, since) {
+            if self.inner.head(name)?.is_none() {
+                self.healed.forget(name);
+                return Ok(None);
+            }
+            self.healed.note_seen(name);
         }
         Ok(rebuilt)
     }
@@ -228,114 +259,6 @@ impl ParityStore {
         reading: Reading,
     ) -> Result<Vec<u8>> {
         rebuilt.read(name, offset, len, |offset, len| self.inner.get_range(name, offset, len, reading))
-    }
-
-    /// Reads the parity blob `parity`.
-    fn parity_blob(&self, parity: &BlobName) -> Result<ParityBlob> {
-        let head = self.inner.head(parity)?.ok_or_else(|| missing(parity))?;
-        let len = check_len(parity, head.len, BLOB_BYTES_MAX)?;
-        ParityBlob::parse(parity, self.read_damaged(parity, len, (len, len), READ_BYTES / 256)?.bytes)
-    }
-
-    /// The first `stored` bytes of a blob of `len` bytes, as far as they can be read, and zeros up to `padded`. `unit`
-    /// is the length of a range that counts as unread if any of the blob's bytes in it is.
-    fn read_damaged(
-        &self,
-        name: &BlobName,
-        stored: usize,
-        (len, padded): (usize, usize),
-        unit: usize,
-    ) -> Result<DamagedBytes> {
-        let (mut bytes, mut unread) = (vec![0; padded], BTreeSet::new());
-        let wide = READ_BYTES.next_multiple_of(unit);
-        for start in (0..len).step_by(wide) {
-            let end = (start + wide).min(len);
-            if self.read_part(name, stored.min(end), start, &mut bytes)? && end <= stored {
-                continue;
-            }
-            for start in (start..end).step_by(unit) {
-                let end = (start + unit).min(end);
-                if !self.read_part(name, stored.min(end), start, &mut bytes)? || end > stored {
-                    unread.insert(start / unit);
-                }
-            }
-        }
-        Ok(DamagedBytes { bytes, unread })
-    }
-
-    /// Reads bytes `start` to `end` into their place. Returns `false` if the store cannot give them.
-    fn read_part(&self, name: &BlobName, end: usize, start: usize, bytes: &mut [u8]) -> Result<bool> {
-        if start >= end {
-            return Ok(true);
-        }
-        match self.inner.get_range(name, start as u64, end - start, Reading::FromStore) {
-            Ok(read) => {
-                bytes.get_mut(start..end).into_iter().for_each(|target| target.copy_from_slice(&read));
-                Ok(true)
-            }
-            Err(error) if error.kind() == ErrorKind::Damaged => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Finds out whether parity gives back the bytes of a container that proved wrong.
-    fn heal(&self, name: &BlobName) -> HealOutcome {
-        let _turn = self.healing.lock();
-        if let Some(outcome) = self.healed.recent(name) {
-            return outcome;
-        }
-        let outcome = self.try_heal(name).unwrap_or_else(|error| {
-            match name.hash().filter(|_| error.kind() == ErrorKind::Cold) {
-                Some(id) => {
-                    tracing::warn!("{name} is damaged, and its parity is in cold storage");
-                    self.healed.note_cold(BlobName::parity_of(&id));
-                }
-                None => tracing::debug!("{name} is not rebuilt: {error}"),
-            }
-            HealOutcome::Failed
-        });
-        self.healed.note(name, outcome.clone());
-        outcome
-    }
-
-    fn try_heal(&self, name: &BlobName) -> Result<HealOutcome> {
-        let id = name.hash().ok_or_else(|| missing(name))?;
-        let stored_len = self.inner.head(name)?.ok_or_else(|| missing(name))?.len;
-        let parity = BlobName::parity_of(&id);
-        let blob = self.parity_blob(&parity)?;
-        let ParityLayout { len, shard_bytes, recovery_shards, .. } = blob.layout;
-        // Whoever wrote the blob may say any length. What is missing must be less than what the parity gives back.
-        let restored_max = (recovery_shards * shard_bytes) as u64;
-        if blob.id != id || len.saturating_sub(stored_len) > restored_max {
-            return Err(Error::corrupt(parity, 0, format!("the parity of {name}"), "that of other bytes"));
-        }
-        let stored = usize::try_from(stored_len.min(len)).map_err(|_| missing(name))?;
-        let lens = (len as usize, blob.layout.padded_bytes());
-        let read = self.read_damaged(name, stored, lens, shard_bytes)?;
-        let DamagedBytes { bytes: mut container, unread } = read;
-        let bad = blob.bad_shards(&container);
-        if !blob.rebuild(&mut container, &bad)? {
-            tracing::warn!(
-                "{name} cannot be rebuilt from its parity: {} of {} sectors are bad, and it has {recovery_shards}",
-                bad.len(),
-                blob.layout.data_shards,
-            );
-            return Ok(HealOutcome::Failed);
-        }
-        let mut wrong: BTreeSet<usize> = unread;
-        wrong.extend(bad);
-        // Behind the end of a container that is short, nothing is padding.
-        wrong.retain(|number| *number < blob.layout.data_shards);
-        if wrong.is_empty() && stored_len == len {
-            return Ok(HealOutcome::Sound);
-        }
-        tracing::warn!(
-            "{name} is damaged in {} of {} sectors, which are rebuilt from its parity; \
-             `fhrd check --read-data --heal` writes them back",
-            wrong.len().max(1),
-            blob.layout.data_shards,
-        );
-        Ok(HealOutcome::Rebuilt(Arc::new(RebuiltContainer::new(&blob.layout, &wrong, &container))))
     }
 }
 
@@ -354,7 +277,7 @@ impl Store for ParityStore {
 
     fn put_stream(&self, name: NewName<'_>, len: u64, content: &mut dyn ReadTwice) -> Result<PutBlob> {
         match name {
-            NewName::Hashed(kind) if self.share().is_some() && Self::is_protected(kind, len) => {
+            NewName::Hashed(kind) if self.share_of(kind).is_some() && Self::is_protected(kind, len) => {
                 let bytes = read_stream(kind.directory(), len, content)?;
                 self.put(name, &[&bytes], PutOptions::default())
             }
@@ -375,7 +298,7 @@ impl Store for ParityStore {
     }
 
     fn get(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
-        match self.rebuilt(name)? {
+        match self.rebuilt(name, Duration::ZERO)? {
             Some(rebuilt) => {
                 let len = check_len(name, rebuilt.len, bytes_max)?;
                 self.rebuilt_range(name, &rebuilt, 0, len, Reading::Once)
@@ -385,7 +308,7 @@ impl Store for ParityStore {
     }
 
     fn get_range(&self, name: &BlobName, offset: u64, len: usize, reading: Reading) -> Result<Vec<u8>> {
-        match self.rebuilt(name)? {
+        match self.rebuilt(name, LOOKS_AGAIN)? {
             Some(rebuilt) => self.rebuilt_range(name, &rebuilt, offset, len, reading),
             None => self.inner.get_range(name, offset, len, reading),
         }
@@ -407,7 +330,7 @@ impl Store for ParityStore {
 
     fn delete(&self, name: &BlobName, durable: Durable) -> Result<()> {
         self.healed.forget(name);
-        if self.share().is_some()
+        if self.share_of(name.kind()).is_some()
             && SHORT_KINDS.contains(&name.kind())
             && let Some(hash) = name.hash()
         {

@@ -263,6 +263,85 @@ fn what_heals_gets_parity_and_only_with_a_share() {
 }
 
 #[test]
+fn a_heal_stays_in_its_memory_and_says_what_does_not_fit() {
+    let scene = Scene::new(noise(600_000, 3), share(300));
+    let mut damaged = scene.container.clone();
+    (0..5).for_each(|number| damaged[number * 100_000] ^= 1);
+    let heals = |memory: u64| {
+        let store = scene.store(&damaged, &scene.blob);
+        store.set_memory(memory);
+        let is_read = read_again(&store, &scene.name, || {
+            let bytes = store.get(&scene.name, 1 << 20)?;
+            check_hash(&scene.name, &bytes).map(|()| bytes)
+        });
+        assert_eq!(store.too_large(), if is_read.is_ok() { vec![] } else { vec![scene.name.clone()] }, "{memory}");
+        assert_eq!(store.healed().is_empty(), is_read.is_err(), "{memory}");
+        if is_read.is_err() {
+            let back = store.write_back(&scene.name, PutOptions::default());
+            assert!(back.is_err() && store.get(&scene.name, 1 << 20).unwrap() == damaged, "{memory}");
+        }
+        is_read.is_ok_and(|bytes| bytes == scene.container)
+    };
+    // Container and parity take 640 kB, for which there are 9 parts of 16.
+    assert!([1 << 30, 4 << 20, 5 << 18].into_iter().all(heals));
+    assert!(![1 << 20, 1 << 18, 0].into_iter().any(heals));
+    // Less than the rebuilt bytes is kept: 20 shards of 4 KiB, and 2 parts of 16.
+    let mut many = scene.container.clone();
+    let whole = Scene::new(scene.container.clone(), share(10_000));
+    (0..147).for_each(|number| many[number * 4096] ^= 1);
+    let store = whole.store(&many, &whole.blob);
+    store.set_memory(3 << 20);
+    assert!(!store.other_copy(&whole.name) && store.too_large() == std::slice::from_ref(&whole.name));
+    let store = whole.store(&many, &whole.blob);
+    store.set_memory(6 << 20);
+    assert!(store.other_copy(&whole.name) && store.too_large().is_empty());
+}
+
+#[test]
+fn parity_that_takes_more_memory_is_not_read() {
+    let scene = Scene::new(noise(600_000, 3), share(10_000));
+    let store = scene.store(&scene.container, &scene.blob);
+    assert!(matches!(store.inspect(&scene.name).unwrap(), ParityFound::Whole));
+    store.set_memory(1 << 20);
+    let found = store.inspect(&scene.name).unwrap();
+    assert!(matches!(&found, ParityFound::TooLarge(text) if text.contains("--memory 2MiB")), "{found:?}");
+}
+
+#[test]
+fn the_code_gives_the_same_bytes_however_wide_its_columns_are() {
+    let (bytes, share) = (noise(3_000_000, 4), share(300));
+    let layout = ParityLayout::new(bytes.len() as u64, share).unwrap();
+    let id = *blake3::hash(&bytes).as_bytes();
+    let parity = encode(&mut ParityEncoder::default(), &layout, &id, &[&bytes]).unwrap();
+    let parity = ParityBlob::parse("x", parity).unwrap();
+    for work in [0, 100_000, 1_000_000, 1 << 24, usize::MAX] {
+        let mut container = bytes.clone();
+        container.resize(layout.padded_bytes(), 0);
+        let bad: Vec<usize> = (0..layout.recovery_shards).map(|number| number * 31).collect();
+        bad.iter().for_each(|number| container[number * layout.shard_bytes..][..100].fill(7));
+        assert!(parity.rebuild(&mut container, &bad, work).unwrap(), "{work}");
+        assert!(container[..bytes.len()] == bytes, "{work}");
+    }
+}
+
+#[test]
+fn containers_too_long_for_parity_are_unprotected_and_otherwise_sound() {
+    // Zeros, which no test has to fill.
+    let long = vec![0; (256 << 20) + 1];
+    let inner = Arc::new(MemoryStore::new());
+    let store = ParityStore::new(inner);
+    store.set_share(Some(share(1)));
+    assert_eq!(store.parity_len(BlobKind::Container, long.len() as u64), None);
+    let name = store.put_hashed(BlobKind::Container, &[&long]).unwrap();
+    assert!(store.list(BlobKind::Parity.into()).unwrap().is_empty());
+    assert!(matches!(store.inspect(&name).unwrap(), ParityFound::Absent));
+    assert_eq!(store.len_of(&name).unwrap(), Some(long.len() as u64));
+    assert!(store.get_range(&name, 0, 100, Reading::Once).unwrap().iter().all(|byte| *byte == 0));
+    assert!(!store.other_copy(&name), "nothing gives it back");
+    assert!(store.add(&name, PutOptions::default()).is_err(), "it does not fit");
+}
+
+#[test]
 fn meets_the_contract() {
     let store = ParityStore::new(Arc::new(MemoryStore::new()));
     store.set_share(Some(share(300)));

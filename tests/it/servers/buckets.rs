@@ -193,7 +193,14 @@ pub fn http(port: u16, method: &str, path: &str, headers: &str, body: &[u8]) -> 
 
 /// The status and the whole text of the answer to a request.
 pub fn http_text(port: u16, method: &str, path: &str, headers: &str, body: &[u8]) -> (u16, String) {
-    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return (0, String::new()) };
+    let text = String::from_utf8_lossy(&http_answer(port, method, path, headers, body)).into_owned();
+    let status = text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+    (status, text)
+}
+
+/// The whole answer to a request, nothing if there is none.
+pub fn http_answer(port: u16, method: &str, path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
+    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return Vec::new() };
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let head = format!(
         "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n",
@@ -202,11 +209,9 @@ pub fn http_text(port: u16, method: &str, path: &str, headers: &str, body: &[u8]
     let mut answer = Vec::new();
     let sent = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
     if sent.is_err() || stream.read_to_end(&mut answer).is_err() && answer.is_empty() {
-        return (0, String::new());
+        return Vec::new();
     }
-    let text = String::from_utf8_lossy(&answer).into_owned();
-    let status = text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
-    (status, text)
+    answer
 }
 
 /// The HMAC-SHA256 of `text` under a key in base64, in base64.

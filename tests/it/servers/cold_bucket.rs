@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::bucket_tests::fhrd;
-use super::buckets::{BucketServer, http, http_text, start_cold_moto};
+use super::buckets::{BucketServer, http, http_answer, http_text, start_cold_moto};
 use super::process::did_run;
 use crate::input::write;
 use crate::program::finished;
@@ -74,6 +74,72 @@ fn cold_add_says_that_it_is_cold(server: &BucketServer, home: &Path, container: 
     failed(&cold(server, home, &["cold", "add"]).output().unwrap(), 13, "is in cold storage");
     copy(aside, &hot_index);
     assert_eq!(run(server, home, &["cold", "add"])["containers"], 0);
+}
+
+/// The bytes of an object that can be read.
+fn body(server: &BucketServer, path: &str) -> Vec<u8> {
+    let answer = http_answer(port(server), "GET", path, SIGNED, b"");
+    let head_end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap();
+    answer[head_end + 4..].to_vec()
+}
+
+/// The paths of the objects below the prefix that are in GLACIER.
+fn cold_objects(server: &BucketServer) -> Vec<String> {
+    let mut put = requests(server, "PUT");
+    put.sort();
+    put.dedup();
+    put.into_iter().filter(|path| is_cold(server, path)).collect()
+}
+
+#[test]
+fn a_damaged_container_in_glacier_heals_from_parity_that_is_thawed_too() {
+    let test = "moto with GLACIER and parity";
+    let Some(server) = start_cold_moto(test, 2) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let (home, source) = (directory.path().join("home"), directory.path().join("s"));
+    write(source.join("noise"), &Random(1).bytes(300_000));
+    run(&server, &home, &["init", "--cold", "--parity", "3%"]);
+    run(&server, &home, &["backup", source.to_str().unwrap()]);
+    let cold_names = cold_objects(&server);
+    let [container, parity] = ["/containers/", "/parity/"].map(|kind| {
+        let found: Vec<&String> = cold_names.iter().filter(|path| path.contains(kind)).collect();
+        assert_eq!(found.len(), 1, "{cold_names:?}");
+        found[0].clone()
+    });
+    let restore = |target: &str| {
+        let target = directory.path().join(target);
+        cold(&server, &home, &["restore", "latest", "--thaw", "--target", target.to_str().unwrap()]).output().unwrap()
+    };
+    assert!(restore("whole").status.success());
+    // Its bytes, which can be read now, with damage, and as cold as before.
+    let (status, _) = http(port(&server), "GET", &container, SIGNED, b"");
+    assert_eq!(status, 200);
+    let sound = body(&server, &container);
+    let mut damaged = sound.clone();
+    damaged[100_000] ^= 1;
+    let headers = format!("{SIGNED}x-amz-storage-class: GLACIER\r\n");
+    assert_eq!(http(port(&server), "PUT", &container, &headers, &damaged).0, 200);
+    assert!(is_cold(&server, &parity));
+
+    failed(&restore("damaged"), 20, "1 damaged containers have parity in cold storage; it was asked for");
+    let until = Instant::now() + Duration::from_secs(60);
+    let healed = loop {
+        thread::sleep(Duration::from_secs(1));
+        let target = format!("healed-{}", until.duration_since(Instant::now()).as_millis());
+        let output = restore(&target);
+        if output.status.success() {
+            break directory.path().join(target);
+        }
+        assert!(Instant::now() < until, "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    assert_same(&describe(&source), &describe(&healed.join(source.strip_prefix("/").unwrap())), "healed");
+    assert!(body(&server, &container) == damaged, "a restore writes nothing");
+    let checked = run(&server, &home, &["check", "--read-data", "--heal"]);
+    assert_eq!((&checked["healed"]["containers"], &checked["healed"]["left"]), (&1.into(), &Value::Array(vec![])));
+    assert!(is_cold(&server, &container), "what is written back is as cold as before");
+    assert!(restore("again").status.success());
+    assert!(body(&server, &container) == sound);
+    did_run(test, "a damaged container heals once its parity is thawed");
 }
 
 fn failed(output: &Output, code: i32, text: &str) {

@@ -2,6 +2,7 @@
 //! error; afterwards every reported snapshot restores byte for byte.
 
 mod classes;
+mod healed;
 mod locks;
 mod puts;
 pub mod server;

@@ -1,0 +1,167 @@
+//! How the right bytes of a blob are computed from its parity, in bounded memory.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::blob::ParityBlob;
+use super::guess::guessed;
+use super::layout::{CONTAINER_BYTES_MAX, ParityLayout};
+use super::rebuilt::{HealOutcome, RebuiltContainer};
+use super::store::ParityStore;
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::name::{check_len, missing};
+use crate::store::{BlobKind, BlobName, Reading, Store};
+
+/// Bytes of one read, at most. If it fails, each shard is read alone.
+const READ_BYTES: usize = 1 << 20;
+/// Bytes of a parity blob, at most: as many shards as the container has, and a little more.
+const BLOB_BYTES_MAX: u64 = CONTAINER_BYTES_MAX + CONTAINER_BYTES_MAX / 64;
+
+/// What was read of a blob that may be damaged.
+struct DamagedBytes {
+    bytes: Vec<u8>,
+    /// Numbers of the ranges that could not be read, and are zero.
+    unread: BTreeSet<usize>,
+}
+
+impl ParityStore {
+    /// Reads the parity blob `parity`, beside a container of `len` bytes.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if both take more memory than a heal may. Errors of the store, and of [`ParityBlob::parse`].
+    pub(super) fn parity_blob(&self, parity: &BlobName, len: u64) -> Result<ParityBlob> {
+        let head = self.inner.head(parity)?.ok_or_else(|| missing(parity))?;
+        // Before either is read.
+        self.memory.lock().check(len.saturating_add(head.len))?;
+        let len = check_len(parity, head.len, BLOB_BYTES_MAX)?;
+        ParityBlob::parse(parity, self.read_damaged(parity, len, (len, len), READ_BYTES / 256)?.bytes)
+    }
+
+    /// The first `stored` bytes of a blob of `len` bytes, as far as they can be read, and zeros up to `padded`. `unit`
+    /// is the length of a range that counts as unread if any of the blob's bytes in it is.
+    fn read_damaged(
+        &self,
+        name: &BlobName,
+        stored: usize,
+        (len, padded): (usize, usize),
+        unit: usize,
+    ) -> Result<DamagedBytes> {
+        let (mut bytes, mut unread) = (vec![0; padded], BTreeSet::new());
+        let wide = READ_BYTES.next_multiple_of(unit);
+        for start in (0..len).step_by(wide) {
+            let end = (start + wide).min(len);
+            if self.read_part(name, stored.min(end), start, &mut bytes)? && end <= stored {
+                continue;
+            }
+            for start in (start..end).step_by(unit) {
+                let end = (start + unit).min(end);
+                if !self.read_part(name, stored.min(end), start, &mut bytes)? || end > stored {
+                    unread.insert(start / unit);
+                }
+            }
+        }
+        Ok(DamagedBytes { bytes, unread })
+    }
+
+    /// Reads bytes `start` to `end` into their place. Returns `false` if the store cannot give them.
+    fn read_part(&self, name: &BlobName, end: usize, start: usize, bytes: &mut [u8]) -> Result<bool> {
+        if start >= end {
+            return Ok(true);
+        }
+        match self.inner.get_range(name, start as u64, end - start, Reading::FromStore) {
+            Ok(read) => {
+                bytes.get_mut(start..end).into_iter().for_each(|target| target.copy_from_slice(&read));
+                Ok(true)
+            }
+            Err(error) if error.kind() == ErrorKind::Damaged => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Finds out whether parity gives back the bytes of a container that proved wrong.
+    pub(super) fn heal(&self, name: &BlobName) -> HealOutcome {
+        let _turn = self.healing.lock();
+        if let Some(outcome) = self.healed.recent(name) {
+            return outcome;
+        }
+        let outcome = self.try_heal(name).unwrap_or_else(|error| {
+            match (error, name.hash()) {
+                (Error::Cold { .. }, Some(id)) => {
+                    tracing::warn!("{name} is damaged, and its parity is in cold storage");
+                    self.healed.note_cold(BlobName::parity_of(&id));
+                }
+                (Error::Usage(text), _) => {
+                    tracing::warn!("{name} is damaged, and its parity is not used: {text}");
+                    self.healed.note_too_large(name.clone());
+                }
+                (error, _) => tracing::debug!("{name} is not rebuilt: {error}"),
+            }
+            HealOutcome::Failed
+        });
+        let outcome = match outcome {
+            HealOutcome::Failed if name.kind() == BlobKind::RequiredMark => self.guess(name),
+            outcome => outcome,
+        };
+        self.healed.note(name, outcome.clone());
+        outcome
+    }
+
+    /// What becomes of a required mark that parity does not give back.
+    fn guess(&self, name: &BlobName) -> HealOutcome {
+        match guessed(&self.inner, name) {
+            Ok(Some(right)) => {
+                tracing::warn!("{name} has one wrong byte, which its hash gives back; `fhrd repair index` writes it");
+                HealOutcome::Rebuilt(Arc::new(right))
+            }
+            Ok(None) => HealOutcome::Failed,
+            Err(error) => {
+                tracing::debug!("{name} is not rebuilt: {error}");
+                HealOutcome::Failed
+            }
+        }
+    }
+
+    fn try_heal(&self, name: &BlobName) -> Result<HealOutcome> {
+        let id = name.hash().ok_or_else(|| missing(name))?;
+        let stored_len = self.inner.head(name)?.ok_or_else(|| missing(name))?.len;
+        let (parity, memory) = (BlobName::parity_of(&id), *self.memory.lock());
+        let blob = self.parity_blob(&parity, stored_len)?;
+        let ParityLayout { len, shard_bytes, recovery_shards, .. } = blob.layout;
+        memory.check((blob.layout.padded_bytes() + blob.layout.blob_bytes()) as u64)?;
+        // Whoever wrote the blob may say any length. What is missing must be less than what the parity gives back.
+        let restored_max = (recovery_shards * shard_bytes) as u64;
+        if blob.id != id || len.saturating_sub(stored_len) > restored_max {
+            return Err(Error::corrupt(parity, 0, format!("the parity of {name}"), "that of other bytes"));
+        }
+        let stored = usize::try_from(stored_len.min(len)).map_err(|_| missing(name))?;
+        let lens = (len as usize, blob.layout.padded_bytes());
+        let read = self.read_damaged(name, stored, lens, shard_bytes)?;
+        let DamagedBytes { bytes: mut container, unread } = read;
+        let bad = blob.bad_shards(&container);
+        if !blob.rebuild(&mut container, &bad, memory.work)? {
+            tracing::warn!(
+                "{name} cannot be rebuilt from its parity: {} of {} sectors are bad, and it has {recovery_shards}",
+                bad.len(),
+                blob.layout.data_shards,
+            );
+            return Ok(HealOutcome::Failed);
+        }
+        let mut wrong: BTreeSet<usize> = unread;
+        wrong.extend(bad);
+        // Behind the end of a container that is short, nothing is padding.
+        wrong.retain(|number| *number < blob.layout.data_shards);
+        if wrong.is_empty() && stored_len == len {
+            return Ok(HealOutcome::Sound);
+        }
+        let is_mark = name.kind() == BlobKind::RequiredMark;
+        tracing::warn!(
+            "{name} is damaged in {} of {} sectors, which are rebuilt from its parity; `fhrd {}` writes them back",
+            wrong.len().max(1),
+            blob.layout.data_shards,
+            if is_mark { "repair index" } else { "check --read-data --heal" },
+        );
+        let rebuilt = RebuiltContainer::new(&blob.layout, &wrong, &container);
+        memory.check_kept(rebuilt.bytes())?;
+        Ok(HealOutcome::Rebuilt(Arc::new(rebuilt)))
+    }
+}
