@@ -61,7 +61,7 @@ pub fn needed_containers(
 ) -> Result<NeededContainers> {
     let (repository, mut request) = (&repository.stopped_by(stop), request.clone());
     let listing = Arc::new(ContainerListing::take(&repository.store)?);
-    let mut reader = ChunkReader::with_cache(repository, listing, METADATA_CACHE_BYTES);
+    let mut reader = ChunkReader::with_cache(repository, listing.clone(), METADATA_CACHE_BYTES);
     let base = find_root(repository, snapshot, &mut request, &mut reader)?;
     let options = TargetOptions { dry_run: true, sync: false, ..TargetOptions::default() };
     let walk = NeededWalk {
@@ -76,6 +76,9 @@ pub fn needed_containers(
     let (ids, mut needed) = walk.run(ChosenTree::new(&base, request.selection.clone()))?;
     let ids: Vec<ContainerId> = ids.into_iter().collect();
     let store = repository.store.as_ref();
+    if needed.missing_count > 0 {
+        needed.name_missing(&listing)?;
+    }
     let found = try_map_parallel(store.properties().requests_max, &ids, |id| {
         let name = blob_name(id);
         match read_kind(store, &name, Reading::Again) {
@@ -98,6 +101,21 @@ pub fn needed_containers(
 }
 
 impl NeededContainers {
+    /// Names the containers that segments name and that are gone: the chunks that cannot be found may be in these.
+    fn name_missing(&mut self, listing: &ContainerListing) -> Result<()> {
+        let segments = listing.segments();
+        let named: BTreeSet<&ContainerId> = segments.iter().flat_map(|segment| segment.containers()).collect();
+        for name in named.into_iter().filter(|id| !listing.containers.contains(*id)).map(blob_name) {
+            // What a listing lacks may be there.
+            if listing.store().head(&name)?.is_none() {
+                self.missing_count += 1;
+                self.missing.insert(0, format!("{name} is missing"));
+            }
+        }
+        self.missing.truncate(MISSING_MAX);
+        Ok(())
+    }
+
     fn miss(&mut self, text: String) {
         self.missing_count += 1;
         if self.missing.len() < MISSING_MAX && !self.missing.contains(&text) {

@@ -161,7 +161,7 @@ impl ParityStore {
             if is_mark { "repair index" } else { "check --read-data --heal" },
         );
         let rebuilt = RebuiltContainer::new(&blob.layout, &wrong, &container);
-        memory.check_kept(rebuilt.bytes())?;
+        memory.check_rebuilt(rebuilt.bytes())?;
         Ok(HealOutcome::Rebuilt(Arc::new(rebuilt)))
     }
 }

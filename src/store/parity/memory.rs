@@ -12,8 +12,8 @@ pub(super) struct HealMemory {
     pub heal: usize,
     /// What the code works on, of these.
     pub work: usize,
-    /// Rebuilt bytes that are kept for readers.
-    pub kept: usize,
+    /// Rebuilt bytes that stay for readers.
+    pub rebuilt: usize,
     /// Memory of the process.
     of: u64,
 }
@@ -28,7 +28,7 @@ impl HealMemory {
     /// That of a process of about `bytes` bytes. A container of 32 MiB heals within 64 MiB.
     pub fn within(bytes: u64) -> Self {
         let part = |parts: u64| usize::try_from(bytes / 16 * parts).unwrap_or(usize::MAX);
-        HealMemory { heal: part(10), work: part(1), kept: part(2), of: bytes }
+        HealMemory { heal: part(10), work: part(1), rebuilt: part(2), of: bytes }
     }
 
     /// Checks that a container and its parity, together of `bytes` bytes, are not too large.
@@ -44,8 +44,8 @@ impl HealMemory {
     ///
     /// # Errors
     /// Errors of [`Self::check`].
-    pub fn check_kept(&self, bytes: usize) -> Result<()> {
-        self.check_part(bytes as u64, self.kept, 2)
+    pub fn check_rebuilt(&self, bytes: usize) -> Result<()> {
+        self.check_part(bytes as u64, self.rebuilt, 2)
     }
 
     fn check_part(&self, bytes: u64, bytes_max: usize, parts: u64) -> Result<()> {

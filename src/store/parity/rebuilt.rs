@@ -115,7 +115,7 @@ pub(super) struct HealedContainers {
 impl Default for HealedContainers {
     fn default() -> Self {
         HealedContainers {
-            outcomes: Mutex::new(ByteLru::new(HealMemory::default().kept)),
+            outcomes: Mutex::new(ByteLru::new(HealMemory::default().rebuilt)),
             names: Mutex::default(),
             seen: Mutex::default(),
             cold: Mutex::default(),

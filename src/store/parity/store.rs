@@ -79,7 +79,7 @@ impl ParityStore {
     /// [`MEMORY_DEFAULT`](crate::config::MEMORY_DEFAULT).
     pub fn set_memory(&self, bytes: u64) {
         let memory = HealMemory::within(bytes);
-        self.healed.limit(memory.kept);
+        self.healed.limit(memory.rebuilt);
         *self.memory.lock() = memory;
     }
 

