@@ -211,6 +211,10 @@ mod tests {
         let mut blob = store.get(&name, 1 << 10).unwrap();
         blob[20] ^= 1;
         store.replace(&name, &blob);
+        assert!(has(&repository, Feature::KeyCopies).unwrap(), "its hash gives one byte back");
+        blob[40] ^= 1;
+        store.replace(&name, &blob);
+        let repository = Repository::open(store.clone()).unwrap();
         assert!(has(&repository, Feature::KeyCopies).is_err());
         let created = Repository { writer_features: wire::KEY_COPIES, ..repository };
         assert!(has(&created, Feature::KeyCopies).unwrap(), "the configuration says so");

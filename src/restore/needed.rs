@@ -41,7 +41,7 @@ pub struct NeededContainer {
 /// What a restore reads of data containers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NeededContainers {
-    /// Those that are there, by name.
+    /// Containers that are there, by name.
     pub there: Vec<NeededContainer>,
     /// What cannot be found: containers, or chunks of which nobody knows where they are. At most 1000 texts.
     pub missing: Vec<String>,
