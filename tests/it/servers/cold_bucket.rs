@@ -122,7 +122,7 @@ fn a_damaged_container_in_glacier_heals_from_parity_that_is_thawed_too() {
     assert!(is_cold(&server, &parity));
 
     failed(&restore("damaged"), 20, "1 damaged containers have parity in cold storage; it was asked for");
-    let until = Instant::now() + Duration::from_secs(60);
+    let until = Instant::now() + Duration::from_secs(300);
     let healed = loop {
         thread::sleep(Duration::from_secs(1));
         let target = format!("healed-{}", until.duration_since(Instant::now()).as_millis());
