@@ -17,6 +17,7 @@ Any other code of DCP can use the file system instead: `FsspecWriter("fhrd:///da
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Mapping
 from typing import Any, cast
@@ -30,9 +31,10 @@ except ImportError:
     # Before torch 2.15.
     from torch.distributed.checkpoint._fsspec_filesystem import FsspecReader, FsspecWriter
 
+from fhrd.errors import ArgumentTypeError, UnsupportedError
 from fhrd.filesystem import FhrdFileSystem, join_url
 
-__all__ = ["FhrdReader", "FhrdWriter", "load", "save"]
+__all__ = ["FhrdReader", "FhrdWriter", "load", "save", "save_async"]
 
 
 #: It exports its functions without saying so.
@@ -93,9 +95,42 @@ def save(
     """Saves a sharded state dictionary. Every rank of the group calls it; without a group, the only process.
 
     On return on the coordinator, the checkpoint is durable.
+
+    Raises:
+        ArgumentTypeError: (a TypeError) if the repository comes before the state, or is not a path or URL.
     """
+    _check(state_dict, repo, "save")
     writer = FhrdWriter(repo, run, step, metrics, **options)
     _dcp.save(state_dict, storage_writer=writer, process_group=process_group, no_dist=not _is_distributed())
+
+
+def save_async(
+    state_dict: dict[str, Any],
+    repo: str | os.PathLike[str],
+    *,
+    run: str,
+    step: int,
+    metrics: Mapping[str, float] | None = None,
+    process_group: Any = None,
+    **options: Any,
+) -> Any:
+    """As `save`, but returns when the tensors are copied. It is `async_save` of DCP: the group needs a backend for the CPU,
+    and one such save must end before the next one begins.
+
+    Returns:
+        A future. When its `result()` returns on the coordinator, the checkpoint is durable.
+
+    Raises:
+        ArgumentTypeError: (a TypeError) if the repository comes before the state, or is not a path or URL.
+        UnsupportedError: (a NotImplementedError) if this torch has no asynchronous saves.
+    """
+    _check(state_dict, repo, "save_async")
+    saves = getattr(_dcp, "async_save", None)
+    if saves is None:
+        raise UnsupportedError("torch.distributed.checkpoint has asynchronous saves from torch 2.3 on")
+    writer = FhrdWriter(repo, run, step, metrics, **options)
+    alone = {"no_dist": True} if not _is_distributed() and "no_dist" in inspect.signature(saves).parameters else {}
+    return saves(state_dict, storage_writer=writer, process_group=process_group, **alone)
 
 
 def load(
@@ -112,8 +147,21 @@ def load(
     DCP unpickles `.metadata`, and, if its reader is told so, values that are no tensors: load only from repositories
     that nobody else can write to.
     """
+    _check(state_dict, repo, "load")
     reader = FhrdReader(repo, run, step, **options)
     _dcp.load(state_dict, storage_reader=reader, process_group=process_group, no_dist=not _is_distributed())
+
+
+def _check(state_dict: object, repo: object, function: str) -> None:
+    if not isinstance(state_dict, Mapping):
+        raise ArgumentTypeError(
+            f"the state comes first: fhrd.distributed.{function}(state, repo), found {type(state_dict).__qualname__}"
+        )
+    if not isinstance(repo, (str, os.PathLike)):
+        raise ArgumentTypeError(
+            "repo: expected the path or the URL of a repository, which each rank opens by itself, found "
+            f"{type(repo).__qualname__}"
+        )
 
 
 def _is_distributed() -> bool:

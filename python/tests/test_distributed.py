@@ -68,6 +68,29 @@ def test_one_process(location: Path, tmp_path: Path) -> None:
         assert_equal(loaded, expected)
 
 
+def test_a_save_in_the_background(location: Path) -> None:
+    if not hasattr(dcp, "async_save"):
+        with pytest.raises(NotImplementedError):
+            fhrd.distributed.save_async(state(), location, run="tune", step=1)
+        return
+    expected, values = state(), state()
+    future = fhrd.distributed.save_async(values, location, run="tune", step=1, metrics={"loss": 0.5})
+    # What trains on does not reach what is saved.
+    values["layer.0"].zero_()
+    getattr(future, "upload_completion", future).result()
+    loaded = state(fill=0)
+    fhrd.distributed.load(loaded, location, run="tune", step="best:loss:min")
+    assert_equal(loaded, expected)
+
+
+def test_the_order_of_arguments_and_an_open_repository_are_explained(location: Path) -> None:
+    for call in (fhrd.distributed.save, fhrd.distributed.save_async, fhrd.distributed.load):
+        with pytest.raises(TypeError, match="the state comes first"):
+            call(location, state(), run="tune", step=1)  # type: ignore[arg-type]
+        with fhrd.open(location) as repo, pytest.raises(TypeError, match="each rank opens by itself, found Repository"):
+            call(state(), repo, run="tune", step=1)  # type: ignore[arg-type]
+
+
 def test_the_writer_of_torch_through_the_file_system(location: Path) -> None:
     expected = state()
     for _ in range(2):
