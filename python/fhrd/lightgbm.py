@@ -103,7 +103,8 @@ def load(
     name: str = "booster.safetensors",
 ) -> Any:
     """Loads a `Booster`."""
-    return lightgbm.Booster(model_str=decode(repo.load(run=run, step=step, snapshot=snapshot, name=name)))
+    stored = repo.load(run=run, step=step, snapshot=snapshot, name=name)
+    return lightgbm.Booster(model_str=decode(stored.read_all()))
 
 
 def encode(booster: Any) -> dict[str, numpy.ndarray[Any, Any]]:

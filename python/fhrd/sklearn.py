@@ -46,6 +46,8 @@ _SKOPS = ".skops.json"
 _PICKLE = ".pickle"
 #: Arrays of these kinds are stored apart.
 _KINDS = "biufc"
+#: Types in a schema of skops that have parts.
+_NODES = frozenset((dict, list, tuple))
 
 
 def save(
@@ -147,7 +149,8 @@ def load(
     """
     found = repo.checkpoint(run=run, step=step, snapshot=snapshot)
     paths = {file.path for file in found.files()}
-    arrays: Mapping[str, Any] = repo.load(snapshot=found.id, name=name) if name in paths else {}
+    # One read: an ensemble has thousands of small arrays.
+    arrays: Mapping[str, Any] = repo.load(snapshot=found.id, name=name).read_all() if name in paths else {}
     if name + _SKOPS in paths:
         return _from_skops(arrays, found.read_file(name + _SKOPS), trusted)
     if trusted is not True:
@@ -223,13 +226,15 @@ def _with_skops(estimator: Any) -> tuple[dict[str, Any], bytes]:
         return numpy.load(io.BytesIO(members[member]), allow_pickle=False)
 
     def visit(node: Any) -> None:
-        if isinstance(node, dict):
-            if str(node.get("__module__", "")).endswith("_tree") and node.get("__class__") == "Tree":
+        # It is called for each part of each tree.
+        if type(node) is dict:
+            if node.get("__class__") == "Tree" and str(node.get("__module__")).endswith("_tree"):
                 names.begin_tree(_members(node))
-            if isinstance(node.get("__id__"), int):
-                node["__id__"] = numbers.setdefault(node["__id__"], len(numbers))
+            number = node.get("__id__")
+            if type(number) is int:
+                node["__id__"] = numbers.setdefault(number, len(numbers))
             member = node.get("file")
-            if isinstance(member, str) and member in members:
+            if type(member) is str and member in members:
                 array = stored(member)
                 node["file"] = name = names.next()
                 if array is not None and array.dtype.kind in _KINDS and array.flags.c_contiguous:
@@ -241,7 +246,7 @@ def _with_skops(estimator: Any) -> tuple[dict[str, Any], bytes]:
         else:
             children = node
         for child in children:
-            if isinstance(child, (dict, list, tuple)):
+            if type(child) in _NODES:
                 visit(child)
 
     visit(schema)

@@ -109,7 +109,8 @@ def load(
 ) -> Any:
     """Loads a `Booster`, or the estimator `into`, such as `XGBClassifier()`, which is returned."""
     model = into if into is not None else xgboost.Booster()
-    model.load_model(bytearray(decode(repo.load(run=run, step=step, snapshot=snapshot, name=name))))
+    stored = repo.load(run=run, step=step, snapshot=snapshot, name=name)
+    model.load_model(bytearray(decode(stored.read_all())))
     return model
 
 
