@@ -2,8 +2,11 @@
 
     python tests/speed.py [directory for repositories]            # saves, memory, and single arrays
     python tests/speed.py training [directory] [steps] [megabytes]  # a run in which everything trains, beside others
+    python tests/speed.py weights model.safetensors [directory]     # a load of real weights, beside others
+    python tests/speed.py trees [directory]                         # estimators of scikit-learn, beside pickle
 
-The second one needs torch, and takes safetensors and zstandard if they are installed. All kinds of files take turns, so
+The second and the third one need torch, and take safetensors and zstandard if they are installed. The last one needs
+scikit-learn and skops. All kinds of files take turns, so
 that a busy machine slows all of them; beside the time is the time of the processors, which it slows less.
 """
 
@@ -70,6 +73,10 @@ class Times:
         taken = (time.perf_counter() - clock, time.process_time() - processors)
         self._taken.setdefault(name, []).append(taken)
         return result
+
+    def median(self, name: str) -> float:
+        """Seconds by the clock."""
+        return statistics.median(clock for clock, _ in self._taken[name])
 
     def show(self, what: str, reference: str) -> None:
         """Prints medians, and how often they are those of `reference`."""
@@ -188,7 +195,75 @@ def training(directory: str | None, steps: int, megabytes: int) -> None:
         loads.show("load", "torch")
 
 
+def weights(file: str, directory: str | None) -> None:
+    """Loads of the weights in a safetensors file, and their speed."""
+    import safetensors.torch
+    import torch
+
+    import fhrd.torch
+
+    state = safetensors.torch.load_file(file)
+    total, loads = sum(tensor.nbytes for tensor in state.values()), Times()
+    with tempfile.TemporaryDirectory(dir=directory) as scratch:
+        place = pathlib.Path(scratch)
+        others = kinds(place)
+        for save, _ in others.values():
+            save(state)
+        with fhrd.open(place / "repo", create=True) as repo:
+            fhrd.torch.save(repo, state, run="r", step=0)
+        for _ in range(TURNS):
+            with fhrd.open(place / "repo") as repo:
+                loaded = loads.take("fhrd", lambda: fhrd.torch.load(repo, run="r"))
+            assert all(torch.equal(loaded[name], tensor) for name, tensor in state.items())
+            for name, (_, load) in others.items():
+                loads.take(name, load)
+    seconds = loads.median("fhrd")
+    print(f"{total / 1e6:.0f} MB at {total / seconds / 1e9:.2f} GB/s")
+    loads.show("load", "torch with zstd and fsync")
+
+
+def trees(directory: str | None) -> None:
+    """Saves and loads of ensembles that have grown by a few trees, beside a pickle that is synced to disk."""
+    import pickle
+
+    import sklearn.ensemble
+
+    import fhrd.sklearn
+
+    random = np.random.default_rng(0)
+    x = random.normal(size=(2000, 20))
+    y = (x[:, 0] * x[:, 1] + 0.1 * random.normal(size=2000) > 0).astype(int)
+    makers: dict[str, Any] = {
+        "random forest of 100 trees": lambda: sklearn.ensemble.RandomForestClassifier(100, warm_start=True),
+        "random forest of 500 trees": lambda: sklearn.ensemble.RandomForestClassifier(500, warm_start=True),
+        "gradient boosting of 500 trees": lambda: sklearn.ensemble.GradientBoostingClassifier(n_estimators=500, warm_start=True),
+    }
+    with tempfile.TemporaryDirectory(dir=directory) as scratch:
+        place = pathlib.Path(scratch)
+        for what, make in makers.items():
+            saves, loads, model = Times(), Times(), make().fit(x, y)
+            with fhrd.open(place / what, create=True) as repo:
+                for turn in range(TURNS):
+                    model.set_params(n_estimators=model.n_estimators + 2).fit(x, y)
+                    saves.take("pickle with fsync", lambda: write(place / "pickle", pickle.dumps(model), is_durable=True))
+                    saves.take("fhrd", lambda: fhrd.sklearn.save(repo, model, run="skops", step=turn))
+                    saves.take("fhrd, by pickle", lambda: fhrd.sklearn.save(repo, model, run="p", step=turn, method="pickle"))
+                for _ in range(TURNS):
+                    loads.take("pickle", lambda: pickle.loads((place / "pickle").read_bytes()))
+                    loads.take("fhrd", lambda: fhrd.sklearn.load(repo, run="skops"))
+                    loads.take("fhrd, by pickle", lambda: fhrd.sklearn.load(repo, run="p", trusted=True))
+            print(f"{what}: {(place / 'pickle').stat().st_size / 1e6:.2f} MB")
+            saves.show("save", "pickle with fsync")
+            loads.show("load", "pickle")
+
+
 def main() -> None:
+    if sys.argv[1:2] == ["weights"]:
+        weights(sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else None)
+        return
+    if sys.argv[1:2] == ["trees"]:
+        trees(sys.argv[2] if len(sys.argv) > 2 else None)
+        return
     if sys.argv[1:2] == ["training"]:
         directory, steps, megabytes = [*sys.argv[2:], *["", "50", "80"][len(sys.argv) - 2 :]]
         training(directory or None, max(int(steps), TURNS), int(megabytes))

@@ -48,6 +48,12 @@ def test_a_recipe_without_an_argument_leaves_nothing(recipe: Path, tmp_path: Pat
     assert not list(tmp_path.glob("tmp*"))
 
 
+@pytest.mark.parametrize("script", [*RECIPES, *sorted((HERE / "examples").glob("*.py"))], ids=lambda one: one.stem)
+def test_no_reader_learns_to_trust_or_to_pickle(script: Path) -> None:
+    for word in ("trusted", "allow_pickle", 'method="pickle"', "weights_only=False"):
+        assert word not in script.read_text(), word
+
+
 def test_the_example_resumes_bit_for_bit_and_shows_the_space(tmp_path: Path) -> None:
     output = run(HERE / "examples/train_and_resume.py", str(tmp_path))
     assert "killed" in output and "bit for bit" in output
@@ -63,7 +69,7 @@ def test_the_example_resumes_bit_for_bit_and_shows_the_space(tmp_path: Path) -> 
 
 def test_the_scenario_of_tensorcas_in_small(tmp_path: Path) -> None:
     script = HERE / "examples/tensorcas.py"
-    absent = [name for name in ("sklearn", "xgboost") if importlib.util.find_spec(name) is None]
+    absent = [name for name in ("sklearn", "skops", "xgboost") if importlib.util.find_spec(name) is None]
     if absent:
         pytest.skip(f"NOT CHECKED: the trees of the scenario need {', '.join(absent)}, not installed here")
     has_torch = importlib.util.find_spec("torch") is not None

@@ -168,8 +168,24 @@ def test_estimators_are_saved_in_the_background_with_progress(repo: Any, data: t
     with pytest.raises(fhrd.StepExistsError):
         fhrd.sklearn.save(repo, model, run="r", step=3)
     assert numpy.array_equal(fhrd.sklearn.load(repo, run="r", trusted=True).coef_, model.coef_)
-    with pytest.raises(TypeError, match="the repository comes first"):
-        fhrd.sklearn.save(model, repo)  # type: ignore[arg-type]
+    check_saves(repo, fhrd.sklearn, model)
+
+
+def check_saves(repo: Any, adapter: Any, model: Any) -> None:
+    """What every adapter's `save` takes, and what it says about the order of arguments."""
+    seen: list[dict[str, int]] = []
+    first = adapter.save(repo, model, run="edge", step=1, progress=seen.append, tags="abc", metrics={"l": 1.0})
+    assert seen and repo.checkpoint(run="edge").tags == ["abc"] and repo.checkpoint(run="edge").metrics == {"l": 1.0}
+    seen.clear()
+    handle = adapter.save_async(repo, model, run="edge", step=2, progress=seen.append, keep=fhrd.Keep(last=1))
+    assert handle.result(60).deleted == (first.id,) and seen and repo.all_steps("edge") == [2]
+    with pytest.raises(fhrd.StepExistsError):
+        adapter.save(repo, model, run="edge", step=2)
+    assert adapter.save(repo, model, run="edge", step=2, if_exists="keep").existed
+    assert adapter.save(repo.run("edge", git=False), model, step=3).id and repo.all_steps("edge") == [2, 3]
+    for save in (adapter.save, adapter.save_async):
+        with pytest.raises(TypeError, match=r"the repository comes first: fhrd\.\w+\.\w+\(repo, value\)"):
+            save(model, repo)
 
 
 @pytest.mark.parametrize("method", ["skops", "pickle"])
@@ -237,6 +253,7 @@ def test_xgboost(repo: Any, data: tuple[Any, Any], kind: str) -> None:
     more = xgboost.train(options, matrix, 5, xgb_model=loaded)
     same = xgboost.train(options, matrix, 5, xgb_model=booster)
     assert bytes(more.save_raw("ubj")) == bytes(same.save_raw("ubj"))
+    check_saves(repo, fhrd.xgboost, booster)
     if kind == "gbtree":
         before, after = fhrd.xgboost.encode(booster), fhrd.xgboost.encode(more)
         assert len(before) == 11 and len(after) == 16 and common(before, after) == 10
@@ -276,6 +293,7 @@ def test_lightgbm(repo: Any, data: tuple[Any, Any]) -> None:
     assert fhrd.lightgbm.decode(fhrd.lightgbm.encode(loaded)) == loaded.model_to_string(num_iteration=-1)
     early, late = fhrd.lightgbm.encode(fhrd.lightgbm.load(repo, run="train", step=4)), fhrd.lightgbm.encode(booster)
     assert sum(numpy.array_equal(early[f"tree.{one:06}"], late[f"tree.{one:06}"]) for one in range(4)) == 4
+    check_saves(repo, fhrd.lightgbm, booster)
     estimator = lightgbm.LGBMClassifier(n_estimators=3, verbose=-1).fit(*data)
     fhrd.lightgbm.save(repo, estimator, run="estimator", step=3)
     assert fhrd.lightgbm.load(repo, run="estimator").num_trees() == 3
