@@ -26,7 +26,9 @@ def _again() -> list[str]:
         return [script]
     # A package of that name in the working directory must not be taken for this one.
     safe = ["-P"] if sys.version_info >= (3, 11) else []
-    return [sys.executable or "python3", *safe, "-m", "fhrd"]
+    # Started by a relative path, Python says how it was found, through directories that may be gone later.
+    python = os.path.abspath(sys.executable) if sys.executable else "python3"
+    return [python, *safe, "-m", "fhrd"]
 
 
 if __name__ == "__main__":
