@@ -8,6 +8,7 @@ mod memory;
 mod names;
 mod pipeline;
 mod profile;
+mod work_share;
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -23,6 +24,7 @@ pub use self::names::{
 };
 pub use self::pipeline::{AUTOMATIC_WORKERS_MAX, PipelineConfig};
 pub use self::profile::{BackupProfile, Hooks, NotifyProfile, RetentionProfile, SecretUrl, UserProfile};
+pub use self::work_share::{WorkShare, share_of};
 use crate::error::{Error, Result};
 use crate::wire::{input_failed, read_text_file};
 

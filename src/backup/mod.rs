@@ -61,5 +61,5 @@ pub use request::BackupRequest;
 pub use run::backup;
 pub use source::{
     BackupSource, BucketSource, CopyPurpose, MemoryContent, MemoryFile, MemorySource, NamedStream, ParentChoice,
-    SnapshotLabels, SnapshotSource, StreamInput, StreamSource, TreeSource,
+    ShareLabel, SnapshotLabels, SnapshotSource, SplitBucket, StreamInput, StreamSource, TreeSource, split_bucket,
 };

@@ -139,6 +139,7 @@ fn run_once(
         listing,
         container_indexes,
         parents: &parents.snapshots,
+        counts_gone: !parents.has_others,
         cache,
         started_ns,
         progress,

@@ -25,6 +25,7 @@ use super::prune::prune_now;
 use super::request::request;
 use super::requests::{self, WithRequests};
 use super::scan::Scan;
+use super::shares;
 use super::stages::write_stages;
 use crate::backup::{BackupReport, BackupRequest, BackupSource, FileChanges, backup};
 use crate::error::Result;
@@ -78,6 +79,9 @@ fn store(session: &Session, arguments: &BackupArguments) -> Result<(Exit, String
     }
     config.read.open = arguments.open.unwrap_or(config.read.open);
     let mut request = request(arguments, &session.profile.backup, options)?;
+    if arguments.share.shard.is_some() && request.dry_run {
+        return Ok((shares::show(session, &arguments.share, &request.source)?, String::new()));
+    }
     let cache: ChooseCache = if arguments.no_cache { |_| BlobCache::None } else { BlobCache::Lasting };
     let (mut repository, is_new) = location::open_for_backup(options, &config, !request.dry_run, cache)?;
     if is_new && !options.quiet && !options.json {
@@ -91,6 +95,7 @@ fn store(session: &Session, arguments: &BackupArguments) -> Result<(Exit, String
         }
         repository.cache_directory = Some(Path::new(NO_CACHE).into());
     }
+    shares::choose(&mut request.source, &skip, &session.stop);
     let rehearsal = if request.dry_run { Some(Rehearsal::of(&repository)?) } else { None };
     let target = rehearsal.as_ref().map_or(&repository, |rehearsal| &rehearsal.repository);
     let progress = Progress::default();

@@ -12,6 +12,7 @@ use super::notice::RunFact;
 use super::output::{note, print, print_json, size, write_pairs};
 use super::progress::shown;
 use super::requests::{self, WithRequests};
+use super::shares;
 use crate::error::{Error, Result};
 use crate::inspect::check::{
     CheckReport, HotIndexCounts, ReadData, StoredReport, check, check_snapshots, check_stored,
@@ -63,6 +64,9 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
     }
     let config = location::config(options)?;
     let repository = location::open_fresh(session)?;
+    if let Some(share) = arguments.shard.filter(|_| arguments.dry_run) {
+        return shares::show_containers(session, share, &repository);
+    }
     let progress = Progress::default();
     let read_data = read_data(arguments)?;
     let before = if read_data == ReadData::Nothing || arguments.report_only {
@@ -172,6 +176,9 @@ fn unneeded(repository: &Repository, report: &CheckReport) -> Option<[u8; 32]> {
 
 /// What the arguments say.
 fn read_data(arguments: &CheckArguments) -> Result<ReadData> {
+    if let Some(share) = arguments.shard {
+        return Ok(ReadData::Share(share));
+    }
     let read_data = arguments.read_data_subset.unwrap_or_else(|| arguments.read_data.into());
     if arguments.heal && read_data == ReadData::Nothing {
         return Err(Error::Usage("--heal needs --read-data or --read-data-subset: only what is read is healed".into()));

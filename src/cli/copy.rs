@@ -12,11 +12,14 @@ use super::location;
 use super::notice::RunFact;
 use super::output::{failed, print, print_json, size, unread_note, warn_if_quiet};
 use super::progress::shown;
+use super::shares;
 use super::snapshots::{short_id, statistic};
 use crate::backup::BackupReport;
 use crate::error::{Error, ErrorKind, Result};
 use crate::keep::{Copier, CopyOutcome};
 use crate::metrics::Progress;
+use crate::repo::checkpoint::Checkpoint;
+use crate::repo::share_record::ShareRecord;
 use crate::repo::snapshot::NamedSnapshot;
 
 /// The result as JSON.
@@ -97,6 +100,14 @@ pub fn run(session: &Session, arguments: &CopyArguments) -> Result<Exit> {
         true => choice::snapshots(&source, &arguments.filter)?,
         false => (choice::named(&source, &arguments.ids, &arguments.filter)?, Exit::Fine),
     };
+    let snapshots = match arguments.shard {
+        Some(share) if arguments.dry_run => {
+            let things: Vec<_> = snapshots.iter().map(|named| (series_of(named), statistic(named, "bytes"))).collect();
+            return shares::show_named(session, share, &things);
+        }
+        Some(share) => snapshots.into_iter().filter(|named| share.has(&series_of(named))).collect(),
+        None => snapshots,
+    };
     let mut copier = Copier::new(&source, &target, &config)?;
     let mut document = CopyDocument { dry_run: arguments.dry_run, snapshots: Vec::new() };
     for original in oldest_first(snapshots) {
@@ -135,6 +146,17 @@ pub fn run(session: &Session, arguments: &CopyArguments) -> Result<Exit> {
         print_json(&document)?;
     }
     Ok(exit)
+}
+
+/// The name of what a snapshot is a version of: versions of the same thing are copied by one process, in their order.
+fn series_of(named: &NamedSnapshot) -> Vec<u8> {
+    let snapshot = &named.snapshot;
+    let share = ShareRecord::of(snapshot).and_then(|record| record.share()).map(|share| share.to_string());
+    let run = Checkpoint::of(snapshot).map(|checkpoint| checkpoint.run);
+    let labels = [snapshot.host.clone(), share.unwrap_or_default(), run.unwrap_or_default()];
+    let labels = labels.iter().map(String::as_bytes);
+    let parts = labels.chain(snapshot.paths.iter().map(|path| path.as_slice()));
+    parts.flat_map(|part| [part, &[0]].concat()).collect()
 }
 
 /// Each once, so that a copy finds the one before it.

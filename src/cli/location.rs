@@ -65,7 +65,12 @@ fn read_profile(session: &mut Session) -> Result<()> {
 /// Errors of [`Config::load`].
 pub fn config(options: &Options) -> Result<Config> {
     let load = |path: &Path| Config::load_unless(path, options.memory, process::stop());
-    options.config.as_deref().map_or_else(|| Ok(options.memory.map_or_else(Config::default, Config::within)), load)
+    let default = || Ok(options.memory.map_or_else(Config::default, Config::within));
+    let mut config = options.config.as_deref().map_or_else(default, load)?;
+    if let Some(threads) = options.threads.filter(|_| config.pipeline.workers == 0) {
+        config.pipeline.workers = threads.into();
+    }
+    Ok(config)
 }
 
 /// Opens the repository of `--repo`, or the default one. Its reads fail once the user has asked to stop.

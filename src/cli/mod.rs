@@ -53,6 +53,7 @@ mod scan;
 mod schedule;
 mod secrets;
 mod session;
+mod shares;
 mod snapshots;
 mod stages;
 mod stats;

@@ -11,6 +11,7 @@ use jiff::tz::TimeZone;
 
 use super::args::{BackupArguments, CheckpointArguments, ChoiceArguments, ExcludeArguments, InputArguments, Options};
 use super::process::stop;
+use super::shares;
 use crate::backup::{
     BackupRequest, BucketSource, NamedStream, ParentChoice, SnapshotLabels, StreamInput, StreamSource, TreeSource,
 };
@@ -38,11 +39,15 @@ pub fn request(arguments: &BackupArguments, profile: &BackupProfile, options: &O
         host: arguments.host.clone().or_else(|| profile.host.clone()).unwrap_or_else(host_name),
         time_ns: arguments.time.as_deref().map(time_ns).transpose()?,
         checkpoint: checkpoint(&arguments.checkpoint)?,
+        share: shares::label(&arguments.share, arguments.dry_run)?,
         ..SnapshotLabels::default()
     };
     // A pattern that is wrong is an error beside a stream, too.
     let mut choice = choice(&chosen)?;
     let request = match streams(arguments, profile)? {
+        Some(_) if labels.share.is_some() => {
+            return Err(Error::Usage("--shard splits files; a stream is one".into()));
+        }
         Some(streams) => BackupRequest::new(StreamSource { streams, labels }),
         None => {
             let (paths, as_path) = paths(&arguments.paths, &arguments.input, profile)?;
@@ -56,8 +61,12 @@ pub fn request(arguments: &BackupArguments, profile: &BackupProfile, options: &O
                 let options = options.source_options(arguments.input.source_endpoint.as_deref());
                 let bucket = Arc::new(SourceBucket::open(url, &options)?);
                 let (patterns, bytes_max) = (choice.patterns, choice.file_bytes_max);
-                let source = BucketSource { bucket, patterns, bytes_max, excludes, parents, labels };
+                let list = arguments.share.share_list.clone();
+                let source = BucketSource { bucket, patterns, bytes_max, excludes, parents, labels, list };
                 return Ok(BackupRequest { dry_run: arguments.dry_run, ..BackupRequest::new(source) });
+            }
+            if arguments.share.share_list.is_some() {
+                return Err(Error::Usage("--share-list is about objects of a bucket".into()));
             }
             BackupRequest::new(TreeSource {
                 paths,

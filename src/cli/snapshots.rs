@@ -13,11 +13,12 @@ use super::exit::Exit;
 use super::location;
 use super::no_snapshots;
 use super::output::{
-    Align, failed, hex_unless_utf8, note_empty, print, print_json, printable, shortened, size, split_ns, time_local,
-    time_utc, write_table,
+    Align, failed, hex_unless_utf8, note, note_empty, print, print_json, printable, shortened, size, split_ns,
+    time_local, time_utc, write_table,
 };
 use crate::error::Result;
 use crate::repo::clock::{describe_future, future_first};
+use crate::repo::share_record::{ShareGroup, ShareRecord, groups_called};
 use crate::repo::snapshot::NamedSnapshot;
 pub use crate::repo::snapshot::short_id;
 use crate::repo::snapshot_groups::{GroupBy, GroupField, GroupValues, grouped};
@@ -27,6 +28,9 @@ use crate::types::hex;
 const HOST_CHARS_MAX: usize = 40;
 /// Characters of all tags of a snapshot that a table has, at most.
 const TAGS_CHARS_MAX: usize = 60;
+
+/// Missing shares of a group that are named, at most.
+const MISSING_SHOWN: usize = 8;
 
 /// A snapshot as JSON.
 #[derive(Debug, Serialize)]
@@ -45,6 +49,11 @@ pub struct SnapshotDocument<'a> {
     excludes: Vec<String>,
     parent: Option<String>,
     program: &'a str,
+    /// The job and the share of it that the snapshot is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    share: Option<String>,
     statistics: &'a BTreeMap<String, u64>,
     files: u64,
     bytes: u64,
@@ -56,6 +65,7 @@ impl<'a> SnapshotDocument<'a> {
         let snapshot = &named.snapshot;
         let (seconds, nanoseconds) = split_ns(snapshot.time_ns);
         let paths = snapshot.paths.iter();
+        let record = ShareRecord::of(snapshot);
         let is_text = paths.clone().all(|path| hex_unless_utf8(path).is_none());
         SnapshotDocument {
             id: named.id.to_string(),
@@ -69,6 +79,8 @@ impl<'a> SnapshotDocument<'a> {
             excludes: snapshot.excludes(),
             parent: snapshot.parent.map(|id| id.to_string()),
             program: &snapshot.program,
+            share: record.as_ref().and_then(ShareRecord::share).map(|share| share.to_string()),
+            group: record.map(|record| record.group),
             statistics: &snapshot.statistics,
             files: statistic(named, "files"),
             bytes: statistic(named, "bytes"),
@@ -95,11 +107,18 @@ struct GroupValuesDocument<'a> {
     host: Option<&'a str>,
     paths: Option<Vec<String>>,
     tags: Option<&'a [String]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    share: Option<String>,
 }
 
 impl<'a> GroupValuesDocument<'a> {
     fn new(values: &'a GroupValues) -> Self {
-        GroupValuesDocument { host: values.host.as_deref(), paths: values.shown_paths(), tags: values.tags.as_deref() }
+        GroupValuesDocument {
+            host: values.host.as_deref(),
+            paths: values.shown_paths(),
+            tags: values.tags.as_deref(),
+            share: values.share.map(|share| share.to_string()),
+        }
     }
 }
 
@@ -109,10 +128,16 @@ impl<'a> GroupValuesDocument<'a> {
 /// Errors of the repository.
 pub fn run(session: &Session, arguments: &SnapshotsArguments) -> Result<Exit> {
     let repository = location::open(session)?;
-    let (mut snapshots, exit) = choice::snapshots(&repository, &arguments.filter)?;
+    let (mut snapshots, found) = choice::snapshots(&repository, &arguments.filter)?;
     let now_ns = repository.clock.now_ns();
     if let Some(text) = describe_future(&snapshots, now_ns) {
         tracing::warn!("{text}");
+    }
+    let mut exit = found;
+    if let Some(name) = &arguments.group {
+        let is_whole;
+        (snapshots, is_whole) = of_group(name, &snapshots);
+        exit = if is_whole || exit != Exit::Fine { exit } else { Exit::Incomplete };
     }
     if let Some(count) = arguments.latest {
         let by_default = GroupBy(vec![GroupField::Host, GroupField::Paths]);
@@ -149,6 +174,26 @@ pub fn run(session: &Session, arguments: &SnapshotsArguments) -> Result<Exit> {
         })?;
     }
     Ok(exit)
+}
+
+/// The snapshots of the group called `name`, and whether they are whole.
+fn of_group(name: &str, snapshots: &[NamedSnapshot]) -> (Vec<NamedSnapshot>, bool) {
+    let groups = groups_called(name, snapshots);
+    for group in &groups {
+        if !group.missing.is_empty() {
+            let missing: Vec<String> = group.missing.iter().take(MISSING_SHOWN).map(ToString::to_string).collect();
+            let more = group.missing.len().saturating_sub(missing.len());
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            note(&format!("warning: the group is not whole: shares {}{more} are missing", missing.join(", ")));
+        }
+        if group.is_uneven {
+            note("warning: the group may not be whole: its shares had other cards or sizes; run the job again");
+        } else if group.has_changed {
+            note("note: files changed between the listings of the shares");
+        }
+    }
+    let is_whole = !groups.is_empty() && groups.iter().all(ShareGroup::is_whole);
+    (groups.into_iter().flat_map(|group| group.snapshots).collect(), is_whole)
 }
 
 /// The last `count` snapshots of each group, in the order of `snapshots`, which is by time. Those from the future are

@@ -13,6 +13,7 @@ use super::notice::RunFact;
 use super::output::{note, print, print_json, size, write_pairs};
 use super::progress::shown;
 use super::requests::{self, WithRequests};
+use super::shares;
 use crate::error::{Error, Result};
 use crate::inspect::verify::{SampleShare, VERB, VerifyReport, verify_sample, verify_turn};
 use crate::metrics::Progress;
@@ -56,6 +57,9 @@ struct HandledReport {
 /// Errors of the repository and of reading it.
 pub fn run(session: &Session, arguments: &VerifyArguments) -> Result<Exit> {
     let repository = location::open_fresh(session)?;
+    if let Some(share) = arguments.shard.filter(|_| arguments.dry_run) {
+        return shares::show_containers(session, share, &repository);
+    }
     let before = if arguments.report_only { None } else { Some(Marks::read(repository.store.as_ref())?) };
     let mut handled = Vec::new();
     // What one step has found is recorded and shown, even if the next one fails.
@@ -107,12 +111,14 @@ fn verify(
         found = exit;
         let progress = Progress::default();
         each(shown(options, &progress, None, || {
-            verify_sample(repository, &config, snapshots, share, &progress, stop)
+            verify_sample(repository, &config, snapshots, (share, arguments.shard), &progress, stop)
         })?)?;
     }
     if let Some(within_ns) = within_ns {
         let progress = Progress::default();
-        each(shown(options, &progress, None, || verify_turn(repository, &config, within_ns, &progress, stop))?)?;
+        each(shown(options, &progress, None, || {
+            verify_turn(repository, &config, (within_ns, arguments.shard), &progress, stop)
+        })?)?;
     }
     Ok(found)
 }

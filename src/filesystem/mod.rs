@@ -28,7 +28,9 @@ mod walk;
 
 pub use attributes::has_attributes;
 pub use capture::Capturer;
-pub use choice::{EntryChoice, EntryFacts, Exclusion, PATTERN_BYTES_MAX, Patterns, PatternsBuilder, Scope, TagFile};
+pub use choice::{
+    EntryChoice, EntryFacts, Exclusion, PATTERN_BYTES_MAX, Patterns, PatternsBuilder, Scope, ShareFilter, TagFile,
+};
 pub use copied_link::is_link_refusal;
 pub use descent::Descent;
 pub use event::Event;

@@ -16,6 +16,7 @@
 //!    Float chunks of other files become deltas to the file's previous version (`previous_version.rs`). Both
 //!    also become deltas to ranges that were found by their content (`slice_plan.rs`). Quantised tensors follow from
 //!    floats that are stored (`quantised.rs`).
+//! 7. [`WorkSplit`] splits the files of a source among processes, by family (`split/`).
 //!
 //! All of this is a hint: a lost record costs compression ratio, never data.
 
@@ -40,6 +41,7 @@ mod relation;
 mod scaled;
 mod sketch;
 mod slice_plan;
+mod split;
 mod tensor_comparison;
 
 pub use catalogue::{BLOB_ENTRIES_MAX, CatalogueBlob, CatalogueEntry, PREFIX};
@@ -57,4 +59,5 @@ pub use region::ModelRegion;
 pub use relation::{ModelLikeness, Relation, THRESHOLD};
 pub use sketch::{Sketched, compare, sample, sampled, standalone_bits};
 pub use slice_plan::{SliceTrial, WeightType};
+pub use split::{ShareTally, SplitBuilder, UnitTally, WorkSplit, shown_unit};
 pub use tensor_comparison::{Likeness, TensorComparer, TensorComparison, float_formats};

@@ -41,6 +41,7 @@ mod repository;
 pub mod salts;
 mod scratch;
 pub mod seen;
+pub mod share_record;
 pub mod snapshot;
 pub mod snapshot_groups;
 pub mod snapshot_listing;

@@ -1,8 +1,10 @@
-//! Groups of snapshots that agree in host, paths or tags.
+//! Groups of snapshots that agree in host, paths or tags, and in the share of the work that they are.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
+use crate::config::WorkShare;
+use crate::repo::share_record::ShareRecord;
 use crate::repo::snapshot::NamedSnapshot;
 
 /// What the snapshots of a group have in common.
@@ -43,12 +45,15 @@ pub struct GroupValues {
     pub paths: Option<Vec<Vec<u8>>>,
     /// Tags, ascending.
     pub tags: Option<Vec<String>>,
+    /// The share of the work that each of them is, if they are shares. Shares of one job are no versions of each other.
+    pub share: Option<WorkShare>,
 }
 
 impl GroupValues {
     /// The values of a snapshot for `keys`.
     fn of(named: &NamedSnapshot, keys: &[GroupField]) -> Self {
-        let mut values = GroupValues::default();
+        let share = ShareRecord::of(&named.snapshot).and_then(|record| record.share());
+        let mut values = GroupValues { share, ..GroupValues::default() };
         for key in keys {
             match key {
                 GroupField::Host => values.host = Some(named.snapshot.host.clone()),
@@ -76,7 +81,8 @@ impl GroupValues {
         let host = self.host.as_ref().map(|host| format!("host {host}"));
         let paths = self.shown_paths().map(|paths| format!("paths {}", paths.join(" ")));
         let tags = self.tags.as_ref().map(|tags| format!("tags {}", tags.join(",")));
-        [host, paths, tags].into_iter().flatten().collect::<Vec<_>>().join(", ")
+        let share = self.share.map(|share| format!("share {share}"));
+        [host, paths, tags, share].into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
 }
 

@@ -42,6 +42,7 @@ mod report;
 mod restore;
 mod restore_choice;
 mod runs;
+mod shares;
 mod sources;
 mod status;
 mod tasks;

@@ -52,7 +52,7 @@ impl SourceKind for MemorySource {
     }
 
     fn parents(&self, repository: &Repository, paths: &[Vec<u8>]) -> Result<FoundParents> {
-        self.parents.find(repository, &self.labels.host, paths)
+        self.parents.find(repository, self.labels.parents_of(), paths)
     }
 
     fn description(&self, started_ns: i64) -> Result<Snapshot> {

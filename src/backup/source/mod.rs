@@ -22,6 +22,7 @@ mod open;
 mod open_rule;
 mod parent;
 mod parents;
+mod parents_of_shares;
 mod read;
 mod reading;
 mod roots;
@@ -32,8 +33,8 @@ mod stream;
 mod tree;
 mod walk;
 
-pub use bucket::BucketSource;
-pub use labels::SnapshotLabels;
+pub use bucket::{BucketSource, SplitBucket, split_bucket};
+pub use labels::{ShareLabel, SnapshotLabels};
 pub use memory::MemorySource;
 pub use memory_file::{MemoryContent, MemoryFile};
 pub use open::{FirstStages, OpenSource, SourceKind, SourceRun};

@@ -115,6 +115,8 @@ pub struct SourceRun<'a> {
     pub container_indexes: &'a Arc<SharedContainerIndexes>,
     /// The snapshots that [`SourceKind::parents`] has found.
     pub parents: &'a [NamedSnapshot],
+    /// Whether what they have and the source does not is gone.
+    pub counts_gone: bool,
     /// Directory of the caches.
     pub cache: &'a Path,
     /// Start of the backup, nanoseconds since 1970.
@@ -134,7 +136,7 @@ impl SourceRun<'_> {
         let cursor = |parent: &NamedSnapshot| {
             cursor(self.repository, self.listing, self.container_indexes, &parent.snapshot, recheck_seconds)
         };
-        ParentCursors(self.parents.iter().map(cursor).collect())
+        ParentCursors::new(self.parents.iter().map(cursor).collect(), self.counts_gone)
     }
 
     /// A cursor at nothing, which knows what the repository has.

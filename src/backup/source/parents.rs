@@ -5,15 +5,20 @@
 //!    path above it is a parent. If there is none, the latest snapshots of each path below it are.
 //! 2. So a path that was missing last time is compared with the snapshot before, and one more path costs only what is
 //!    in that path. There are at most [`PARENTS_MAX`] parents, those with the most paths first.
-//! 3. The latest parent is the one that the new snapshot records. It answers first.
+//! 3. Shares of the work have parents of their own (`parents_of_shares.rs`).
+//! 4. The latest parent is the one that the new snapshot records. It answers first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::parent::ParentCursor;
+use super::parents_of_shares::choose_shares;
 use crate::backup::changes::EntryChange;
+use crate::backup::counts::ReadCounts;
+use crate::config::WorkShare;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::clock::describe_future;
@@ -29,43 +34,58 @@ const PARENTS_MAX: usize = 4;
 
 /// Cursors into all parents, the latest first.
 #[derive(Default)]
-pub struct ParentCursors(pub Vec<ParentCursor>);
+pub struct ParentCursors {
+    cursors: Vec<ParentCursor>,
+    /// Whether what the walk does not have is gone: parents may have what falls to other shares.
+    counts_gone: bool,
+}
 
 impl ParentCursors {
+    /// These cursors. What the walk does not have is counted as gone if it `counts_gone`.
+    pub fn new(cursors: Vec<ParentCursor>, counts_gone: bool) -> Self {
+        ParentCursors { cursors, counts_gone }
+    }
+
+    /// Counts what is gone into `counts`.
+    pub fn count_into(&mut self, counts: &Arc<ReadCounts>) {
+        let cursors = self.cursors.iter_mut().filter(|_| self.counts_gone);
+        cursors.for_each(|parent| parent.count_into(counts.clone()));
+    }
+
     /// Follows the walk into directory `node`.
     pub fn enter(&mut self, node: &Node) {
-        self.0.iter_mut().for_each(|parent| parent.enter(node));
+        self.cursors.iter_mut().for_each(|parent| parent.enter(node));
     }
 
     /// Says that the root of the walk is the absolute `path` on disk.
     pub fn locate_root(&mut self, path: &Path) {
-        self.0.iter_mut().for_each(|parent| parent.locate_root(path));
+        self.cursors.iter_mut().for_each(|parent| parent.locate_root(path));
     }
 
     /// Says that the entry of the next look is at the absolute `path` on disk, and whether the user gave that path.
     pub fn locate(&mut self, name: &[u8], path: &Path, is_given: bool) {
-        self.0.iter_mut().for_each(|parent| parent.locate(name, path, is_given));
+        self.cursors.iter_mut().for_each(|parent| parent.locate(name, path, is_given));
     }
 
     /// Counts what the latest parent has in the current directory, and the walk does not, as gone.
     pub fn watch(&mut self, path: &Path) {
-        self.0.iter_mut().any(|parent| parent.watch(path));
+        self.cursors.iter_mut().any(|parent| parent.watch(path));
     }
 
     /// Counts nothing more of the current directory as gone.
     pub fn ignore(&mut self) {
-        self.0.iter_mut().for_each(ParentCursor::ignore);
+        self.cursors.iter_mut().for_each(ParentCursor::ignore);
     }
 
     /// What became of an entry since the latest parent that has it.
     pub fn look(&mut self, node: &Node) -> EntryChange {
-        self.0.iter_mut().for_each(|parent| _ = parent.look(node));
+        self.cursors.iter_mut().for_each(|parent| _ = parent.look(node));
         self.change()
     }
 
     /// What became of the entry of the last look.
     pub fn change(&self) -> EntryChange {
-        let changes = || self.0.iter().map(ParentCursor::change);
+        let changes = || self.cursors.iter().map(ParentCursor::change);
         // Any parent that has it as it is will do.
         let best = changes().find(|change| *change == EntryChange::Unchanged);
         best.or_else(|| changes().find(|change| *change != EntryChange::New)).unwrap_or_default()
@@ -73,28 +93,28 @@ impl ParentCursors {
 
     /// Follows the walk out of the current directory.
     pub fn leave(&mut self) {
-        self.0.iter_mut().for_each(ParentCursor::leave);
+        self.cursors.iter_mut().for_each(ParentCursor::leave);
     }
 
     /// The content of a file that is unchanged since a parent; see [`ParentCursor::unchanged`].
     pub fn unchanged(&mut self, node: &mut Node, may_be_other: bool) -> Option<Option<ContentReference>> {
         // The watched parent is the first that has the directory, so it is asked in any case.
-        self.0.iter_mut().find_map(|parent| parent.unchanged(node, may_be_other))
+        self.cursors.iter_mut().find_map(|parent| parent.unchanged(node, may_be_other))
     }
 
     /// Content of the file called `name` in the latest parent that has it in the current directory.
     pub fn find_content(&mut self, name: &[u8]) -> Option<ContentReference> {
-        self.0.iter_mut().find_map(|parent| parent.find(name).filter(|node| node.kind == NodeKind::File)?.content)
+        self.cursors.iter_mut().find_map(|parent| parent.find(name).filter(|node| node.kind == NodeKind::File)?.content)
     }
 
     /// Content in the latest parent that has the file of the last [`ParentCursors::unchanged`] call.
     pub fn previous_version(&self) -> Option<ContentReference> {
-        self.0.iter().find_map(ParentCursor::previous_version)
+        self.cursors.iter().find_map(ParentCursor::previous_version)
     }
 
     /// Whether a file is older than a parent, so that the parent probably contains it.
     pub fn is_older(&self, node: &Node) -> bool {
-        self.0.iter().any(|parent| parent.is_older(node))
+        self.cursors.iter().any(|parent| parent.is_older(node))
     }
 }
 
@@ -117,6 +137,8 @@ pub struct FoundParents {
     pub snapshots: Vec<NamedSnapshot>,
     /// Number of snapshots in the repository, if they were listed.
     pub listed: Option<usize>,
+    /// Whether they have what falls to other shares than this backup.
+    pub has_others: bool,
 }
 
 impl ParentChoice {
@@ -129,26 +151,35 @@ impl ParentChoice {
         }
     }
 
-    /// The parents of a backup of the absolute `paths` on `host`.
+    /// The parents of a backup of the absolute `paths` on `host`, or of a `share` of them.
     ///
     /// # Errors
     /// Errors of listing the store. [`Error::NoSuchSnapshot`] and others of [`find_snapshot`] for a named one.
-    pub fn find(&self, repository: &Repository, host: &str, paths: &[Vec<u8>]) -> Result<FoundParents> {
+    pub fn find(
+        &self,
+        repository: &Repository,
+        (host, share): (&str, Option<WorkShare>),
+        paths: &[Vec<u8>],
+    ) -> Result<FoundParents> {
         match self {
-            ParentChoice::ByPaths => find_by_paths(repository, host, paths),
+            ParentChoice::ByPaths => find_by_paths(repository, (host, share), paths),
             ParentChoice::Named(name) => {
                 let found = find_snapshot(repository, name, &SnapshotFilter::default())?;
                 if found.snapshot.is_published() {
                     return Err(Error::Usage(format!("snapshot {:.8} is published, so it is no parent", found.id)));
                 }
-                Ok(FoundParents { snapshots: vec![found], listed: None })
+                Ok(FoundParents { snapshots: vec![found], has_others: share.is_some(), ..FoundParents::default() })
             }
             ParentChoice::Nothing => Ok(FoundParents::default()),
         }
     }
 }
 
-fn find_by_paths(repository: &Repository, host: &str, paths: &[Vec<u8>]) -> Result<FoundParents> {
+fn find_by_paths(
+    repository: &Repository,
+    (host, share): (&str, Option<WorkShare>),
+    paths: &[Vec<u8>],
+) -> Result<FoundParents> {
     let SnapshotListing { snapshots, damaged, .. } = match snapshot_listing::list(repository) {
         Err(error @ Error::Unreadable { .. }) => {
             SnapshotListing { damaged: vec![(BlobKind::Snapshot.to_string(), error)], ..SnapshotListing::default() }
@@ -161,8 +192,9 @@ fn find_by_paths(repository: &Repository, host: &str, paths: &[Vec<u8>]) -> Resu
     if let Some(text) = describe_future(&snapshots, repository.clock.now_ns()) {
         tracing::warn!("{text}");
     }
-    // A bucket is the same one from every host.
-    let is_of_host = |named: &NamedSnapshot| named.snapshot.host == host || paths.iter().all(|path| is_url(path));
+    // A bucket is the same one from every host, and shares come from many.
+    let is_of_any = share.is_some() || paths.iter().all(|path| is_url(path));
+    let is_of_host = |named: &NamedSnapshot| is_of_any || named.snapshot.host == host;
     let may_be_parent = |named: &NamedSnapshot| is_of_host(named) && !named.snapshot.is_published();
     let mut snapshots: Vec<NamedSnapshot> = snapshots.into_iter().filter(may_be_parent).collect();
     snapshots.reverse();
@@ -175,7 +207,10 @@ fn find_by_paths(repository: &Repository, host: &str, paths: &[Vec<u8>]) -> Resu
                 latest.entry(path.as_slice()).or_insert(at);
             }
         }
-        let chosen: BTreeSet<usize> = choose(&latest, paths).into_iter().collect();
+        let of_shares = choose_shares(&snapshots, paths, share);
+        let has_others = of_shares.as_ref().is_some_and(|chosen| chosen.has_others);
+        let chosen = of_shares.map_or_else(|| choose(&latest, paths), |chosen| chosen.at);
+        let chosen: BTreeSet<usize> = chosen.into_iter().collect();
         let (mut parents, mut unreadable) = (Vec::new(), Vec::new());
         for named in chosen.into_iter().filter_map(|at| snapshots.get(at)) {
             // The list may come from a local file.
@@ -189,7 +224,7 @@ fn find_by_paths(repository: &Repository, host: &str, paths: &[Vec<u8>]) -> Resu
             }
         }
         if unreadable.is_empty() {
-            return Ok(FoundParents { snapshots: parents, listed: Some(count) });
+            return Ok(FoundParents { snapshots: parents, listed: Some(count), has_others });
         }
         snapshots.retain(|named| !unreadable.contains(&named.id));
     }

@@ -110,7 +110,7 @@ impl SourceKind for SnapshotSource {
 
     fn parents(&self, _: &Repository, _: &[Vec<u8>]) -> Result<FoundParents> {
         let snapshots = self.previous.iter().map(|(_, copy)| copy.clone()).collect();
-        Ok(FoundParents { snapshots, listed: None })
+        Ok(FoundParents { snapshots, ..FoundParents::default() })
     }
 
     /// What the original says about itself, and where the new one comes from.

@@ -149,7 +149,7 @@ impl SourceKind for TreeSource {
     }
 
     fn parents(&self, repository: &Repository, paths: &[Vec<u8>]) -> Result<FoundParents> {
-        self.parents.find(repository, &self.labels.host, paths)
+        self.parents.find(repository, self.labels.parents_of(), paths)
     }
 
     fn description(&self, started_ns: i64) -> Result<Snapshot> {

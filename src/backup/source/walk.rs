@@ -89,7 +89,7 @@ impl<'a> WalkStage<'a> {
         counts: Arc<ReadCounts>,
     ) -> Self {
         let mut parents = parents;
-        parents.0.iter_mut().for_each(|parent| parent.count_into(counts.clone()));
+        parents.count_into(&counts);
         let current = std::env::current_dir().ok();
         if let Some(root) = walker.root() {
             current.iter().for_each(|current| parents.locate_root(&current.join(walker.source())));
@@ -189,8 +189,10 @@ impl<'a> WalkStage<'a> {
                 self.push_tree(TreeItem::Omitted, emit)
             }
             Event::Excluded { path, reason } => {
-                self.counts.excluded.fetch_add(1, Ordering::Relaxed);
-                tracing::debug!("excluding {}: {reason}", path.display());
+                if reason != Exclusion::Share {
+                    self.counts.excluded.fetch_add(1, Ordering::Relaxed);
+                    tracing::debug!("excluding {}: {reason}", path.display());
+                }
                 match reason {
                     // The directory itself is stored, and marked by the walk.
                     Exclusion::FileSystem => Ok(()),

@@ -9,7 +9,7 @@ use clap::Args;
 use super::MetricsArguments;
 use super::exclude::ExcludeArguments;
 use super::runs::CheckpointArguments;
-use crate::config::OpenStreams;
+use crate::config::{OpenStreams, WorkShare};
 use crate::repo::tags::checked_new_tags;
 
 const PATTERNS: &str = "\
@@ -24,7 +24,8 @@ so nothing below it can be kept. docs/CHOOSING.md has the details.";
 #[derive(Debug, Args)]
 #[command(after_help = PATTERNS)]
 pub struct BackupArguments {
-    /// Files and directories to store, or the URL of a bucket, as s3://bucket/prefix; with --stdin-from-command, the command and its arguments
+    /// Files and directories to store, or the URL of a bucket, as s3://bucket/prefix; with --stdin-from-command, the
+    /// command and its arguments
     #[arg(
         required_unless_present_any = ["files_from", "files_from0", "stdin", "stdin_from_command", "profile"],
         conflicts_with = "stdin",
@@ -72,9 +73,32 @@ pub struct BackupArguments {
     /// Where paths or content come from.
     #[command(flatten)]
     pub input: InputArguments,
+    /// The share of the work.
+    #[command(flatten)]
+    pub share: ShareArguments,
     /// Where metrics go.
     #[command(flatten)]
     pub metrics: MetricsArguments,
+}
+
+/// The share of the work that this process does.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Work split among processes")]
+pub struct ShareArguments {
+    /// Store only share I of N: families of models fall together. N processes with the shares 1/N to N/N store all.
+    /// With --dry-run, show how the files are split, and read none
+    #[arg(long, value_name = "I/N")]
+    pub shard: Option<WorkShare>,
+    /// Name of the job: `snapshots --group NAME` lists its snapshots, and says whether each share is there
+    #[arg(long, value_name = "NAME", requires = "shard")]
+    pub group: Option<String>,
+    /// With --dry-run, split by bytes, the largest family first, and write the list of objects of each share into this
+    /// directory, for --share-list
+    #[arg(long, value_name = "DIRECTORY", requires_all = ["shard", "dry_run"])]
+    pub write_share_lists: Option<PathBuf>,
+    /// Store what is in the list of this share, and list no bucket
+    #[arg(long, value_name = "FILE", requires = "shard", conflicts_with = "dry_run")]
+    pub share_list: Option<PathBuf>,
 }
 
 fn open_streams(name: &str) -> Result<OpenStreams, String> {

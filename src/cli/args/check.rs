@@ -4,6 +4,7 @@ use clap::Args;
 
 use super::FilterArguments;
 use super::MetricsArguments;
+use crate::config::WorkShare;
 use crate::inspect::check::ReadData;
 
 /// Arguments of `check`.
@@ -20,6 +21,13 @@ pub struct CheckArguments {
     /// Like --read-data, but for some containers only: a random share (`5%`, `2G`), or part N of T (`3/7`)
     #[arg(long, value_name = "SHARE", conflicts_with = "read_data")]
     pub read_data_subset: Option<ReadData>,
+    /// With --read-data, read only the containers that fall to share I of N: N processes with the shares 1/N to N/N
+    /// read all of them. Each checks the metadata, too
+    #[arg(long, value_name = "I/N", requires = "read_data")]
+    pub shard: Option<WorkShare>,
+    /// Only show how many containers and bytes fall to each share
+    #[arg(short = 'n', long, requires = "shard")]
+    pub dry_run: bool,
     /// Write back what parity has rebuilt, and make damaged parity again
     #[arg(long, conflicts_with_all = ["without_key", "report_only"])]
     pub heal: bool,
@@ -27,7 +35,7 @@ pub struct CheckArguments {
     /// prove that it is intact
     #[arg(
         long,
-        conflicts_with_all = ["snapshots", "read_data", "read_data_subset", "report_only", "FilterArguments"]
+        conflicts_with_all = ["snapshots", "read_data", "read_data_subset", "shard", "report_only", "FilterArguments"]
     )]
     pub without_key: bool,
     /// Write nothing into the repository: do not quarantine damaged data

@@ -9,6 +9,7 @@ use clap::Args;
 
 use super::look::FilterArguments;
 use super::values::{GroupByParser, parse_grace, parse_min_age, parse_period};
+use crate::config::WorkShare;
 use crate::keep::{BestRule, RunPattern};
 use crate::repo::snapshot_groups::GroupBy;
 use crate::repo::tags::{checked_new_tags, checked_tag_list};
@@ -58,6 +59,10 @@ pub struct CopyArguments {
     /// Repository to copy from; --repo is the one to copy to
     #[arg(long, value_name = "LOCATION", env = "FHRD_FROM_REPO")]
     pub from_repo: PathBuf,
+    /// Copy only the snapshots that fall to share I of N: those of one host with the same paths fall together. N
+    /// processes with the shares 1/N to N/N copy all. With --dry-run, show how the snapshots are split
+    #[arg(long, value_name = "I/N")]
+    pub shard: Option<WorkShare>,
     /// Only show what would be copied
     #[arg(short = 'n', long)]
     pub dry_run: bool,

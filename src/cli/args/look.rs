@@ -41,6 +41,10 @@ pub struct SnapshotsArguments {
     /// Print a table for each group with the same host, paths or tags, such as host,tags
     #[arg(long, value_name = "LIST", value_parser = GroupByParser, hide_possible_values = true)]
     pub group_by: Option<GroupBy>,
+    /// Only the snapshots of the job that was backed up with --group NAME, one of each share. A share that is not
+    /// there, or that was computed differently, is named, and the exit code is 3
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["group_by", "latest"])]
+    pub group: Option<String>,
     /// Only the last N snapshots of each group; without --group-by, of each host with the same paths
     #[arg(long, value_name = "N")]
     pub latest: Option<usize>,

@@ -33,7 +33,7 @@ mod verify;
 
 use clap::Parser;
 
-pub use backup::{BackupArguments, BackupLevel, ChoiceArguments, InputArguments};
+pub use backup::{BackupArguments, BackupLevel, ChoiceArguments, InputArguments, ShareArguments};
 pub use cold::{ColdSetting, ColdVerb};
 pub use environment::of_process;
 pub use estimate::EstimateArguments;

@@ -29,6 +29,10 @@ pub struct Options {
     /// Memory to take, about: caches, queues and workers follow, as docs/SIZING.md says [default: 256 MiB]
     #[arg(long, global = true, value_name = "SIZE", env = "FHRD_MEMORY", value_parser = parse_memory)]
     pub memory: Option<ByteSize>,
+    /// Workers of each parallel stage, where the configuration does not say it [default: one for each processor that
+    /// this process may use, at most 8]
+    #[arg(long, global = true, value_name = "N", env = "FHRD_THREADS", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub threads: Option<u16>,
     /// File whose first line is the password of an encrypted repository [env: FHRD_PASSWORD: the password itself]
     #[arg(long, global = true, value_name = "FILE", env = "FHRD_PASSWORD_FILE", conflicts_with_all = ["password_command", "key_file"])]
     pub password_file: Option<PathBuf>,

@@ -5,6 +5,7 @@ use clap::Args;
 use super::FilterArguments;
 use super::MetricsArguments;
 use super::values::parse_grace;
+use crate::config::WorkShare;
 use crate::inspect::verify::SampleShare;
 
 const VERIFY_NOTES: &str = "\
@@ -25,6 +26,13 @@ pub struct VerifyArguments {
     /// as 90d
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = parse_grace)]
     pub within: Option<jiff::SignedDuration>,
+    /// Read only what falls to share I of N, so that N processes with the shares 1/N to N/N read together what one
+    /// would
+    #[arg(long, value_name = "I/N")]
+    pub shard: Option<WorkShare>,
+    /// Only show how many containers and bytes fall to each share
+    #[arg(short = 'n', long, requires = "shard")]
+    pub dry_run: bool,
     /// Write nothing into the repository: neither quarantine damaged data nor record what was read
     #[arg(long)]
     pub report_only: bool,

@@ -10,6 +10,7 @@ use rustix::fs::{CWD, OFlags};
 
 use super::ignore_files::IgnoreRules;
 use super::patterns::Patterns;
+use super::share::ShareFilter;
 use super::tags::TagFile;
 use crate::error::{Error, Result};
 use crate::filesystem::plan::clean;
@@ -36,6 +37,8 @@ pub struct EntryChoice {
     pub read_special: bool,
     /// Read holes, too: the file system may report some where data is.
     pub read_holes: bool,
+    /// Only what is no directory and falls to this share of the work.
+    pub share: Option<ShareFilter>,
     /// The current directory, to which relative paths belong.
     pub current: PathBuf,
     /// A path on disk, and the one that patterns see in its stead. Both are absolute.
@@ -53,6 +56,8 @@ pub enum Exclusion {
     Tag,
     /// The file is too large.
     Size,
+    /// It falls to another share of the work.
+    Share,
     /// The directory is on another file system. It is stored without its entries.
     FileSystem,
 }
@@ -64,6 +69,7 @@ impl fmt::Display for Exclusion {
             Exclusion::IgnoreFile => "an ignore file excludes it",
             Exclusion::Tag => "a tag file excludes what is in its directory",
             Exclusion::Size => "it is too large",
+            Exclusion::Share => "it falls to another share",
             Exclusion::FileSystem => "it is on another file system",
         })
     }
@@ -104,8 +110,14 @@ impl EntryChoice {
         self.renamed = Some((self.current.join(clean(&self.current, source)), stored));
     }
 
+    /// The path on disk of an entry that patterns see at `path`.
+    pub fn on_disk(&self, path: &Path) -> PathBuf {
+        let below = self.renamed.as_ref().and_then(|(source, stored)| Some((source, path.strip_prefix(stored).ok()?)));
+        below.map_or_else(|| path.to_path_buf(), |(source, below)| source.join(below))
+    }
+
     /// The path that patterns see of an entry at `path` on disk.
-    fn seen(&self, path: &Path) -> PathBuf {
+    pub fn seen(&self, path: &Path) -> PathBuf {
         let absolute = self.current.join(path);
         let Some((source, stored)) = &self.renamed else { return absolute };
         // A join of nothing adds a slash.
@@ -135,7 +147,11 @@ impl EntryChoice {
                 None => {}
             }
         }
-        self.file_bytes_max.is_some_and(|max| facts.size > max).then_some(Exclusion::Size)
+        if self.file_bytes_max.is_some_and(|max| facts.size > max) {
+            return Some(Exclusion::Size);
+        }
+        let share = self.share.as_ref().filter(|_| !facts.is_directory);
+        share.is_some_and(|share| !share.has(&self.seen(path))).then_some(Exclusion::Share)
     }
 
     /// The scope of the entries of the open `directory` at `path`, which lies on file system `device` and in `parent`.

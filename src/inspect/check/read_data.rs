@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::str::FromStr;
 
 use super::containers::ContainerJob;
+use crate::config::WorkShare;
 use crate::error::{Error, Result};
 use crate::types::ContainerId;
 
@@ -25,6 +26,8 @@ pub enum ReadData {
         /// At least 1.
         parts: u64,
     },
+    /// The containers that fall to this share of the work.
+    Share(WorkShare),
 }
 
 impl From<bool> for ReadData {
@@ -68,6 +71,7 @@ impl ReadData {
             ReadData::Part { number, parts } => {
                 Ok(ids.filter(|id| leading_number(&id.0) % parts == number - 1).collect())
             }
+            ReadData::Share(share) => Ok(ids.filter(|id| share.has(&id.0)).collect()),
             ReadData::Bytes(bytes) => random(jobs, bytes),
             ReadData::Percent(percent) => {
                 let total: u64 = jobs.iter().map(|job| job.len).sum();
@@ -132,6 +136,11 @@ mod tests {
             assert!(part.len() < 40 && part.iter().all(|id| all.insert(*id)), "{number}");
         }
         assert_eq!(all.len(), 100);
+        for share in WorkShare::new(1, 7).unwrap().all() {
+            let part = ReadData::Share(share).choose(&jobs).unwrap();
+            assert!(part.len() < 40 && part.iter().all(|id| all.remove(id)), "{share}");
+        }
+        assert!(all.is_empty());
     }
 
     #[test]

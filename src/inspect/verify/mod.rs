@@ -25,7 +25,7 @@ pub use sample::SampledFiles;
 use share::SampleDraw;
 pub use share::SampleShare;
 
-use crate::config::Config;
+use crate::config::{Config, WorkShare};
 use crate::error::Result;
 use crate::inspect::check::{CheckReport, check_containers};
 use crate::metrics::Progress;
@@ -57,8 +57,8 @@ pub struct VerifyReport {
     pub check: CheckReport,
 }
 
-/// Decodes a random share of the files of `snapshots`, and reads the blobs of the same share of these. `progress`
-/// counts the files and their bytes.
+/// Decodes a random share of the files of `snapshots`, of what falls to a share of the work, and reads the blobs of the
+/// same share of these. `progress` counts the files and their bytes.
 ///
 /// # Errors
 /// Errors of [`check`](crate::inspect::check::check()).
@@ -66,12 +66,12 @@ pub fn verify_sample(
     repository: &Repository,
     config: &Config,
     snapshots: Vec<NamedSnapshot>,
-    share: SampleShare,
+    (sample, share): (SampleShare, Option<WorkShare>),
     progress: &Progress,
     stop: &Arc<AtomicBool>,
 ) -> Result<VerifyReport> {
     let all = stored(repository)?;
-    let draw = SampleDraw::new(share)?;
+    let draw = SampleDraw::new(sample, share)?;
     let own = snapshots::read(repository, &snapshots, &draw, progress)?;
     let (files, mut doubted) = sample::decode(repository, config, snapshots, &draw, own, progress, stop)?;
     let (store, now_ns) = (repository.store.as_ref(), repository.clock.now_ns());
@@ -82,14 +82,14 @@ pub fn verify_sample(
 }
 
 /// Reads the containers whole whose turn it is, so that runs at regular times read all of them within `within_ns`
-/// nanoseconds.
+/// nanoseconds. Of a share of the work, those that fall to it.
 ///
 /// # Errors
 /// Errors of [`check`](crate::inspect::check::check()).
 pub fn verify_turn(
     repository: &Repository,
     config: &Config,
-    within_ns: i64,
+    (within_ns, share): (i64, Option<WorkShare>),
     progress: &Progress,
     stop: &Arc<AtomicBool>,
 ) -> Result<VerifyReport> {
@@ -98,9 +98,11 @@ pub fn verify_turn(
     let marks = Marks::read(store)?;
     let sound: Vec<(ContainerId, u64)> =
         all.iter().filter(|(id, _)| marks.quarantine.of(id).is_none()).copied().collect();
+    let is_of_share = |(id, _): &&(ContainerId, u64)| share.is_none_or(|share| share.has(&id.0));
+    let own: Vec<(ContainerId, u64)> = sound.iter().filter(is_of_share).copied().collect();
     let ledger = ReadLedger::load(store, now_ns)?;
-    let mut chosen = turn::choose(&sound, &ledger, now_ns, within_ns);
-    chosen.extend(ledger.unmarked(sound.iter().map(|(id, _)| id), &marks.quarantine));
+    let mut chosen = turn::choose(&own, &ledger, share, (now_ns, within_ns));
+    chosen.extend(ledger.unmarked(own.iter().map(|(id, _)| id), &marks.quarantine));
     let check = check_containers(repository, config, &chosen, progress, stop)?;
     let containers_marked = (all.len() - sound.len()) as u64;
     Ok(VerifyReport { check, containers_marked, ..totals(&all) })

@@ -210,6 +210,9 @@ impl SampleStage<'_> {
 
     /// Emits the file if it is in the sample, and returns whether it is.
     fn file(&mut self, file: SampledFile, emit: &mut Emit<SampledFile>) -> Result<bool> {
+        if !file.content.fingerprint().is_none_or(|fingerprint| self.draw.may_have(&fingerprint.0)) {
+            return Ok(false);
+        }
         *self.files += 1;
         let number = file.content.fingerprint().map_or(u64::MAX, |fingerprint| self.draw.number(&fingerprint.0));
         if self.draw.has(number) {

@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use crate::config::WorkShare;
 use crate::error::{Error, Result};
 
 /// A share of the files, above 0 and at most 1.
@@ -26,20 +27,27 @@ pub(super) struct SampleDraw {
     seed: [u8; 32],
     /// What has a number up to this one is in the sample.
     threshold: u64,
+    /// Only what falls to this share of the work is in the sample.
+    share: Option<WorkShare>,
 }
 
 impl SampleDraw {
-    /// Draws this share.
-    pub(super) fn new(share: SampleShare) -> Result<Self> {
+    /// Draws this share of the files, of those that fall to a share of the work.
+    pub(super) fn new(sample: SampleShare, share: Option<WorkShare>) -> Result<Self> {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(|error| Error::Usage(format!("no random numbers: {error}")))?;
-        Ok(SampleDraw { seed, threshold: (share.0 * u64::MAX as f64) as u64 })
+        Ok(SampleDraw { seed, threshold: (sample.0 * u64::MAX as f64) as u64, share })
     }
 
     /// The number of what is called `name`.
     pub(super) fn number(&self, name: &[u8; 32]) -> u64 {
         let hash = blake3::keyed_hash(&self.seed, name);
         hash.as_bytes().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
+    }
+
+    /// Whether what is called `name` falls to the share of the work.
+    pub(super) fn may_have(&self, name: &[u8; 32]) -> bool {
+        self.share.is_none_or(|share| share.has(name))
     }
 
     /// Whether what has this number is in the sample.

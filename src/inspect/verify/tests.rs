@@ -30,7 +30,7 @@ fn nightly_runs_read_everything_in_time_and_about_the_same_each_night() {
         let all: Vec<(ContainerId, u64)> = (0..last.len() as u64).map(|number| (container(number), 100)).collect();
         repository.clock = Clock::at(1_000 * DAY + night * DAY);
         let now = repository.clock.now_ns();
-        let chosen = choose(&all, &ReadLedger::load(repository.store.as_ref(), now).unwrap(), now, within);
+        let chosen = choose(&all, &ReadLedger::load(repository.store.as_ref(), now).unwrap(), None, (now, within));
         let share = chosen.len() as f64 / all.len() as f64;
         let usual = if night == 104 {
             5.0
@@ -69,7 +69,7 @@ fn what_would_be_too_old_at_the_next_run_is_read_now() {
     reads::save(&repository, ReadRun { verb: "check".into(), ..ReadRun::default() }, &read, &listed).unwrap();
     let chosen = |day: i64| {
         let now = (1_000 + day) * DAY;
-        choose(&all, &ReadLedger::load(repository.store.as_ref(), now).unwrap(), now, 30 * DAY).len()
+        choose(&all, &ReadLedger::load(repository.store.as_ref(), now).unwrap(), None, (now, 30 * DAY)).len()
     };
     assert_eq!((chosen(1), chosen(28), chosen(30)), (4, 4, 100));
 }

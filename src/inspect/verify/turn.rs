@@ -8,6 +8,7 @@
 use std::collections::HashSet;
 
 use super::VERB;
+use crate::config::WorkShare;
 use crate::repo::reads::{ReadLedger, ReadRun};
 use crate::types::ContainerId;
 
@@ -17,15 +18,19 @@ const FIRST_GAP_NS: i64 = 86_400 * 1_000_000_000;
 /// Runs read this much more than their share, so that new containers delay no other one.
 const SLACK: f64 = 1.1;
 
-/// The containers to read now, of `containers` with their lengths.
+/// The containers to read now, of `containers` with their lengths, which are those of a share of the work if it is
+/// given.
 pub(super) fn choose(
     containers: &[(ContainerId, u64)],
     ledger: &ReadLedger,
-    now_ns: i64,
-    within_ns: i64,
+    share: Option<WorkShare>,
+    (now_ns, within_ns): (i64, i64),
 ) -> HashSet<ContainerId> {
     let is_turn = |run: &&ReadRun| run.verb == VERB && run.files == 0;
-    let last_run = ledger.runs.iter().rev().find(is_turn).map(|run| now_ns.saturating_sub(run.time_ns));
+    // The shares of a job run at about the same time, so of as many runs the first one may be of the job before.
+    let shares = share.map_or(1, WorkShare::count) as usize;
+    let last_run =
+        ledger.runs.iter().rev().filter(is_turn).nth(shares - 1).map(|run| now_ns.saturating_sub(run.time_ns));
     let gap_ns = last_run.unwrap_or(FIRST_GAP_NS).clamp(1, within_ns.max(1));
     let total: u64 = containers.iter().map(|(_, len)| len).sum();
     let budget = (SLACK * total as f64 * (gap_ns as f64 / within_ns.max(1) as f64)).ceil() as u64;

@@ -1,6 +1,7 @@
 //! Backups of the objects of a bucket.
 
 mod server;
+mod shares;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

@@ -31,11 +31,15 @@ impl ObjectCards {
         ObjectCards { bucket, known: HashMap::new(), cached }
     }
 
+    /// Whether an object of this name is one.
+    pub fn is_card(name: &str) -> bool {
+        name == CARD || CONFIGURATIONS.contains(&name)
+    }
+
     /// Notes an object of the listing, if it is a card.
     pub fn note(&mut self, path: &str, object: &ListedObject) {
         let name = path.rsplit('/').next().unwrap_or_default();
-        let is_card = name == CARD || CONFIGURATIONS.contains(&name);
-        if is_card && self.known.len() < KNOWN_MAX && self.bucket.has_address(&object.key) {
+        if Self::is_card(name) && self.known.len() < KNOWN_MAX && self.bucket.has_address(&object.key) {
             self.known.insert(path.into(), object.key.clone());
         }
     }

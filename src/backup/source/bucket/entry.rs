@@ -1,6 +1,6 @@
 //! The entry of an object.
 
-use super::listing::PlacedObject;
+use super::placed::PlacedObject;
 use crate::repo::tree::{Node, ObjectFacts, Timestamp};
 use crate::store::ObjectState;
 

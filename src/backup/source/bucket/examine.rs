@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::cards::ObjectCards;
 use super::content::{BLOCK_BYTES, ObjectContent};
-use super::listing::PlacedObject;
 use super::message::ObjectFailure;
+use super::placed::PlacedObject;
 use crate::config::ModelConfig;
 use crate::error::{Error, ErrorKind};
 use crate::model::{DefectReporting, ModelContent, ModelFile, model_content, names};

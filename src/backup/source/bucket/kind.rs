@@ -1,5 +1,6 @@
 //! The kind of source.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use minicbor::bytes::ByteVec;
@@ -8,11 +9,13 @@ use super::examine::ModelSearch;
 use super::fetch::ObjectFetcher;
 use super::list::{BucketListStage, ObjectChoice};
 use super::listing::{TakenListing, take_listing};
+use super::split::{ObjectShare, take_list, take_share};
 use crate::backup::source::labels::{SnapshotLabels, encoded};
 use crate::backup::source::open::{OpenSource, SourceKind, SourcePlan, SourceRun};
 use crate::backup::source::parents::{FoundParents, ParentChoice};
 use crate::error::{Error, Result};
 use crate::filesystem::Patterns;
+use crate::metrics::Progress;
 use crate::pipeline::Pipeline;
 use crate::repo::Repository;
 use crate::repo::snapshot::{EXCLUDES_KEY, SERVER_KEY, Snapshot};
@@ -40,6 +43,8 @@ pub struct BucketSource {
     pub parents: ParentChoice,
     /// What the snapshot says about itself.
     pub labels: SnapshotLabels,
+    /// The list of the share that is stored, if a driver has written one.
+    pub list: Option<PathBuf>,
 }
 
 impl BucketSource {
@@ -48,17 +53,34 @@ impl BucketSource {
         blake3::hash(self.bucket.location().as_bytes()).as_bytes()[..16].to_vec().into()
     }
 
+    /// The objects, and what of them falls to the share that is stored.
+    fn take(
+        &self,
+        first: ObjectPage,
+        directory: &Path,
+        progress: &Progress,
+    ) -> Result<(TakenListing, Option<ObjectShare>)> {
+        match (&self.labels.share, &self.list) {
+            (Some(label), Some(list)) => Ok((take_list(&self.bucket, list, progress, label)?, None)),
+            (Some(label), None) => {
+                let (taken, share) = take_share(&self.bucket, first, directory, progress, label)?;
+                Ok((taken, Some(share)))
+            }
+            (None, _) => Ok((take_listing(&self.bucket, first, directory, progress, None)?, None)),
+        }
+    }
+
     fn open<'a>(&self, first: ObjectPage, run: SourceRun<'a>) -> Result<OpenSource<'a>> {
         let SourceRun { config, progress, counts, .. } = run;
         let own = own_keys(run.repository, &self.bucket)?;
         if let Some(own) = &own {
             tracing::info!("skipping {}: it is the repository", self.bucket.url_of(own));
         }
-        let TakenListing { objects, candidates, cards } = take_listing(&self.bucket, first, run.cache, progress)?;
+        let (TakenListing { objects, candidates, cards, .. }, share) = self.take(first, run.cache, progress)?;
         let search = Arc::new(ModelSearch { bucket: self.bucket.clone(), cards, config: config.model.clone() });
         let data_bytes = config.pipeline.batch_bytes.0;
         let request_bytes = BATCHES_OF_REQUEST.saturating_mul(data_bytes);
-        let choice = ObjectChoice { patterns: self.patterns.clone(), bytes_max: self.bytes_max };
+        let choice = ObjectChoice { patterns: self.patterns.clone(), bytes_max: self.bytes_max, share };
         let list = BucketListStage::new(
             search.clone(),
             (objects, candidates),
@@ -116,17 +138,21 @@ impl SourceKind for BucketSource {
     }
 
     fn plan(&self) -> Result<SourcePlan<'_>> {
+        let paths = vec![self.bucket.url().as_bytes().to_vec()];
+        if self.list.is_some() {
+            let none = ObjectPage { objects: Vec::new(), next: None };
+            return Ok(SourcePlan::new(paths, move |run| self.open(none, run)));
+        }
         let first = self.bucket.page(None)?;
         if first.objects.is_empty() && first.next.is_none() {
             let location = self.bucket.location();
             return Err(Error::Usage(format!("nothing to back up: there are no objects below {location}")));
         }
-        let paths = vec![self.bucket.url().as_bytes().to_vec()];
         Ok(SourcePlan::new(paths, move |run| self.open(first, run)))
     }
 
     fn parents(&self, repository: &Repository, paths: &[Vec<u8>]) -> Result<FoundParents> {
-        let mut found = self.parents.find(repository, &self.labels.host, paths)?;
+        let mut found = self.parents.find(repository, self.labels.parents_of(), paths)?;
         // A bucket of the same name on another server has other objects, whatever their ETags.
         found.snapshots.retain(|named| named.snapshot.extra.get(SERVER_KEY) == Some(&self.server()));
         Ok(found)

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::examine::ExaminedObject;
 use super::list::BucketListStage;
-use super::listing::PlacedObject;
 use super::message::{ATTEMPTS_MAX, BucketBatch, ObjectFailure, ObjectItem, OpenObject};
+use super::placed::PlacedObject;
 use crate::backup::changes::EntryChange;
 use crate::backup::message::TreeItem;
 use crate::backup::source::reading::{announced, bytes_at_once};

@@ -7,8 +7,11 @@ use std::time::Duration;
 
 use super::entry::complete;
 use super::examine::ModelSearch;
-use super::listing::{PlacedObject, PlacedObjects};
+use super::list_file::ELSEWHERE;
+use super::listing::PlacedObjects;
 use super::message::{BucketBatch, ObjectItem, OpenObject};
+use super::placed::PlacedObject;
+use super::split::ObjectShare;
 use crate::backup::counts::ReadCounts;
 use crate::backup::message::{ITEMS_MAX, ReadItem, TreeItem};
 use crate::backup::sent::SentFile;
@@ -34,6 +37,19 @@ pub struct ObjectChoice {
     pub patterns: Patterns,
     /// Objects longer than this are left out, bytes.
     pub bytes_max: Option<u64>,
+    /// The share of the work, if this is one.
+    pub share: Option<ObjectShare>,
+}
+
+impl ObjectChoice {
+    /// Whether an object is to be stored, in any share.
+    pub fn takes(&self, placed: &PlacedObject) -> bool {
+        let is_too_large = self.bytes_max.is_some_and(|max| placed.object.size > max);
+        let names = |path: &Path, is_directory| self.patterns.names(path, is_directory) == Some(true);
+        let path = Path::new("/").join(&placed.path);
+        let mut above = path.ancestors().skip(1).filter(|above| above.parent().is_some());
+        !(is_too_large || names(&path, placed.is_directory) || above.any(|above| names(above, true)))
+    }
 }
 
 /// The stage.
@@ -70,7 +86,7 @@ impl<'a> BucketListStage<'a> {
         request_bytes: u64,
         (progress, counts): (&'a Progress, Arc<ReadCounts>),
     ) -> Self {
-        parents.0.iter_mut().for_each(|parent| parent.count_into(counts.clone()));
+        parents.count_into(&counts);
         parents.watch(Path::new(""));
         let template = Node {
             kind: NodeKind::File,
@@ -137,14 +153,13 @@ impl<'a> BucketListStage<'a> {
 
     /// Whether an object is to be stored.
     pub(super) fn is_chosen(&self, placed: &PlacedObject) -> bool {
-        let is_too_large = self.choice.bytes_max.is_some_and(|max| placed.object.size > max);
-        let names = |path: &Path, is_directory| self.choice.patterns.names(path, is_directory) == Some(true);
-        let path = Path::new("/").join(&placed.path);
-        let mut above = path.ancestors().skip(1).filter(|above| above.parent().is_some());
-        !(self.is_own(placed)
-            || is_too_large
-            || names(&path, placed.is_directory)
-            || above.any(|above| names(above, true)))
+        !self.is_own(placed) && self.choice.takes(placed)
+    }
+
+    /// Whether an object falls to another share of the work.
+    pub(super) fn is_elsewhere(&self, placed: &PlacedObject) -> bool {
+        let url = self.search.bucket.url();
+        placed.defect == Some(ELSEWHERE) || self.choice.share.as_ref().is_some_and(|share| !share.has(url, placed))
     }
 
     /// Notes in an entry what is known of its object.

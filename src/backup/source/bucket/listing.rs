@@ -8,12 +8,14 @@ use jiff::Timestamp;
 use minicbor::{Decode, Encode};
 
 use super::cards::ObjectCards;
+use super::list_file::ShareListReader;
 use super::path::{BESIDE, ObjectPath, in_tree_order, path_of_key};
+use super::placed::PlacedObject;
 use super::sort::{RecordSorter, SortedRecords};
 use crate::error::{Error, ErrorKind, Result};
 use crate::filesystem::suggests_model;
 use crate::metrics::Progress;
-use crate::model::{CANDIDATES_MAX, MODEL_BYTES_MIN};
+use crate::model::{CANDIDATES_MAX, MODEL_BYTES_MIN, SplitBuilder};
 use crate::store::{ListedObject, ObjectPage, SourceBucket};
 
 /// Bytes of the listing that are sorted in memory.
@@ -42,19 +44,6 @@ struct ListedRecord {
     is_directory: bool,
 }
 
-/// An object with its place.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PlacedObject {
-    /// Its path in the snapshot.
-    pub path: String,
-    /// The object.
-    pub object: ListedObject,
-    /// Whether it marks a directory.
-    pub is_directory: bool,
-    /// Why it cannot be stored, if it cannot.
-    pub defect: Option<&'static str>,
-}
-
 /// The whole listing, and what matters of it before it is walked.
 pub struct TakenListing {
     /// All objects.
@@ -63,10 +52,14 @@ pub struct TakenListing {
     pub candidates: Vec<PlacedObject>,
     /// The cards beside them.
     pub cards: ObjectCards,
+    /// All files, if they are to be split.
+    pub builder: Option<SplitBuilder>,
 }
 
 /// Objects in the order of a tree, each at a path of its own.
 pub struct PlacedObjects {
+    /// Objects that were placed before.
+    listed: Option<ShareListReader>,
     bucket: Arc<SourceBucket>,
     sorted: SortedRecords,
     /// The next of `sorted`.
@@ -76,7 +69,8 @@ pub struct PlacedObjects {
     refused: VecDeque<PlacedObject>,
 }
 
-/// Takes the listing that begins with `first`. Temporary files are put into `directory`.
+/// Takes the listing that begins with `first`, and adds its files to the `builder` of a split. Temporary files are put
+/// into `directory`.
 ///
 /// # Errors
 /// Errors of [`SourceBucket::page`]; [`Error::Io`] of a temporary file.
@@ -85,6 +79,7 @@ pub fn take_listing(
     first: ObjectPage,
     directory: &Path,
     progress: &Progress,
+    mut builder: Option<SplitBuilder>,
 ) -> Result<TakenListing> {
     let mut sorter = RecordSorter::new(directory, SORT_BYTES);
     let mut candidates = BTreeMap::new();
@@ -93,14 +88,22 @@ pub fn take_listing(
     let mut page = first;
     loop {
         for object in page.objects {
-            progress.files_total.add(1);
-            progress.bytes_total.add(object.size);
             let rest = object.key.strip_prefix(bucket.prefix()).unwrap_or_default();
             let (path, is_directory) = match path_of_key(rest, object.size) {
                 ObjectPath::File(path) => (path, false),
                 ObjectPath::Directory(path) => (path, true),
                 ObjectPath::Root => continue,
             };
+            match &mut builder {
+                Some(builder) => {
+                    let state = object.etag.as_deref().unwrap_or_default();
+                    builder.add(&Path::new(bucket.url()).join(&path), object.size, state.as_bytes());
+                }
+                None => {
+                    progress.files_total.add(1);
+                    progress.bytes_total.add(object.size);
+                }
+            }
             cards.note(&path, &object);
             let sort_key = in_tree_order(&path);
             if object.size >= MODEL_BYTES_MIN && suggests_model(Path::new(&path)) {
@@ -128,6 +131,7 @@ pub fn take_listing(
         page = bucket.page(Some(&token))?;
     }
     let mut objects = PlacedObjects {
+        listed: None,
         bucket: bucket.clone(),
         sorted: sorter.finish()?,
         next: None,
@@ -136,7 +140,7 @@ pub fn take_listing(
     };
     objects.advance()?;
     let candidates = candidates.into_values().filter(|placed| bucket.has_address(&placed.object.key)).collect();
-    Ok(TakenListing { objects, candidates, cards })
+    Ok(TakenListing { objects, candidates, cards, builder })
 }
 
 /// The tokens of pages. A server that goes round in a circle would fill the disk.
@@ -163,6 +167,18 @@ impl PageTokens {
 }
 
 impl PlacedObjects {
+    /// Objects that were placed before.
+    pub fn of_list(bucket: Arc<SourceBucket>, listed: ShareListReader) -> Self {
+        PlacedObjects {
+            listed: Some(listed),
+            bucket,
+            sorted: SortedRecords::Memory(Vec::new().into_iter()),
+            next: None,
+            waiting: BTreeMap::new(),
+            refused: VecDeque::new(),
+        }
+    }
+
     fn advance(&mut self) -> Result<()> {
         self.next = match self.sorted.next()? {
             None => None,
@@ -199,6 +215,9 @@ impl PlacedObjects {
     /// # Errors
     /// [`Error::Io`] of a temporary file.
     pub fn next(&mut self) -> Result<Option<PlacedObject>> {
+        if let Some(listed) = &mut self.listed {
+            return listed.next();
+        }
         loop {
             if let Some(refused) = self.refused.pop_front() {
                 return Ok(Some(refused));
@@ -268,7 +287,7 @@ mod tests {
         let object = |key: &&str| ListedObject { key: format!("data/{key}"), size: 1, etag: None, modified: None };
         let page = ObjectPage { objects: keys.iter().map(object).collect(), next: None };
         let directory = tempfile::tempdir().unwrap();
-        take_listing(&bucket, page, directory.path(), &Progress::default()).unwrap()
+        take_listing(&bucket, page, directory.path(), &Progress::default(), None).unwrap()
     }
 
     /// The paths and defects of objects, in order.

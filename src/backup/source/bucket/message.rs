@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::listing::PlacedObject;
+use super::placed::PlacedObject;
 use crate::backup::changes::EntryChange;
 use crate::backup::message::ReadItem;
 use crate::backup::sent::SentFile;

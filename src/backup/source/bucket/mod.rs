@@ -10,6 +10,8 @@
 //!    beside them. New models are sent first of all, bases before their descendants.
 //! 4. Fetch (`fetch`) reads ranges, several at once, each pinned to the ETag of its object. So no stored file has bytes
 //!    of two objects.
+//! 5. Of a share of the work, `split` says what falls to it: by the listing, or by a list that a driver has written
+//!    (`list_file`).
 
 mod cards;
 mod content;
@@ -19,10 +21,14 @@ mod fetch;
 mod kind;
 mod large;
 mod list;
+mod list_file;
 mod listing;
 mod message;
 mod path;
+mod placed;
 mod sort;
+mod split;
 mod steps;
 
 pub use kind::BucketSource;
+pub use split::{SplitBucket, split_bucket};

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use super::large::LargeObject;
 use super::list::BucketListStage;
-use super::listing::PlacedObject;
 use super::message::{BucketBatch, ObjectItem, WholeObject};
+use super::placed::PlacedObject;
 use crate::backup::changes::{self, EntryChange};
 use crate::backup::message::TreeItem;
 use crate::error::{Error, ErrorKind, Result};
@@ -62,6 +62,11 @@ impl BucketListStage<'_> {
     }
 
     fn step(&mut self, placed: PlacedObject, steps: &mut Vec<ListStep>) {
+        if self.is_elsewhere(&placed) {
+            // Its directory lacks it here.
+            self.leave_to(&placed.path, steps);
+            return steps.push(ListStep::Tree(TreeItem::Omitted));
+        }
         if self.is_own(&placed) {
             tracing::debug!("skipping {}: it is of the repository", self.search.bucket.url_of(&placed.object.key));
             self.leave_to(&placed.path, steps);

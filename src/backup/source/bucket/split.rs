@@ -1,0 +1,176 @@
+//! Splits a bucket among processes: the listing is taken once, and gives the share of each object.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::cards::ObjectCards;
+use super::list_file::{ListedUse, ShareListReader, ShareListWriter};
+use super::listing::{PlacedObjects, TakenListing, take_listing};
+use super::placed::PlacedObject;
+use crate::backup::source::labels::ShareLabel;
+use crate::config::WorkShare;
+use crate::error::{Error, Result};
+use crate::filesystem::suggests_model;
+use crate::metrics::Progress;
+use crate::model::{CANDIDATES_MAX, MODEL_BYTES_MIN, SplitBuilder, WorkSplit};
+use crate::store::{ObjectPage, SourceBucket};
+
+/// What of a bucket falls to a share.
+#[derive(Debug, Clone)]
+pub struct ObjectShare {
+    /// How all is split.
+    pub split: Arc<WorkSplit>,
+    /// The share.
+    pub share: WorkShare,
+}
+
+impl ObjectShare {
+    /// Whether an object falls to it. `url` is that of the source.
+    pub fn has(&self, url: &str, placed: &PlacedObject) -> bool {
+        self.split.share_of(&Path::new(url).join(&placed.path)) == self.share.index()
+    }
+}
+
+/// A bucket whose objects are split.
+pub struct SplitBucket {
+    bucket: Arc<SourceBucket>,
+    objects: PlacedObjects,
+    /// How they are split.
+    pub split: WorkSplit,
+}
+
+/// Takes the listing of a bucket and splits it into `count` shares. Temporary files are put into `directory`.
+///
+/// # Errors
+/// Errors of listing the bucket; [`Error::Usage`] if it is empty.
+pub fn split_bucket(bucket: &Arc<SourceBucket>, count: u32, directory: &Path) -> Result<SplitBucket> {
+    let first = bucket.page(None)?;
+    if first.objects.is_empty() && first.next.is_none() {
+        return Err(Error::Usage(format!("nothing to back up: there are no objects below {}", bucket.location())));
+    }
+    let (taken, split) = take_split(bucket, first, directory, &Progress::default(), count)?;
+    Ok(SplitBucket { bucket: bucket.clone(), objects: taken.objects, split })
+}
+
+/// Takes the listing that begins with `first`, and splits it into `count` shares.
+pub fn take_split(
+    bucket: &Arc<SourceBucket>,
+    first: ObjectPage,
+    directory: &Path,
+    progress: &Progress,
+    count: u32,
+) -> Result<(TakenListing, WorkSplit)> {
+    let builder = Some(SplitBuilder::new(vec![PathBuf::from(bucket.url())]));
+    let mut taken = take_listing(bucket, first, directory, progress, builder)?;
+    let builder = taken.builder.take().unwrap_or_default();
+    let split = builder.finish(count, &|card| taken.cards.read(card));
+    Ok((taken, split))
+}
+
+/// Takes the listing that begins with `first`, for the share of `label`.
+pub fn take_share(
+    bucket: &Arc<SourceBucket>,
+    first: ObjectPage,
+    directory: &Path,
+    progress: &Progress,
+    label: &ShareLabel,
+) -> Result<(TakenListing, ObjectShare)> {
+    let (mut taken, split) = take_split(bucket, first, directory, progress, label.share.count())?;
+    label.computed_from(split.origin());
+    if let Some(own) = split.shares().get(label.share.index() as usize - 1) {
+        progress.files_total.add(own.tally.files);
+        progress.bytes_total.add(own.tally.bytes);
+    }
+    let share = ObjectShare { split: Arc::new(split), share: label.share };
+    taken.candidates.retain(|placed| share.has(bucket.url(), placed));
+    Ok((taken, share))
+}
+
+/// Takes what is in the list of a share at `path`. No page is asked for.
+pub fn take_list(
+    bucket: &Arc<SourceBucket>,
+    path: &Path,
+    progress: &Progress,
+    label: &ShareLabel,
+) -> Result<TakenListing> {
+    let open = || ShareListReader::open(path, bucket.url(), &label.share.to_string());
+    let (mut reader, origin) = open()?;
+    label.computed_from(origin);
+    let (mut cards, mut candidates) = (ObjectCards::new(bucket.clone()), Vec::new());
+    while let Some((placed, usage)) = reader.entry()? {
+        if matches!(usage, ListedUse::Stored | ListedUse::Card) {
+            cards.note(&placed.path, &placed.object);
+        }
+        if usage != ListedUse::Stored {
+            continue;
+        }
+        progress.files_total.add(1);
+        progress.bytes_total.add(placed.object.size);
+        let may_be_model = placed.object.size >= MODEL_BYTES_MIN && suggests_model(Path::new(&placed.path));
+        if may_be_model && candidates.len() < CANDIDATES_MAX {
+            candidates.push(placed);
+        }
+    }
+    let (reader, _) = open()?;
+    let objects = PlacedObjects::of_list(bucket.clone(), reader);
+    Ok(TakenListing { objects, candidates, cards, builder: None })
+}
+
+/// Writes the list of one share.
+struct ListInProgress {
+    writer: ShareListWriter,
+    /// Names of the directories that a reader has open, as far as they have other shares' objects.
+    open: Vec<String>,
+    /// Names of those of them that are known to have some.
+    marked: Option<Vec<String>>,
+}
+
+impl SplitBucket {
+    /// Writes the list of each share into `directory`, as `1`, `2` and so on.
+    ///
+    /// # Errors
+    /// Errors of writing them, and of the temporary file of the listing.
+    pub fn write_lists(mut self, directory: &Path) -> Result<()> {
+        let origin = self.split.origin();
+        let shares = WorkShare::new(1, self.split.count()).into_iter().flat_map(WorkShare::all);
+        let mut lists = Vec::new();
+        for share in shares {
+            let path = directory.join(share.index().to_string());
+            let writer = ShareListWriter::create(path, self.bucket.url(), &share.to_string(), origin)?;
+            lists.push(ListInProgress { writer, open: Vec::new(), marked: None });
+        }
+        while let Some(placed) = self.objects.next()? {
+            let path = Path::new(self.bucket.url()).join(&placed.path);
+            let (own, is_card) = (self.split.share_of(&path), self.split.is_beside_others(&path));
+            for (list, share) in lists.iter_mut().zip(1..) {
+                list.take(&placed, share == own, is_card)?;
+            }
+        }
+        lists.into_iter().try_for_each(|list| list.writer.finish())
+    }
+}
+
+impl ListInProgress {
+    fn take(&mut self, placed: &PlacedObject, is_own: bool, is_card: bool) -> Result<()> {
+        let mut names: Vec<String> = placed.path.split('/').map(Into::into).collect();
+        if !placed.is_directory {
+            names.pop();
+        }
+        if is_own {
+            (self.open, self.marked) = (names, None);
+            let usage = if placed.defect.is_some() { ListedUse::Refused } else { ListedUse::Stored };
+            return self.writer.add(placed, usage);
+        }
+        let name = placed.path.rsplit('/').next().unwrap_or_default();
+        if is_card && ObjectCards::is_card(name) {
+            self.writer.add(placed, ListedUse::Card)?;
+        }
+        let shared = self.open.iter().zip(&names).take_while(|(open, name)| open == name).count();
+        self.open.truncate(shared);
+        if self.marked.as_ref() == Some(&self.open) {
+            return Ok(());
+        }
+        self.marked = Some(self.open.clone());
+        self.writer.add(placed, ListedUse::Elsewhere)
+    }
+}

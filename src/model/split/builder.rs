@@ -1,0 +1,190 @@
+//! Counts the files of a listing by directory, and makes the split of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use super::families::{families, of_directory};
+use super::work_split::{BY_FILE, HUB, UnitTally, WorkSplit, unit_directory};
+use crate::filesystem::suggests_model;
+use crate::model::{CANDIDATES_MAX, CARD, CONFIGURATIONS, MODEL_BYTES_MIN};
+
+/// Directories whose bytes are counted, at most. Others fall to shares by their names all the same.
+const DIRECTORIES_MAX: usize = 1 << 20;
+/// Names of files of a directory that are counted apart, at most.
+const NAMES_MAX: usize = 256;
+
+/// What is known of a directory.
+#[derive(Default)]
+struct DirectoryTally {
+    tally: UnitTally,
+    /// The first file that may be a model, by path.
+    model: Option<PathBuf>,
+    has_card: bool,
+    /// Bytes by name, of the first names.
+    names: BTreeMap<String, UnitTally>,
+}
+
+/// Takes the files of a listing, in any order.
+#[derive(Default)]
+pub struct SplitBuilder {
+    /// Directories that the source is given by. They pass their family to no other one.
+    roots: Vec<PathBuf>,
+    directories: BTreeMap<PathBuf, DirectoryTally>,
+    total: UnitTally,
+    /// Sum of the hashes of all files.
+    listing: [u64; 4],
+}
+
+impl SplitBuilder {
+    /// For a source that is given by these directories.
+    pub fn new(roots: Vec<PathBuf>) -> Self {
+        SplitBuilder { roots, ..SplitBuilder::default() }
+    }
+
+    /// Takes a file, whose content changes with `state`.
+    pub fn add(&mut self, path: &Path, size: u64, state: &[u8]) {
+        let one = UnitTally { files: 1, bytes: size };
+        self.total.add(one);
+        self.add_to_listing(path, size, state);
+        let directory = unit_directory(path);
+        let found = self.directories.entry(directory.to_path_buf()).or_default();
+        found.tally.add(one);
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        found.has_card |= name == CARD || CONFIGURATIONS.contains(&name.as_ref());
+        if size >= MODEL_BYTES_MIN && suggests_model(path) && found.model.as_deref().is_none_or(|first| path < first) {
+            found.model = Some(path.to_path_buf());
+        }
+        if found.names.len() < NAMES_MAX || found.names.contains_key(name.as_ref()) {
+            found.names.entry(name.into_owned()).or_default().add(one);
+        }
+        if self.directories.len() > DIRECTORIES_MAX {
+            self.directories.pop_last();
+        }
+    }
+
+    fn add_to_listing(&mut self, path: &Path, size: u64, state: &[u8]) {
+        let mut hasher = blake3::Hasher::new();
+        let path = path.as_os_str().as_encoded_bytes();
+        hasher.update(&(path.len() as u64).to_le_bytes()).update(path);
+        hasher.update(&size.to_le_bytes()).update(state);
+        let hash = hasher.finalize();
+        let (parts, _) = hash.as_bytes().as_chunks::<8>();
+        for (sum, part) in self.listing.iter_mut().zip(parts) {
+            *sum = sum.wrapping_add(u64::from_le_bytes(*part));
+        }
+    }
+
+    /// The split into `count` shares. `read` reads cards.
+    pub fn finish(self, count: u32, read: &dyn Fn(&Path) -> Option<Vec<u8>>) -> WorkSplit {
+        let is_head = |path: &Path| {
+            let found = self.directories.get(path).filter(|found| found.has_card && found.model.is_some());
+            found.is_some() && !self.roots.iter().any(|root| root == path)
+        };
+        let heads: BTreeSet<PathBuf> = self.directories.keys().filter(|path| is_head(path)).cloned().collect();
+        // A directory without a card below such a one is part of that model.
+        let is_own = |path: &Path, found: &DirectoryTally| {
+            found.has_card || !path.ancestors().skip(1).any(|above| heads.contains(above))
+        };
+        let with_models = self.directories.iter().filter(|(path, found)| is_own(path, found));
+        let with_models = with_models.filter_map(|(path, found)| Some((path.clone(), found.model.clone()?)));
+        let models = with_models.take(CANDIDATES_MAX).collect();
+        let families = families(&models, read);
+        let mut split = WorkSplit {
+            count,
+            families,
+            heads,
+            by_file: BTreeSet::new(),
+            assigned: BTreeMap::new(),
+            uncounted: UnitTally::default(),
+            units: BTreeMap::new(),
+            total: self.total,
+            digest: [0; 16],
+            listing: shortened(blake3::hash(&self.listing.map(u64::to_le_bytes).concat())),
+        };
+        split.by_file = by_file(&split, &self.directories);
+        for (directory, found) in &self.directories {
+            let family = split.family_of(directory);
+            if !split.by_file.contains(&family) {
+                split.units.entry(family).or_default().add(found.tally);
+                continue;
+            }
+            let mut rest = found.tally;
+            for (name, tally) in &found.names {
+                split.units.entry(format!("{family}{BY_FILE}{name}")).or_default().add(*tally);
+                rest = UnitTally { files: rest.files - tally.files, bytes: rest.bytes - tally.bytes };
+            }
+            split.uncounted.add(rest);
+        }
+        split.digest = digest(&split);
+        split
+    }
+}
+
+/// The families that are split by file.
+fn by_file(split: &WorkSplit, directories: &BTreeMap<PathBuf, DirectoryTally>) -> BTreeSet<String> {
+    let even = split.total.bytes / u64::from(split.count.max(1));
+    let mut members: BTreeMap<String, Vec<(&PathBuf, &DirectoryTally)>> = BTreeMap::new();
+    for (path, found) in directories {
+        members.entry(split.family_of(path)).or_default().push((path, found));
+    }
+    let is_large = |members: &Vec<(&PathBuf, &DirectoryTally)>| {
+        members.iter().map(|(_, found)| found.tally.bytes).sum::<u64>() > 2 * even
+    };
+    let large = members.into_iter().filter(|(_, members)| split.count > 1 && is_large(members));
+    large.filter(|(_, members)| has_common_names(members)).map(|(family, _)| family).collect()
+}
+
+/// Whether files of one name are mostly those that descend from each other, and no name has most of the bytes. Files of
+/// a directory without models have nothing to stay together for.
+fn has_common_names(members: &[(&PathBuf, &DirectoryTally)]) -> bool {
+    let is_hub = |path: &Path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(HUB));
+    if members.iter().any(|(path, found)| is_hub(path) && found.model.is_some()) {
+        return false;
+    }
+    let mut names: BTreeMap<&str, (u64, usize)> = BTreeMap::new();
+    for (name, tally) in members.iter().flat_map(|(_, found)| &found.names) {
+        let (bytes, count) = names.entry(name).or_default();
+        (*bytes, *count) = (*bytes + tally.bytes, *count + 1);
+    }
+    let all: u64 = members.iter().map(|(_, found)| found.tally.bytes).sum();
+    let has_models = members.iter().any(|(_, found)| found.model.is_some());
+    let common = names.values().filter(|(_, count)| *count > 1 || !has_models || members.len() == 1);
+    let common: u64 = common.map(|(bytes, _)| bytes).sum();
+    let largest = names.values().map(|(bytes, _)| *bytes).max().unwrap_or_default();
+    // Names beyond those that are counted are many, so none of them has most of the bytes.
+    let is_counted = members.iter().all(|(_, found)| found.names.len() < NAMES_MAX) || !has_models;
+    is_counted && (common >= all / 5 * 4 || !has_models) && largest < all / 4 * 3
+}
+
+fn digest(split: &WorkSplit) -> [u8; 16] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&split.count.to_le_bytes());
+    let mut text = |bytes: &[u8]| {
+        hasher.update(&(bytes.len() as u64).to_le_bytes()).update(bytes);
+    };
+    for (directory, family) in &split.families {
+        // A directory of its own family falls to the same share without models.
+        if *family != of_directory(directory) || split.heads.contains(directory) {
+            text(directory.as_os_str().as_encoded_bytes());
+            text(family.as_bytes());
+        }
+    }
+    split.heads.iter().for_each(|head| text(head.as_os_str().as_encoded_bytes()));
+    split.by_file.iter().for_each(|family| text(family.as_bytes()));
+    for (unit, share) in &split.assigned {
+        text(unit.as_bytes());
+        text(&share.to_le_bytes());
+    }
+    shortened(hasher.finalize())
+}
+
+fn shortened(hash: blake3::Hash) -> [u8; 16] {
+    hash.as_bytes().first_chunk().copied().unwrap_or_default()
+}
+
+impl WorkSplit {
+    /// Notes that the split has changed.
+    pub(super) fn update_digest(&mut self) {
+        self.digest = digest(self);
+    }
+}

@@ -1,0 +1,112 @@
+//! The families of directories of models, from their cards.
+//!
+//! 1. The base of a model is the first one in its card that is a directory of the listing: by its last two names if the
+//!    card gives two, else by its last name. Of several such directories it is the first by path. So a local path
+//!    counts by its last name.
+//! 2. The family is named by the model at the end of the chain. If its card names bases that are not there, the first
+//!    of these names the family, so that the descendants of a base that is elsewhere stay together.
+//! 3. In a circle, the first directory by path is the end of the chain.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use crate::model::names;
+
+/// What cards say of a model.
+struct CardDescent {
+    /// The directory of its base, if it is there.
+    base: Option<PathBuf>,
+    /// The first base, if none is there.
+    absent: Option<String>,
+}
+
+/// The family of a directory without models.
+pub(super) fn of_directory(directory: &Path) -> String {
+    format!("directory {}", directory.to_string_lossy())
+}
+
+/// The families of directories. `models` has a file of a model in each; `read` reads cards.
+pub(super) fn families(
+    models: &BTreeMap<PathBuf, PathBuf>,
+    read: &dyn Fn(&Path) -> Option<Vec<u8>>,
+) -> BTreeMap<PathBuf, String> {
+    let mut by_name: BTreeMap<String, &PathBuf> = BTreeMap::new();
+    let found: Vec<(&PathBuf, Vec<String>)> = models
+        .iter()
+        .map(|(directory, file)| {
+            let found = names(file, read);
+            for name in own_names(directory, &found.names) {
+                by_name.entry(name).or_insert(directory);
+            }
+            (directory, found.bases)
+        })
+        .collect();
+    let descents: BTreeMap<&PathBuf, CardDescent> =
+        found.into_iter().map(|(directory, bases)| (directory, descent(directory, &bases, &by_name))).collect();
+    descents.keys().map(|directory| ((*directory).clone(), root_of(directory, &descents))).collect()
+}
+
+/// The names by which cards may name the models of a directory. The last of `names` is that of the file, which is the
+/// same in most directories.
+fn own_names(directory: &Path, names: &[String]) -> Vec<String> {
+    let mut own: Vec<String> = names.split_last().map(|(_, names)| names.to_vec()).unwrap_or_default();
+    let mut above = directory.iter().rev().map(|name| name.to_string_lossy());
+    if let (Some(last), Some(owner)) = (above.next(), above.next()) {
+        own.push(format!("{owner}/{last}"));
+    }
+    own
+}
+
+fn descent(directory: &Path, bases: &[String], by_name: &BTreeMap<String, &PathBuf>) -> CardDescent {
+    // A base comes by its last name, then by its whole one.
+    let whole = bases.iter().filter(|base| base.contains('/'));
+    let ordered: Vec<&String> = whole.chain(bases.iter().filter(|base| !base.contains('/'))).collect();
+    let there = |base: &&String| by_name.get(last_two(base)).filter(|found| found.as_path() != directory);
+    let base = ordered.iter().find_map(|base| there(base)).map(|found| (*found).clone());
+    let absent = ordered.first().filter(|_| base.is_none()).map(|base| unlisted_name(base).to_string());
+    CardDescent { base, absent }
+}
+
+/// The last two names of a base, or its only one.
+fn last_two(base: &str) -> &str {
+    let base = base.trim_end_matches('/');
+    let before_last = base.rfind('/').and_then(|last| base.get(..last)?.rfind('/'));
+    before_last.and_then(|at| base.get(at + 1..)).unwrap_or(base)
+}
+
+/// How a base that is not there is called: a path of another machine by its last name.
+fn unlisted_name(base: &str) -> &str {
+    let is_path = base.starts_with(['/', '.', '~']) || base.contains('\\');
+    let last = base.trim_end_matches(['/', '\\']).rsplit(['/', '\\']).next();
+    last.filter(|last| is_path && !last.is_empty()).unwrap_or(base)
+}
+
+/// The name of the family at the end of the chain of a directory.
+fn root_of(directory: &Path, descents: &BTreeMap<&PathBuf, CardDescent>) -> String {
+    let mut seen: BTreeSet<PathBuf> = BTreeSet::new();
+    let mut at = directory.to_path_buf();
+    loop {
+        let Some(descent) = descents.get(&at) else { return of_directory(&at) };
+        if !seen.insert(at.clone()) {
+            return of_directory(&first_of_circle(&at, descents));
+        }
+        match (&descent.base, &descent.absent) {
+            (Some(base), _) => at.clone_from(base),
+            (None, Some(absent)) => return format!("base {absent}"),
+            (None, None) => return of_directory(&at),
+        }
+    }
+}
+
+/// The first directory, by path, of the circle that `start` is in.
+fn first_of_circle(start: &Path, descents: &BTreeMap<&PathBuf, CardDescent>) -> PathBuf {
+    let (mut first, mut at) = (start.to_path_buf(), start.to_path_buf());
+    while let Some(base) = descents.get(&at).and_then(|descent| descent.base.clone()) {
+        if base == start {
+            break;
+        }
+        first = first.min(base.clone());
+        at = base;
+    }
+    first
+}

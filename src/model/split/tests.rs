@@ -1,0 +1,157 @@
+//! Splits of made listings.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::*;
+
+const MODEL: u64 = 1 << 20;
+
+/// A split of models of this length: a directory, the base that its card names, and the names of its files.
+fn split(models: &[(&str, &str, &[&str])], count: u32) -> WorkSplit {
+    let (mut builder, mut cards) = (SplitBuilder::new(vec!["/m".into()]), BTreeMap::new());
+    for (directory, bases, files) in models {
+        let directory = Path::new("/m").join(directory);
+        files.iter().for_each(|file| builder.add(&directory.join(file), MODEL, b""));
+        if !bases.is_empty() {
+            let card = directory.join("README.md");
+            builder.add(&card, 50, b"");
+            cards.insert(card, format!("---\nbase_model: {bases}\n---\n").into_bytes());
+        }
+    }
+    builder.finish(count, &|path| cards.get(path).cloned())
+}
+
+fn family(split: &WorkSplit, directory: &str) -> String {
+    split.family_of(&Path::new("/m").join(directory))
+}
+
+const ONE: &[&str] = &["model.safetensors"];
+
+#[test]
+fn a_chain_of_bases_is_one_family_by_names_in_the_listing() {
+    let models = [("a/root", "", ONE), ("b/tune", "a/root", ONE), ("c/tuned", "tune", ONE), ("d/other", "", ONE)];
+    let split = split(&models, 8);
+    let root = family(&split, "a/root");
+    assert_eq!(root, "directory /m/a/root");
+    assert_eq!([family(&split, "b/tune"), family(&split, "c/tuned")], [root.clone(), root.clone()]);
+    assert_ne!(family(&split, "d/other"), root);
+    assert_eq!(
+        split.share_of(Path::new("/m/c/tuned/x.json")),
+        split.share_of(Path::new("/m/a/root/model.safetensors"))
+    );
+}
+
+#[test]
+fn a_list_of_bases_a_missing_one_a_circle_and_a_local_path_are_defined() {
+    let models = [
+        ("x/merge", "[far/away, x/second, x/first]", ONE),
+        ("x/first", "", ONE),
+        ("x/second", "", ONE),
+        ("y/one", "org/absent", ONE),
+        ("y/two", "org/absent", ONE),
+        ("z/a", "z/b", ONE),
+        ("z/b", "z/c", ONE),
+        ("z/c", "z/a", ONE),
+        ("z/tail", "z/c", ONE),
+        ("l/path", "/home/me/out/first", ONE),
+        ("l/nowhere", "./runs/gone", ONE),
+        ("l/self", "l/self", ONE),
+    ];
+    let split = split(&models, 8);
+    let of = |directory: &str| family(&split, directory);
+    assert_eq!(of("x/merge"), of("x/second"), "the first that is there");
+    assert_ne!(of("x/merge"), of("x/first"));
+    assert_eq!((of("y/one"), of("y/two")), ("base org/absent".into(), "base org/absent".into()));
+    assert!(["z/a", "z/b", "z/c", "z/tail"].iter().all(|member| of(member) == "directory /m/z/a"));
+    assert_eq!(of("l/path"), of("x/first"), "by its last name");
+    assert_eq!((of("l/nowhere"), of("l/self")), ("base gone".into(), "directory /m/l/self".into()));
+}
+
+#[test]
+fn of_two_directories_of_one_name_the_owner_decides() {
+    let models = [("a/base", "", ONE), ("b/base", "", ONE), ("c/tune", "b/base", ONE), ("d/tune", "base", ONE)];
+    let split = split(&models, 8);
+    assert_eq!(family(&split, "c/tune"), family(&split, "b/base"));
+    assert_eq!(family(&split, "d/tune"), family(&split, "a/base"));
+}
+
+#[test]
+fn what_is_below_a_model_with_a_card_or_in_a_hubs_cache_stays_with_it() {
+    let models = [("a/tune", "a/root", ONE), ("a/root", "", ONE), ("a/tune/onnx", "", ONE), ("a/plain/deep", "", ONE)];
+    let split = split(&models, 8);
+    assert_eq!(family(&split, "a/tune/tokens/deep"), family(&split, "a/root"));
+    assert_eq!(family(&split, "a/tune/onnx"), family(&split, "a/root"), "its models have no card of their own");
+    assert_eq!(family(&split, "a/root/tokens"), "directory /m/a/root/tokens", "there is no card");
+    assert_eq!(family(&split, "a/plain/other"), "directory /m/a/plain/other");
+    let hub = Path::new("/m/hub/models--org--name/blobs/12ab");
+    assert_eq!(split.unit_of(hub), split.unit_of(Path::new("/m/hub/models--org--name/snapshots/1/config.json")));
+}
+
+#[test]
+fn a_family_with_most_of_the_bytes_is_split_by_file_and_keeps_bases_beside_their_descendants() {
+    const PARTS: &[&str] = &["1.safetensors", "2.safetensors", "3.safetensors", "4.safetensors"];
+    let large = [("a/root", "", PARTS), ("a/t1", "a/root", PARTS), ("a/t2", "a/root", PARTS), ("a/t3", "a/t1", PARTS)];
+    let small: Vec<String> = (0..8).map(|number| format!("s/{number}")).collect();
+    let mut models = large.to_vec();
+    models.extend(small.iter().map(|directory| (directory.as_str(), "", ONE)));
+    let split = split(&models, 8);
+    for file in PARTS {
+        let of = |directory: &str| split.unit_of(&Path::new("/m").join(directory).join(file));
+        assert!(["a/t1", "a/t2", "a/t3"].iter().all(|directory| of(directory) == of("a/root")), "{file}");
+    }
+    let units = split.units.iter().filter(|(unit, _)| unit.contains("a/root"));
+    assert_eq!(units.filter(|(_, tally)| tally.bytes == 4 * MODEL && tally.files == 4).count(), 4);
+    assert_eq!(split.units.values().map(|tally| tally.bytes).sum::<u64>(), split.total.bytes);
+    assert_eq!(split.shares().iter().map(|share| share.tally.files).sum::<u64>(), split.total.files);
+    // With other names in each directory nothing says which descends from which, and a few shares need no split.
+    let others = [("a/root", "", &["r.gguf"] as &[&str]), ("a/t1", "a/root", &["t.gguf"] as &[&str])];
+    assert!(super::tests::split(&others, 8).by_file.is_empty());
+    assert!(super::tests::split(&models, 2).by_file.is_empty());
+}
+
+#[test]
+fn a_large_directory_of_plain_files_is_split_by_file() {
+    let mut builder = SplitBuilder::new(Vec::new());
+    (0..1000).for_each(|number| builder.add(Path::new(&format!("/m/data/{number}")), 1000, b""));
+    let split = builder.finish(4, &|_| None);
+    let shares = [1, 2, 3, 4].map(|share| {
+        (0..1000).filter(|number| split.share_of(Path::new(&format!("/m/data/{number}"))) == share).count()
+    });
+    assert!(shares.iter().all(|files| (150..350).contains(files)), "{shares:?}");
+}
+
+#[test]
+fn units_are_placed_by_bytes_the_largest_first() {
+    let models: Vec<(String, Vec<String>)> = (1..=12)
+        .map(|number| (format!("f{number}"), (0..number).map(|at| format!("{number}-{at}.gguf")).collect()))
+        .collect();
+    let files: Vec<Vec<&str>> = models.iter().map(|(_, files)| files.iter().map(String::as_str).collect()).collect();
+    let models: Vec<_> =
+        models.iter().zip(&files).map(|((name, _), files)| (name.as_str(), "", files.as_slice())).collect();
+    let mut split = split(&models, 4);
+    let before = split.digest;
+    split.assign_by_bytes();
+    let bytes: Vec<u64> = split.shares().iter().map(|share| share.tally.bytes / MODEL).collect();
+    assert_eq!(bytes.iter().sum::<u64>(), 78);
+    assert!(bytes.iter().all(|bytes| (18..=21).contains(bytes)), "{bytes:?}");
+    assert_ne!(split.digest, before);
+}
+
+#[test]
+fn the_digest_says_whether_files_that_both_know_fall_to_the_same_shares() {
+    let models = [("a/root", "", ONE), ("b/tune", "a/root", ONE)];
+    let one = split(&models, 8);
+    let more = split(&[models[0], models[1], ("c/new", "", ONE)], 8);
+    assert_eq!(one.digest, more.digest, "another directory changes nothing of these");
+    assert_ne!(one.listing, more.listing);
+    assert_ne!(one.digest, split(&models, 9).digest);
+    assert_ne!(one.digest, split(&[models[0], ("b/tune", "x/y", ONE)], 8).digest);
+    let changed = |state: &[u8]| {
+        let mut builder = SplitBuilder::default();
+        builder.add(Path::new("/m/a"), 1, b"x");
+        builder.add(Path::new("/m/b"), 1, state);
+        builder.finish(2, &|_| None).listing
+    };
+    assert_ne!(changed(b"1"), changed(b"2"));
+}

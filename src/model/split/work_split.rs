@@ -1,0 +1,141 @@
+//! The split itself: which file is in which unit, and which unit falls to which share.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use super::families;
+use crate::config::share_of;
+use crate::repo::share_record::ShareOrigin;
+
+/// Separates the name of a family from that of a file.
+pub(super) const BY_FILE: char = '\0';
+/// What directories of models in a hub's cache begin with.
+pub(super) const HUB: &[u8] = b"models--";
+
+/// Files and bytes that fall together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct UnitTally {
+    /// Files.
+    pub files: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+}
+
+impl UnitTally {
+    pub(super) fn add(&mut self, other: UnitTally) {
+        self.files += other.files;
+        self.bytes += other.bytes;
+    }
+}
+
+/// How the files of a source are split.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkSplit {
+    pub(super) count: u32,
+    /// Families of the directories of models.
+    pub(super) families: BTreeMap<PathBuf, String>,
+    /// Those that pass their family to the directories below them.
+    pub(super) heads: BTreeSet<PathBuf>,
+    /// Families that are split by file.
+    pub(super) by_file: BTreeSet<String>,
+    /// The shares of units that do not follow from their names.
+    pub(super) assigned: BTreeMap<String, u32>,
+    /// Files whose names were not counted apart. They spread evenly.
+    pub(super) uncounted: UnitTally,
+    /// Units with their tallies, as far as they were counted.
+    pub units: BTreeMap<String, UnitTally>,
+    /// All files.
+    pub total: UnitTally,
+    /// Digest of what decides which file falls to which share.
+    pub(super) digest: [u8; 16],
+    /// Digest of the files.
+    pub(super) listing: [u8; 16],
+}
+
+/// What falls to a share.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ShareTally {
+    /// Units.
+    pub units: u64,
+    /// Their files.
+    pub tally: UnitTally,
+    /// The unit with the most bytes, as people read it.
+    pub largest: Option<String>,
+}
+
+impl WorkSplit {
+    /// Number of shares.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The number, from 1 on, of the share that a file falls to.
+    pub fn share_of(&self, path: &Path) -> u32 {
+        self.share_of_unit(&self.unit_of(path))
+    }
+
+    fn share_of_unit(&self, unit: &str) -> u32 {
+        self.assigned.get(unit).copied().unwrap_or_else(|| share_of(unit.as_bytes(), self.count))
+    }
+
+    /// The unit that a file is in.
+    pub(super) fn unit_of(&self, path: &Path) -> String {
+        let directory = unit_directory(path);
+        let family = self.family_of(directory);
+        if !self.by_file.contains(&family) {
+            return family;
+        }
+        let name = path.file_name().unwrap_or_default();
+        format!("{family}{BY_FILE}{}", name.to_string_lossy())
+    }
+
+    pub(super) fn family_of(&self, directory: &Path) -> String {
+        if let Some(family) = self.families.get(directory) {
+            return family.clone();
+        }
+        let head = directory.ancestors().skip(1).find(|above| self.heads.contains(*above));
+        let family = head.and_then(|head| self.families.get(head));
+        family.cloned().unwrap_or_else(|| families::of_directory(directory))
+    }
+
+    /// Whether the cards beside a file are needed by shares to which they do not fall.
+    pub fn is_beside_others(&self, path: &Path) -> bool {
+        !self.by_file.is_empty() && self.by_file.contains(&self.family_of(unit_directory(path)))
+    }
+
+    /// What decided which file falls to which share, and the files.
+    pub fn origin(&self) -> ShareOrigin {
+        let (UnitTally { files, bytes }, split, listing) = (self.total, self.digest, self.listing);
+        ShareOrigin { split, listing, files, bytes }
+    }
+
+    /// What falls to each share.
+    pub fn shares(&self) -> Vec<ShareTally> {
+        let count = u64::from(self.count.max(1));
+        let even = UnitTally { files: self.uncounted.files / count, bytes: self.uncounted.bytes / count };
+        let mut shares = vec![ShareTally { tally: even, ..ShareTally::default() }; self.count as usize];
+        let mut largest = vec![0; shares.len()];
+        for (unit, tally) in &self.units {
+            let at = (self.share_of_unit(unit) as usize).saturating_sub(1);
+            let (Some(share), Some(largest)) = (shares.get_mut(at), largest.get_mut(at)) else { continue };
+            share.units += 1;
+            share.tally.add(*tally);
+            if tally.bytes >= *largest {
+                (*largest, share.largest) = (tally.bytes, Some(shown_unit(unit)));
+            }
+        }
+        shares
+    }
+}
+
+/// A unit as people read it.
+pub fn shown_unit(unit: &str) -> String {
+    unit.replace(BY_FILE, ": ")
+}
+
+/// The directory that decides about a file: its own, or that of its model in a hub's cache.
+pub(super) fn unit_directory(path: &Path) -> &Path {
+    let is_hub = |above: &&Path| above.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(HUB));
+    let own = path.parent().unwrap_or(path);
+    own.ancestors().find(is_hub).unwrap_or(own)
+}
