@@ -15,9 +15,11 @@ use super::tensor;
 use super::thaw;
 use crate::error::{Error, Result};
 use crate::metrics::Progress;
+use crate::repo::Repository;
 use crate::repo::naming::SnapshotFilter;
 use crate::repo::snapshot::NamedSnapshot;
-use crate::restore::{RestoreReport, RestoreRequest, Selection, restore};
+use crate::restore::{RestoreReport, RestoreRequest, Selection, restore, restore_into_bucket};
+use crate::store::{self, SourceBucket};
 use crate::types::hex;
 
 /// Writes a snapshot's tree into a directory.
@@ -43,6 +45,9 @@ pub fn run(session: &Session, arguments: &RestoreArguments) -> Result<Exit> {
         verify: arguments.verify,
         sync: arguments.sync,
     };
+    if store::is_bucket(request.target.as_os_str()) {
+        return into_bucket(session, arguments, &repository, &named, request);
+    }
     if arguments.list_containers {
         return thaw::list(session, &repository, &named, &request, arguments.price_per_gib);
     }
@@ -76,6 +81,47 @@ pub fn run(session: &Session, arguments: &RestoreArguments) -> Result<Exit> {
         report if report.damaged > 0 => Exit::Damaged,
         report if report.problems > 0 => Exit::Failed,
         // Who does not say that existing entries are to stay may not expect it.
+        report if report.left_alone > 0 && arguments.overwrite.is_none() => Exit::Failed,
+        _ => Exit::Fine,
+    })
+}
+
+/// Writes a snapshot's files into a bucket.
+fn into_bucket(
+    session: &Session,
+    arguments: &RestoreArguments,
+    repository: &Repository,
+    named: &NamedSnapshot,
+    request: RestoreRequest,
+) -> Result<Exit> {
+    if arguments.list_containers || arguments.thaw || arguments.sync {
+        return Err(Error::Usage("--list-containers, --thaw and --sync are not for a target in a bucket".into()));
+    }
+    let options = session.options.source_options(arguments.target_endpoint.as_deref());
+    let bucket = SourceBucket::open(request.target.as_os_str(), &options)?;
+    let progress = Progress::default();
+    let report = shown(&session.options, &progress, None, || {
+        restore_into_bucket(repository, named, &bucket, request, &progress, &session.stop)
+    })?;
+    if session.options.json {
+        print_json(&WithRequests::new(&report, repository))?;
+    } else if !session.options.quiet {
+        let would = if report.dry_run { "would be " } else { "" };
+        let pairs = [
+            ("target", printable(&report.target)),
+            ("files", format!("{}, {} were there already", report.files, report.unchanged)),
+            ("content", size(report.bytes)),
+            ("written", format!("{would}{}", size(report.bytes_written))),
+            ("left alone", report.left_alone.to_string()),
+            ("left out", format!("{} links and special files", report.left_out)),
+            ("damaged", report.damaged.to_string()),
+            ("problems", report.problems.to_string()),
+        ];
+        print(|out| write_pairs(out, &pairs))?;
+    }
+    Ok(match &report {
+        report if report.damaged > 0 => Exit::Damaged,
+        report if report.problems > 0 => Exit::Failed,
         report if report.left_alone > 0 && arguments.overwrite.is_none() => Exit::Failed,
         _ => Exit::Fine,
     })

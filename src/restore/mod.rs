@@ -18,9 +18,12 @@
 //! Gather holds them. Existing entries of the target stay unless the request says otherwise (`existing`, and `delete`
 //! at the end). Damaged data costs the ranges of files that need it (`lost`); all else is restored. A file that is not
 //! whole never has its own name.
+//!
+//! `bucket` writes objects instead of files, without these stages.
 
 mod assembled;
 mod base;
+mod bucket;
 mod chosen_tree;
 mod comparison;
 mod decode;
@@ -47,6 +50,7 @@ mod verify;
 mod window;
 mod write;
 
+pub use bucket::{BucketRestoreReport, restore_into_bucket};
 pub use chosen_tree::Selection;
 pub use existing::Overwrite;
 pub use lost::DamagedFile;

@@ -36,9 +36,14 @@ pub struct RestoreArguments {
     /// into the target
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     pub entry: OsString,
-    /// Directory to write into; / restores absolute paths in place [default: a new directory fhrd-restore-ID]
+    /// Directory to write into, or the URL of a bucket, as s3://bucket/prefix; / restores absolute paths in place
+    /// [default: a new directory fhrd-restore-ID]
     #[arg(long, value_name = "DIR", conflicts_with = "tensor")]
     pub target: Option<PathBuf>,
+    /// Server of the bucket that is written to, if it is not the service's own. Variables such as
+    /// FHRD_SOURCE_AWS_ACCESS_KEY_ID give its credentials; see docs/REMOTE.md
+    #[arg(long, value_name = "URL", env = "FHRD_SOURCE_ENDPOINT")]
+    pub target_endpoint: Option<String>,
     /// Restore only this entry and everything below it: a path in the snapshot, as `ls` prints it; can be given several
     /// times. With --tensor: the model that has the tensor, or a directory with this model
     #[arg(long = "path", value_name = "PATH")]

@@ -34,7 +34,8 @@ mod tests;
 pub use adapter::RemoteStore;
 pub(super) use azure::open_azure;
 pub use bucket::{
-    BucketRequests, ExpectedObject, Fetched, ListedObject, ObjectPage, ObjectRange, ObjectState, SourceBucket,
+    BucketRequests, BucketUpload, ExpectedObject, Fetched, ListedObject, ObjectPage, ObjectRange, ObjectState,
+    ObjectToPut, SourceBucket,
 };
 pub(super) use gcs::open_gcs;
 pub(super) use s3::open_s3;

@@ -2,6 +2,8 @@
 
 mod server;
 mod shares;
+mod target;
+mod writes;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

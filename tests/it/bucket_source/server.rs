@@ -11,9 +11,11 @@ use http_body_util::BodyExt;
 use http_body_util::StreamBody;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Frame, Incoming};
-use hyper::{Request, Response};
+use hyper::http::request::Parts;
+use hyper::{Method, Request, Response};
 use tokio::runtime::Runtime;
 
+use super::writes;
 use crate::wire::server::listen;
 
 /// The access key that the server knows.
@@ -37,6 +39,8 @@ pub enum ObjectFault {
     Form,
     /// Each answer says that the object, with the same ETag, has ten bytes.
     Shorter,
+    /// It cannot be put.
+    Locked,
     /// It is listed, and not there any more.
     Vanished,
     /// The GET with this number, from 1 on, finds another object.
@@ -51,11 +55,15 @@ pub struct SourceObject {
     pub etag: String,
     pub fault: ObjectFault,
     pub gets: usize,
+    /// Type of its content and owner, of an object that was put.
+    pub noted: [String; 2],
 }
 
 #[derive(Default)]
-struct State {
-    objects: Mutex<BTreeMap<String, SourceObject>>,
+pub struct State {
+    /// Uploads in parts: their keys, and their parts by number.
+    pub uploads: Mutex<BTreeMap<String, (String, BTreeMap<u32, Bytes>)>>,
+    pub objects: Mutex<BTreeMap<String, SourceObject>>,
     /// What comes in place of pages, and whether also of first ones.
     pages: Mutex<Option<(&'static str, bool)>>,
     seen: Mutex<Vec<String>>,
@@ -71,9 +79,13 @@ impl SourceServer {
     pub fn start() -> Self {
         let state = Arc::<State>::default();
         let shared = state.clone();
-        let (address, runtime) = listen(move |request| {
-            let answer = answer(&shared, &request);
-            async { Ok(answer) }
+        let (address, runtime) = listen(move |request: Request<Incoming>| {
+            let shared = shared.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
+                Ok(answer(&shared, &parts, body))
+            }
         });
         SourceServer { state, address, _runtime: runtime }
     }
@@ -92,7 +104,7 @@ impl SourceServer {
 
     pub fn put_with(&self, key: &str, bytes: impl Into<Bytes>, fault: ObjectFault) {
         let bytes = bytes.into();
-        let object = SourceObject { etag: etag_of(&bytes), bytes, fault, gets: 0 };
+        let object = SourceObject { etag: etag_of(&bytes), bytes, fault, gets: 0, noted: Default::default() };
         self.objects().insert(key.into(), object);
     }
 
@@ -101,7 +113,12 @@ impl SourceServer {
         *self.state.pages.lock().unwrap() = Some((page, is_all));
     }
 
-    /// Takes the requests so far: `LIST`, or `GET` and the key.
+    /// Uploads in parts that were neither finished nor given up.
+    pub fn uploads(&self) -> usize {
+        self.state.uploads.lock().unwrap().len()
+    }
+
+    /// Takes the requests so far: `LIST`, or the method and the key.
     pub fn take_seen(&self) -> Vec<String> {
         std::mem::take(&mut self.state.seen.lock().unwrap())
     }
@@ -111,31 +128,31 @@ fn etag_of(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex()[..32].to_string()
 }
 
-type Answer = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
+pub type Answer = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
 
-fn plain(status: u16, text: impl Into<Bytes>) -> Answer {
+pub fn plain(status: u16, text: impl Into<Bytes>) -> Answer {
     let text = text.into();
     let answer = Response::builder().status(status).header("content-length", text.len());
     answer.body(StreamBody::new(stream::iter([Ok(Frame::data(text))])).boxed_unsync()).unwrap()
 }
 
-fn refusal(status: u16, code: &str) -> Answer {
+pub fn refusal(status: u16, code: &str) -> Answer {
     plain(status, format!("<Error><Code>{code}</Code><Message>m</Message><StorageClass>GLACIER</StorageClass></Error>"))
 }
 
-fn answer(state: &State, request: &Request<Incoming>) -> Answer {
-    let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+fn answer(state: &State, request: &Parts, body: Bytes) -> Answer {
+    let header = |name: &str| request.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if !header("authorization").contains(&format!("Credential={ACCESS_KEY}/")) {
         return refusal(403, "InvalidAccessKeyId");
     }
-    let path = request.uri().path();
+    let path = request.uri.path();
     let Some(rest) = path.strip_prefix("/bucket") else { return refusal(404, "NoSuchBucket") };
     let key = decoded(rest.strip_prefix('/').unwrap_or(rest));
     let pair = |text: &str| {
         let (name, value) = text.split_once('=').unwrap_or((text, ""));
         (decoded(name), decoded(value))
     };
-    let query: BTreeMap<String, String> = request.uri().query().unwrap_or_default().split('&').map(pair).collect();
+    let query: BTreeMap<String, String> = request.uri.query().unwrap_or_default().split('&').map(pair).collect();
     if query.contains_key("list-type") {
         state.seen.lock().unwrap().push("LIST".into());
         assert_ne!(query["prefix"].starts_with("repository"), query.contains_key("encoding-type"));
@@ -145,7 +162,10 @@ fn answer(state: &State, request: &Request<Incoming>) -> Answer {
             None => list(&state.objects.lock().unwrap(), &query),
         };
     }
-    state.seen.lock().unwrap().push(format!("GET {key}"));
+    state.seen.lock().unwrap().push(format!("{} {key}", request.method));
+    if request.method != Method::GET {
+        return writes::write(state, request, &key, &query, body);
+    }
     let mut objects = state.objects.lock().unwrap();
     let Some(object) = objects.get_mut(&key) else { return refusal(404, "NoSuchKey") };
     get(object, header("if-match"), header("range"))
@@ -186,7 +206,7 @@ fn get(object: &mut SourceObject, if_match: &str, range: &str) -> Answer {
         }
         ObjectFault::Form => return plain(200, "<html>Log in</html>"),
         ObjectFault::None | ObjectFault::EndsEarly => {}
-        ObjectFault::OtherRange | ObjectFault::Untagged | ObjectFault::Shorter => {}
+        ObjectFault::OtherRange | ObjectFault::Untagged | ObjectFault::Shorter | ObjectFault::Locked => {}
     }
     if !if_match.is_empty() && if_match.trim_matches('"') != object.etag {
         return refusal(412, "PreconditionFailed");

@@ -1,4 +1,4 @@
-//! A bucket that is open for reading.
+//! A bucket that is open.
 
 use std::ffi::OsStr;
 use std::ops::Range;
@@ -16,11 +16,11 @@ use crate::store::remote::open::Opening;
 use crate::store::remote::requests::{RequestKind, Requests};
 use crate::store::remote::{azure, gcs, s3};
 
-/// A bucket, and a prefix in it.
+/// A bucket of files, and a prefix in it. Restores write into one.
 #[derive(Debug)]
 pub struct SourceBucket {
-    service: Service,
-    requests: Requests,
+    pub(super) service: Service,
+    pub(super) requests: Requests,
     scheme: &'static str,
     /// Name of the bucket.
     bucket: String,
@@ -39,7 +39,7 @@ const LOST_MAX: u32 = 8;
 
 /// How requests get to the service.
 #[derive(Debug)]
-enum Service {
+pub(super) enum Service {
     S3(S3Requests),
     Other(OtherRequests),
 }
@@ -186,7 +186,7 @@ impl SourceBucket {
         }
     }
 
-    fn error(&self, failure: RequestFailure, action: &'static str, what: &str) -> Error {
+    pub(super) fn error(&self, failure: RequestFailure, action: &'static str, what: &str) -> Error {
         match failure.cause() {
             Cause::Missing => Error::Remote {
                 action,

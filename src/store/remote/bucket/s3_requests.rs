@@ -8,6 +8,7 @@ use futures_util::{Stream, TryStreamExt};
 use jiff::fmt::rfc2822::DateTimeParser;
 use object_store::aws::{AmazonS3, AwsAuthorizer};
 use object_store::client::{HttpClient, HttpRequest, HttpRequestBody, HttpResponse};
+use reqwest::Method;
 use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, IF_MATCH};
 use reqwest::header::{LAST_MODIFIED, RANGE};
 
@@ -19,7 +20,7 @@ use crate::store::remote::failure::{Cause, RequestFailure, tagged};
 /// Bytes of a page of a listing, at most: 1000 keys of 1024 bytes, encoded, fit.
 const PAGE_BYTES_MAX: u64 = 16 << 20;
 /// Headers with what a user has noted begin so.
-const METADATA_PREFIX: &str = "x-amz-meta-";
+pub(super) const METADATA_PREFIX: &str = "x-amz-meta-";
 
 /// Sends requests to one bucket.
 #[derive(Debug)]
@@ -41,11 +42,24 @@ pub struct S3Requests {
 impl S3Requests {
     /// Sends a GET of `key`, which is empty for the bucket. The answer may be a refusal.
     async fn get(&self, key: &str, query: &[(&str, &str)], headers: HeaderMap) -> Result<HttpResponse, RequestFailure> {
+        self.send(Method::GET, key, query, headers, HttpRequestBody::empty()).await
+    }
+
+    /// Sends a request about `key`, which is empty for the bucket. The answer may be a refusal.
+    pub(super) async fn send(
+        &self,
+        method: Method,
+        key: &str,
+        query: &[(&str, &str)],
+        headers: HeaderMap,
+        body: HttpRequestBody,
+    ) -> Result<HttpResponse, RequestFailure> {
         let pair = |(name, value): &(&str, &str)| format!("{name}={}", percent_encoded(value, false));
         let query: Vec<String> = query.iter().map(pair).collect();
         let mark = if query.is_empty() { "" } else { "?" };
         let url = format!("{}/{}{mark}{}", self.base, percent_encoded(key, true), query.join("&"));
-        let mut request = HttpRequest::new(HttpRequestBody::empty());
+        let mut request = HttpRequest::new(body);
+        *request.method_mut() = method;
         *request.uri_mut() = url.parse().map_err(other)?;
         *request.headers_mut() = headers;
         if self.is_signed {
@@ -160,7 +174,7 @@ fn state(headers: &HeaderMap, status: u16) -> Result<ObjectState, RequestFailure
 }
 
 /// A refusal. What lies in an archive is refused like what nobody may read.
-fn refused(status: u16, text: &str) -> RequestFailure {
+pub(super) fn refused(status: u16, text: &str) -> RequestFailure {
     if status == 403 && tagged(text, "Code") == Some("InvalidObjectState") {
         let class = tagged(text, "StorageClass").unwrap_or("an archive class");
         let text = format!("it is cold: it lies in {class}. Restore it with the tools of the service first");
@@ -170,7 +184,7 @@ fn refused(status: u16, text: &str) -> RequestFailure {
 }
 
 /// The body of an answer, as it comes.
-fn parts(answer: HttpResponse) -> impl Stream<Item = Result<Bytes, RequestFailure>> {
+pub(super) fn parts(answer: HttpResponse) -> impl Stream<Item = Result<Bytes, RequestFailure>> {
     answer.into_body().bytes_stream().map_err(failed)
 }
 
@@ -178,6 +192,6 @@ fn failed(error: object_store::client::HttpError) -> RequestFailure {
     object_store::Error::Generic { store: "S3", source: Box::new(error) }.into()
 }
 
-fn other(error: impl std::fmt::Display) -> RequestFailure {
+pub(super) fn other(error: impl std::fmt::Display) -> RequestFailure {
     RequestFailure::new(Cause::Other, error.to_string())
 }
