@@ -123,7 +123,8 @@ proptest! {
             .collect();
         let (raw, base) = pair(element_type, elements, &changes);
         // Chunk and base need not have the same length.
-        for (raw, base) in [(&raw[..], &base[..]), (&raw[..raw.len().saturating_sub(shorter)], &base[..]), (&raw[..], &base[..base.len().saturating_sub(shorter)])] {
+        let (less, less_base) = (raw.len().saturating_sub(shorter), base.len().saturating_sub(shorter));
+        for (raw, base) in [(&raw[..], &base[..]), (&raw[..less], &base[..]), (&raw[..], &base[..less_base])] {
             let payload = encoded(element_type, raw, base);
             prop_assert!(decoded(element_type, &payload, base, raw.len()).unwrap() == raw);
         }

@@ -34,7 +34,7 @@ pub struct WorkSplit {
     pub(super) count: u32,
     /// Families of the directories of models.
     pub(super) families: BTreeMap<PathBuf, String>,
-    /// Those that pass their family to the directories below them.
+    /// Directories that pass their family to those below them.
     pub(super) heads: BTreeSet<PathBuf>,
     /// Families that are split by file.
     pub(super) by_file: BTreeSet<String>,
