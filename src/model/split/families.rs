@@ -62,7 +62,7 @@ fn descent(directory: &Path, bases: &[String], by_name: &BTreeMap<String, &PathB
     let whole = bases.iter().filter(|base| base.contains('/'));
     let ordered: Vec<&String> = whole.chain(bases.iter().filter(|base| !base.contains('/'))).collect();
     let there = |base: &&String| by_name.get(last_two(base)).filter(|found| found.as_path() != directory);
-    let base = ordered.iter().find_map(|base| there(base)).map(|found| (*found).clone());
+    let base = ordered.iter().find_map(there).map(|found| (*found).clone());
     let absent = ordered.first().filter(|_| base.is_none()).map(|base| unlisted_name(base).to_string());
     CardDescent { base, absent }
 }

@@ -59,10 +59,12 @@ pub struct SourceObject {
     pub noted: [String; 2],
 }
 
+/// An upload in parts: its key, and its parts by number.
+pub type Upload = (String, BTreeMap<u32, Bytes>);
+
 #[derive(Default)]
 pub struct State {
-    /// Uploads in parts: their keys, and their parts by number.
-    pub uploads: Mutex<BTreeMap<String, (String, BTreeMap<u32, Bytes>)>>,
+    pub uploads: Mutex<BTreeMap<String, Upload>>,
     pub objects: Mutex<BTreeMap<String, SourceObject>>,
     /// What comes in place of pages, and whether also of first ones.
     pages: Mutex<Option<(&'static str, bool)>>,
