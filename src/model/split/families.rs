@@ -2,7 +2,7 @@
 //!
 //! 1. The base of a model is the first one in its card that is a directory of the listing: by its last two names if the
 //!    card gives two, else by its last name. Of several such directories it is the first by path. So a local path
-//!    counts by its last name.
+//!    counts by its last name. A card that names its own directory says nothing.
 //! 2. The family is named by the model at the end of the chain. If its card names bases that are not there, the first
 //!    of these names the family, so that the descendants of a base that is elsewhere stay together.
 //! 3. In a circle, the first directory by path is the end of the chain.
@@ -60,8 +60,10 @@ fn own_names(directory: &Path, names: &[String]) -> Vec<String> {
 fn descent(directory: &Path, bases: &[String], by_name: &BTreeMap<String, &PathBuf>) -> CardDescent {
     // A base comes by its last name, then by its whole one.
     let whole = bases.iter().filter(|base| base.contains('/'));
-    let ordered: Vec<&String> = whole.chain(bases.iter().filter(|base| !base.contains('/'))).collect();
-    let there = |base: &&String| by_name.get(last_two(base)).filter(|found| found.as_path() != directory);
+    let there = |base: &&String| by_name.get(last_two(base));
+    let is_other = |base: &&String| there(base).is_none_or(|found| found.as_path() != directory);
+    let all = whole.chain(bases.iter().filter(|base| !base.contains('/')));
+    let ordered: Vec<&String> = all.filter(is_other).collect();
     let base = ordered.iter().find_map(there).map(|found| (*found).clone());
     let absent = ordered.first().filter(|_| base.is_none()).map(|base| unlisted_name(base).to_string());
     CardDescent { base, absent }
