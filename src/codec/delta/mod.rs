@@ -16,9 +16,9 @@
 //! | 9 sparse | gaps between changed elements, and these elements, see `sparse` | few changes |
 //!
 //! In modes 1, 2, 5 and 6 a base shorter than the chunk is padded with zeros. Modes 3, 4 and 9 encode the whole
-//! elements that both have. A rest shorter than an element is stored at the end of the payload. For a longer rest, the length of
-//! the mode's own bytes (varint) follows the mode, and a [`super::floats`] payload of the rest ends the payload. In
-//! mode 7 the rest follows the elements that are not left out.
+//! elements that both have. A rest shorter than an element is stored at the end of the payload. For a longer rest,
+//! the length of the mode's own bytes (varint) follows the mode, and a [`super::floats`] payload of the rest ends the
+//! payload. In mode 7 the rest follows the elements that are not left out.
 //!
 //! The payload of a cast starts with one more byte, the conversion of the base's elements: 0 exact, or rounded to
 //! nearest with ties to even; 1 truncated. The rest is a payload against the converted base. Quantised blocks are made
