@@ -28,7 +28,7 @@ use crate::repo::index::ContainerListing;
 use crate::repo::read::{ChunkReader, Reader};
 use crate::repo::snapshot::NamedSnapshot;
 use crate::repo::tree::{Node, NodeKind, ObjectFacts};
-use crate::store::{BucketUpload, ExpectedObject, Fetched, ListedObject, ObjectToPut, SourceBucket, map_parallel};
+use crate::store::{BucketUpload, ListedObject, ObjectToPut, SourceBucket, map_parallel};
 use crate::types::hex;
 
 /// Objects that are written at once. Each holds a part in memory.
@@ -187,14 +187,8 @@ impl KnownObjects {
         if found.is_some() || !self.has_more {
             return Ok(found);
         }
-        match bucket.fetch(key, 0..1, ExpectedObject::Any) {
-            Ok(Fetched::Range(range)) => {
-                Ok(Some(KnownObject { size: range.state.size, etag: range.state.etag.map(|etag| short_hash(&etag)) }))
-            }
-            Ok(Fetched::Replaced) => Ok(None),
-            Err(Error::Remote { reason, .. }) if reason.contains("does not exist") => Ok(None),
-            Err(error) => Err(error),
-        }
+        let state = bucket.find(key)?;
+        Ok(state.map(|state| KnownObject { size: state.size, etag: state.etag.as_deref().map(short_hash) }))
     }
 }
 

@@ -165,7 +165,7 @@ fn answer(state: &State, request: &Parts, body: Bytes) -> Answer {
         };
     }
     state.seen.lock().unwrap().push(format!("{} {key}", request.method));
-    if request.method != Method::GET {
+    if request.method != Method::GET && request.method != Method::HEAD {
         return writes::write(state, request, &key, &query, body);
     }
     let mut objects = state.objects.lock().unwrap();

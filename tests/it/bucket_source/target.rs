@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::Output;
 
+use fhrd::store::{AccessKey, SourceBucket, StoreOptions};
 use serde_json::Value;
 
 use super::server::{ACCESS_KEY, ObjectFault, SourceServer};
@@ -99,4 +100,21 @@ fn files_of_a_disk_become_objects_and_what_cannot_be_written_is_named() {
         let output = restore(&home, &server, &words);
         assert!(code(&output) != 0 && stderr(&output).contains("not about objects"), "{more:?}");
     }
+}
+
+#[test]
+fn an_object_that_cannot_be_looked_at_is_not_absent() {
+    let server = SourceServer::start();
+    server.put("back/some", "bytes");
+    server.put("back/empty", "");
+    server.put_with("back/denied", "secret", ObjectFault::Denied);
+    let access_key = Some(AccessKey { id: ACCESS_KEY.into(), secret: "secret".into() });
+    let options = StoreOptions { endpoint: Some(server.endpoint()), access_key, ..StoreOptions::default() };
+    let bucket = SourceBucket::open("s3://bucket/back".as_ref(), &options).unwrap();
+    let size = |key: &str| bucket.find(key).map(|found| found.map(|state| state.size));
+    assert_eq!(size("back/some").unwrap(), Some(5));
+    assert_eq!(size("back/empty").unwrap(), Some(0));
+    assert_eq!(size("back/gone").unwrap(), None);
+    let error = size("back/denied").unwrap_err().to_string();
+    assert!(error.contains("s3://bucket/back/denied"), "{error}");
 }

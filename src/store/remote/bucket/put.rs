@@ -7,9 +7,9 @@ use object_store::client::HttpRequestBody;
 use reqwest::Method;
 use reqwest::header::{CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue};
 
-use super::object::{collected, unquoted};
+use super::object::{ObjectState, collected, unquoted};
 use super::opened::{Service, SourceBucket};
-use super::s3_requests::{METADATA_PREFIX, S3Requests, other, parts, refused};
+use super::s3_requests::{METADATA_PREFIX, S3Requests, other, parts, refused, state};
 use crate::error::{Error, Result};
 use crate::store::remote::failure::{Cause, RequestFailure, tagged};
 use crate::store::remote::requests::RequestKind;
@@ -65,6 +65,25 @@ impl SourceBucket {
     /// [`Error::Usage`] for other services than S3.
     pub fn check_writable(&self) -> Result<()> {
         self.s3().map(drop)
+    }
+
+    /// What is known of an object without its bytes. `None` if the server says that there is none.
+    ///
+    /// # Errors
+    /// As for [`SourceBucket::put`].
+    pub fn find(&self, key: &str) -> Result<Option<ObjectState>> {
+        let client = self.s3()?;
+        let found = self.requests.run(RequestKind::Read, async || {
+            let empty = HttpRequestBody::empty();
+            let answer = client.send(Method::HEAD, key, &[], HeaderMap::new(), empty).await?;
+            match answer.status().as_u16() {
+                404 => Ok(None),
+                200 => state(answer.headers(), 200).map(Some),
+                // The answer to HEAD has no text.
+                status => Err(refused(status, "")),
+            }
+        })?;
+        found.map_err(|failure| failure.into_error("read", &self.url_of(key), RequestKind::Read))
     }
 
     /// Puts an object in one request. Returns its ETag, if the server gives one.

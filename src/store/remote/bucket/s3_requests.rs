@@ -150,7 +150,7 @@ fn answered_range(headers: &HeaderMap) -> Option<Range<u64>> {
 }
 
 /// What the headers of an answer say.
-fn state(headers: &HeaderMap, status: u16) -> Result<ObjectState, RequestFailure> {
+pub(super) fn state(headers: &HeaderMap, status: u16) -> Result<ObjectState, RequestFailure> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_string);
     let size = match status {
         206 => text(CONTENT_RANGE.as_str()).and_then(|range| range.rsplit_once('/')?.1.parse().ok()),
