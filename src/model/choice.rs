@@ -307,3 +307,49 @@ fn outward(middle: usize, reach: usize) -> impl Iterator<Item = usize> {
     let around = (1..=reach).flat_map(move |distance| [middle.checked_add(distance), middle.checked_sub(distance)]);
     std::iter::once(middle).chain(around.flatten())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::tensor_comparison::Likeness;
+
+    #[test]
+    fn searches_that_find_nothing_become_short_until_one_finds_something() {
+        let model = ModelRecord {
+            id: Fingerprint([0; 32]),
+            content: None,
+            format: String::new(),
+            path: Vec::new(),
+            names: Vec::new(),
+            bases: Vec::new(),
+            bytes: 0,
+            parameters: 0,
+            block_bytes: 1,
+            tensors: Vec::new(),
+            base: None,
+        };
+        let (lookup, same) = (TensorLookup::of(&model), (0..5000).collect::<Vec<usize>>());
+        let tried = Cell::new(0);
+        let search = |finds: bool| {
+            tried.set(0);
+            let found = TensorComparison {
+                values: 1,
+                bit_distance: 0.0,
+                delta_bits: 0.0,
+                is_cast: false,
+                equal_share: 1.0,
+                likeness: Likeness::default(),
+            };
+            let compared = |at| {
+                tried.set(tried.get() + 1);
+                finds.then_some((at, found))
+            };
+            lookup.nearest_of(&same, 2500, compared);
+            tried.get()
+        };
+        assert!((0..FRUITLESS_MAX).all(|_| search(false) == 1 + 2 * QUANTISED_NEIGHBOURS));
+        assert!((0..100).all(|_| search(false) == 1 + 2 * NEIGHBOURS));
+        assert_eq!(search(true), 1);
+        assert_eq!(search(false), 1 + 2 * QUANTISED_NEIGHBOURS, "it is worth a long search again");
+    }
+}

@@ -149,20 +149,14 @@ pub fn model_content(
 }
 
 /// Whether a tensor is cut into blocks.
-fn is_cut(tensor: &Tensor) -> bool {
-    let is_quantised = || {
-        tensor
-            .dtype
-            .block()
-            .is_some_and(|(values, bytes)| (tensor.len / bytes).saturating_mul(values) >= QUANTISED_VALUES_MIN)
-    };
-    tensor.len >= TENSOR_BYTES_MIN || is_quantised()
+fn is_cut(tensor: &&Tensor) -> bool {
+    let quantised = tensor.dtype.block().map_or(0, |(values, bytes)| (tensor.len / bytes).saturating_mul(values));
+    tensor.len >= TENSOR_BYTES_MIN || quantised >= QUANTISED_VALUES_MIN
 }
 
 fn record(content: &ModelContent<'_>, found: &Recognised, block_bytes: u64) -> std::io::Result<Option<ModelRecord>> {
-    let large = |tensor: &&Tensor| is_cut(tensor);
-    let count = found.tensors.iter().filter(large).count();
-    let blocks: u64 = found.tensors.iter().filter(large).map(|tensor| tensor.len.div_ceil(block_bytes)).sum();
+    let count = found.tensors.iter().filter(is_cut).count();
+    let blocks: u64 = found.tensors.iter().filter(is_cut).map(|tensor| tensor.len.div_ceil(block_bytes)).sum();
     if blocks > BLOCKS_MAX {
         return Ok(None);
     }
@@ -171,10 +165,10 @@ fn record(content: &ModelContent<'_>, found: &Recognised, block_bytes: u64) -> s
     if count == 0 && (bases.is_empty() || found.tensors.is_empty()) {
         return Ok(None);
     }
-    let samples: Vec<_> = found.tensors.iter().filter(large).flat_map(|tensor| sampled(tensor, count)).collect();
+    let samples: Vec<_> = found.tensors.iter().filter(is_cut).flat_map(|tensor| sampled(tensor, count)).collect();
     content.bytes.will_read(&samples)?;
     let mut tensors = Vec::with_capacity(count);
-    for tensor in found.tensors.iter().filter(large) {
+    for tensor in found.tensors.iter().filter(is_cut) {
         tensors.push(TensorRecord::of(tensor, sample(content.bytes, tensor, count)?));
     }
     Ok(Some(ModelRecord {

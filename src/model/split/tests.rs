@@ -30,15 +30,15 @@ const ONE: &[&str] = &["model.safetensors"];
 
 #[test]
 fn a_chain_of_bases_is_one_family_by_names_in_the_listing() {
-    let models = [("a/root", "", ONE), ("b/tune", "a/root", ONE), ("c/tuned", "tune", ONE), ("d/other", "", ONE)];
+    let models = [("a/stem", "", ONE), ("b/tune", "a/stem", ONE), ("c/tuned", "tune", ONE), ("d/other", "", ONE)];
     let split = split(&models, 8);
-    let root = family(&split, "a/root");
-    assert_eq!(root, "directory /m/a/root");
+    let root = family(&split, "a/stem");
+    assert_eq!(root, "directory /m/a/stem");
     assert_eq!([family(&split, "b/tune"), family(&split, "c/tuned")], [root.clone(), root.clone()]);
     assert_ne!(family(&split, "d/other"), root);
     assert_eq!(
         split.share_of(Path::new("/m/c/tuned/x.json")),
-        split.share_of(Path::new("/m/a/root/model.safetensors"))
+        split.share_of(Path::new("/m/a/stem/model.safetensors"))
     );
 }
 
@@ -78,11 +78,11 @@ fn of_two_directories_of_one_name_the_owner_decides() {
 
 #[test]
 fn what_is_below_a_model_with_a_card_or_in_a_hubs_cache_stays_with_it() {
-    let models = [("a/tune", "a/root", ONE), ("a/root", "", ONE), ("a/tune/onnx", "", ONE), ("a/plain/deep", "", ONE)];
+    let models = [("a/tune", "a/stem", ONE), ("a/stem", "", ONE), ("a/tune/onnx", "", ONE), ("a/plain/deep", "", ONE)];
     let split = split(&models, 8);
-    assert_eq!(family(&split, "a/tune/tokens/deep"), family(&split, "a/root"));
-    assert_eq!(family(&split, "a/tune/onnx"), family(&split, "a/root"), "its models have no card of their own");
-    assert_eq!(family(&split, "a/root/tokens"), "directory /m/a/root/tokens", "there is no card");
+    assert_eq!(family(&split, "a/tune/tokens/deep"), family(&split, "a/stem"));
+    assert_eq!(family(&split, "a/tune/onnx"), family(&split, "a/stem"), "its models have no card of their own");
+    assert_eq!(family(&split, "a/stem/tokens"), "directory /m/a/stem/tokens", "there is no card");
     assert_eq!(family(&split, "a/plain/other"), "directory /m/a/plain/other");
     let hub = Path::new("/m/hub/models--org--name/blobs/12ab");
     assert_eq!(split.unit_of(hub), split.unit_of(Path::new("/m/hub/models--org--name/snapshots/1/config.json")));
@@ -91,21 +91,21 @@ fn what_is_below_a_model_with_a_card_or_in_a_hubs_cache_stays_with_it() {
 #[test]
 fn a_family_with_most_of_the_bytes_is_split_by_file_and_keeps_bases_beside_their_descendants() {
     const PARTS: &[&str] = &["1.safetensors", "2.safetensors", "3.safetensors", "4.safetensors"];
-    let large = [("a/root", "", PARTS), ("a/t1", "a/root", PARTS), ("a/t2", "a/root", PARTS), ("a/t3", "a/t1", PARTS)];
+    let large = [("a/stem", "", PARTS), ("a/t1", "a/stem", PARTS), ("a/t2", "a/stem", PARTS), ("a/t3", "a/t1", PARTS)];
     let small: Vec<String> = (0..8).map(|number| format!("s/{number}")).collect();
     let mut models = large.to_vec();
     models.extend(small.iter().map(|directory| (directory.as_str(), "", ONE)));
     let split = split(&models, 8);
     for file in PARTS {
         let of = |directory: &str| split.unit_of(&Path::new("/m").join(directory).join(file));
-        assert!(["a/t1", "a/t2", "a/t3"].iter().all(|directory| of(directory) == of("a/root")), "{file}");
+        assert!(["a/t1", "a/t2", "a/t3"].iter().all(|directory| of(directory) == of("a/stem")), "{file}");
     }
-    let units = split.units.iter().filter(|(unit, _)| unit.contains("a/root"));
+    let units = split.units.iter().filter(|(unit, _)| unit.contains("a/stem"));
     assert_eq!(units.filter(|(_, tally)| tally.bytes == 4 * MODEL && tally.files == 4).count(), 4);
     assert_eq!(split.units.values().map(|tally| tally.bytes).sum::<u64>(), split.total.bytes);
     assert_eq!(split.shares().iter().map(|share| share.tally.files).sum::<u64>(), split.total.files);
     // With other names in each directory nothing says which descends from which, and a few shares need no split.
-    let others = [("a/root", "", &["r.gguf"] as &[&str]), ("a/t1", "a/root", &["t.gguf"] as &[&str])];
+    let others = [("a/stem", "", &["r.gguf"] as &[&str]), ("a/t1", "a/stem", &["t.gguf"] as &[&str])];
     assert!(super::tests::split(&others, 8).by_file.is_empty());
     assert!(super::tests::split(&models, 2).by_file.is_empty());
 }
@@ -140,7 +140,7 @@ fn units_are_placed_by_bytes_the_largest_first() {
 
 #[test]
 fn the_digest_says_whether_files_that_both_know_fall_to_the_same_shares() {
-    let models = [("a/root", "", ONE), ("b/tune", "a/root", ONE)];
+    let models = [("a/stem", "", ONE), ("b/tune", "a/stem", ONE)];
     let one = split(&models, 8);
     let more = split(&[models[0], models[1], ("c/new", "", ONE)], 8);
     assert_eq!(one.digest, more.digest, "another directory changes nothing of these");
