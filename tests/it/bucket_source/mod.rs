@@ -7,6 +7,7 @@ mod writes;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -49,10 +50,15 @@ fn restored(home: &Home) -> BTreeMap<String, Vec<u8>> {
     let path = target.path().join("back");
     json(&home.run(&["restore", "latest", "--json", "--target", path.to_str().unwrap()]));
     assert_eq!(std::fs::read_dir(target.path()).unwrap().count(), 1, "something was written outside");
-    let (mut files, mut open) = (BTreeMap::new(), vec![path.clone()]);
+    files_below(&path)
+}
+
+/// The files below a directory, by the rest of their paths.
+fn files_below(path: &Path) -> BTreeMap<String, Vec<u8>> {
+    let (mut files, mut open) = (BTreeMap::new(), vec![path.to_path_buf()]);
     while let Some(directory) = open.pop() {
         for entry in std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()) {
-            let name = entry.strip_prefix(&path).unwrap().to_str().unwrap().to_string();
+            let name = entry.strip_prefix(path).unwrap().to_str().unwrap().to_string();
             if entry.is_dir() {
                 open.push(entry);
             } else {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::server::{ObjectFault, SourceServer};
-use super::{URL, command};
+use super::{URL, command, files_below};
 use crate::cli::fixture::{Home, code, json, stderr};
 use crate::cli::model_fixture::Weights;
 use crate::trees::Random;
@@ -30,18 +30,7 @@ fn restored(home: &Home, group: &str) -> BTreeMap<String, Vec<u8>> {
         let id = snapshot["id"].as_str().unwrap();
         json(&home.run(&["restore", id, "--json", "--target", path.to_str().unwrap()]));
     }
-    let (mut files, mut open) = (BTreeMap::new(), vec![path.clone()]);
-    while let Some(directory) = open.pop() {
-        for entry in std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()) {
-            let name = entry.strip_prefix(&path).unwrap().to_str().unwrap().to_string();
-            if entry.is_dir() {
-                open.push(entry);
-            } else {
-                files.insert(name, std::fs::read(entry).unwrap());
-            }
-        }
-    }
-    files
+    files_below(&path)
 }
 
 /// Puts files of 40 directories and odd keys, and returns them by stored path.

@@ -43,6 +43,18 @@ impl Home {
         names
     }
 
+    /// The containers of the repository at this path, the largest last, by their paths.
+    pub fn containers(&self, repository: &str) -> Vec<String> {
+        let top = format!("{repository}/containers");
+        let directories = self.names(&top).into_iter().map(|directory| format!("{top}/{directory}"));
+        let of = |directory: String| {
+            self.names(&directory).into_iter().map(move |name| format!("{directory}/{name}")).collect::<Vec<_>>()
+        };
+        let mut names: Vec<String> = directories.flat_map(of).collect();
+        names.sort_by_key(|name| self.read(name).len());
+        names
+    }
+
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(super::PROGRAM);
         command.args(arguments).current_dir(self.path(""));

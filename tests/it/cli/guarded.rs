@@ -7,18 +7,6 @@ use super::tree::noise;
 
 const REPOSITORY: &str = "data/fhrd/repository";
 
-/// All containers, by their names below the home, the largest last.
-fn containers(home: &Home) -> Vec<String> {
-    let directories = home.names(&format!("{REPOSITORY}/containers"));
-    let names = directories.iter().flat_map(|directory| {
-        let directory = format!("{REPOSITORY}/containers/{directory}");
-        home.names(&directory).into_iter().map(move |name| format!("{directory}/{name}"))
-    });
-    let mut names: Vec<String> = names.collect();
-    names.sort_by_key(|name| home.read(name).len());
-    names
-}
-
 fn said(home: &Home, arguments: &[&str], expected: i32) -> (String, String) {
     let output = home.run(arguments);
     assert_eq!(code(&output), expected, "{arguments:?}: {}{}", stdout(&output), stderr(&output));
@@ -34,7 +22,7 @@ fn damaged_padding_is_no_defect_and_is_written_back() {
         said(&home, init, 0);
         home.write("directory/noise", &noise(1, 300_007));
         home.backup(&["directory"]);
-        let name = containers(&home).pop().unwrap();
+        let name = home.containers(REPOSITORY).pop().unwrap();
         let whole = home.read(&name);
         // The footer has the offset of the index at 0, and the bytes of padding at 40.
         let footer = &whole[whole.len() - 64..];
@@ -72,7 +60,7 @@ fn one_heal_mends_the_index_that_a_repair_has_made_of_mixed_up_containers() {
     home.backup(&["directory"]);
     home.write("directory/second", &noise(2, 400_000));
     home.backup(&["directory"]);
-    let names = containers(&home);
+    let names = home.containers(REPOSITORY);
     let is_data = |name: &&String| home.read(name)[10] == 0;
     let [short, long] = names.iter().filter(is_data).collect::<Vec<_>>().try_into().unwrap();
     let (short_bytes, long_bytes) = (home.read(short), home.read(long));

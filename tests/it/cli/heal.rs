@@ -14,19 +14,7 @@ const REPOSITORY: &str = "data/fhrd/repository";
 
 /// The largest container of a home, by its name below the repository.
 fn container(home: &Home) -> String {
-    containers(home).pop().unwrap()
-}
-
-/// All containers, the largest last.
-fn containers(home: &Home) -> Vec<String> {
-    let directories = home.names(&format!("{REPOSITORY}/containers"));
-    let names = directories.iter().flat_map(|directory| {
-        let directory = format!("{REPOSITORY}/containers/{directory}");
-        home.names(&directory).into_iter().map(move |name| format!("{directory}/{name}"))
-    });
-    let mut names: Vec<String> = names.collect();
-    names.sort_by_key(|name| home.read(name).len());
-    names
+    home.containers(REPOSITORY).pop().unwrap()
 }
 
 /// A home with one snapshot and a flipped byte in a frame.
@@ -466,7 +454,7 @@ fn healing_ends_well_where_two_containers_were_mixed_up_beside_a_strange_file() 
         home.write(&format!("directory/{number}"), &noise(number, len));
         home.backup(&["directory"]);
     }
-    let names = containers(&home);
+    let names = home.containers(REPOSITORY);
     let [.., short, long] = names.as_slice() else { panic!("{names:?}") };
     let bytes = [short, long].map(|name| home.read(name));
     home.write(&format!("{short}.bak"), &bytes[0]);

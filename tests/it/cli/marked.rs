@@ -7,18 +7,6 @@ use super::tree::noise;
 
 const REPOSITORY: &str = "data/fhrd/repository";
 
-/// The containers of a home by their names below it, the largest first.
-fn containers(home: &Home) -> Vec<String> {
-    let directories = home.names(&format!("{REPOSITORY}/containers"));
-    let names = directories.iter().flat_map(|directory| {
-        let directory = format!("{REPOSITORY}/containers/{directory}");
-        home.names(&directory).into_iter().map(move |name| format!("{directory}/{name}"))
-    });
-    let mut names: Vec<String> = names.collect();
-    names.sort_by_key(|name| std::cmp::Reverse(home.read(name).len()));
-    names
-}
-
 /// A home with one snapshot, whose id is returned.
 fn stored() -> (Home, String) {
     let home = Home::new();
@@ -48,7 +36,7 @@ fn assert_restores(home: &Home, snapshot: &str, target: &str) {
 #[test]
 fn a_lost_container_that_only_a_mark_names_is_reported_until_nothing_needs_it() {
     let (home, snapshot) = stored();
-    let name = containers(&home)[0].clone();
+    let name = home.containers(REPOSITORY).pop().unwrap();
     std::fs::remove_file(home.path(&name)).unwrap();
     let blob = name.strip_prefix(&format!("{REPOSITORY}/")).unwrap();
     // No mark lists it, but a segment names it.
@@ -101,7 +89,8 @@ fn a_lost_container_that_only_a_mark_names_is_reported_until_nothing_needs_it() 
 #[test]
 fn a_damaged_mark_stays_until_all_data_was_read() {
     let (home, _) = stored();
-    let [lost, other] = [0, 1].map(|at| containers(&home)[at].clone());
+    let names = home.containers(REPOSITORY);
+    let [.., other, lost] = names.as_slice() else { panic!("{names:?}") };
     std::fs::remove_file(home.path(&lost)).unwrap();
     assert_eq!(code(&home.run(&["repair", "index"])), 20);
     let mark = format!("{REPOSITORY}/marks/optional/{}", marks(&home)[0]);
@@ -117,7 +106,7 @@ fn a_damaged_mark_stays_until_all_data_was_read() {
 #[test]
 fn a_prune_doubts_what_was_damaged_when_it_was_read_although_the_mark_is_lost() {
     let (home, snapshot) = stored();
-    flip(&home, &containers(&home)[0]);
+    flip(&home, &home.containers(REPOSITORY).pop().unwrap());
     assert_eq!(code(&home.run(&["check", "--read-data"])), 20);
     home.backup(&["directory"]);
     for name in marks(&home) {
