@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What parity costs a first backup: bytes, and CPU time in paired rounds.
 
-.ci/parity-cost FHRD [MIB [ROUNDS]]: backs up MIB (192) of files below /usr/lib and /usr/share, and as much noise, into a new
+benches/parity_cost.py FHRD [MIB [ROUNDS]]: backs up MIB (192) of files below /usr/lib and /usr/share, and as much noise, into a new
 repository without and with 3 % of parity, in turns, ROUNDS (9) times. Prints bytes of containers and of their parity, and CPU
 seconds of the program with all its threads: medians, and the median of the ratios of each round.
 """
