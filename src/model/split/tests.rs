@@ -57,6 +57,7 @@ fn a_list_of_bases_a_missing_one_a_circle_and_a_local_path_are_defined() {
         ("l/path", "/home/me/out/first", ONE),
         ("l/nowhere", "./runs/gone", ONE),
         ("l/self", "l/self", ONE),
+        ("l/both", "[l/both, x/first]", ONE),
     ];
     let split = split(&models, 8);
     let of = |directory: &str| family(&split, directory);
@@ -65,6 +66,7 @@ fn a_list_of_bases_a_missing_one_a_circle_and_a_local_path_are_defined() {
     assert_eq!((of("y/one"), of("y/two")), ("base org/absent".into(), "base org/absent".into()));
     assert!(["z/a", "z/b", "z/c", "z/tail"].iter().all(|member| of(member) == "directory /m/z/a"));
     assert_eq!(of("l/path"), of("x/first"), "by its last name");
+    assert_eq!(of("l/both"), of("x/first"), "its own name says nothing");
     assert_eq!((of("l/nowhere"), of("l/self")), ("base gone".into(), "directory /m/l/self".into()));
 }
 

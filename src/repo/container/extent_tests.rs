@@ -219,6 +219,19 @@ fn what_a_writer_makes_every_reader_decodes() {
 }
 
 #[test]
+fn a_delta_to_the_start_of_a_delta_has_nothing_behind_it_as_its_base() {
+    let mut chunks = TestChunks::default();
+    let content: Vec<u8> = (0..4000u32).flat_map(|at| [((at * at) >> 3) as u8, 0x3c]).collect();
+    let whole = chunks.whole(content.clone());
+    let nested = chunks.delta(changed(&content, 1), &[(whole, 0..8000)]);
+    for end in [3000, 7999, 8000] {
+        let top = chunks.delta(changed(&content, 2), &[(nested, 0..end)]);
+        assert!(chunks.frames[top as usize].len() < content.len(), "{end}: it is stored as it is");
+        assert_eq!(chunks.read(top).unwrap(), chunks.chunks[top as usize], "{end}");
+    }
+}
+
+#[test]
 fn a_copy_from_a_delta_is_an_error() {
     let mut chunks = TestChunks::default();
     let whole = chunks.whole(vec![7; 100]);

@@ -91,11 +91,11 @@ fn a_damaged_mark_stays_until_all_data_was_read() {
     let (home, _) = stored();
     let names = home.containers(REPOSITORY);
     let [.., other, lost] = names.as_slice() else { panic!("{names:?}") };
-    std::fs::remove_file(home.path(&lost)).unwrap();
+    std::fs::remove_file(home.path(lost)).unwrap();
     assert_eq!(code(&home.run(&["repair", "index"])), 20);
     let mark = format!("{REPOSITORY}/marks/optional/{}", marks(&home)[0]);
     flip(&home, &mark);
-    flip(&home, &other);
+    flip(&home, other);
     assert_eq!(code(&home.run(&["verify", "--within", "1d"])), 20);
     assert!(home.path(&mark).exists() && marks(&home).len() == 2);
     assert_eq!(code(&home.run(&["check", "--read-data"])), 20);
