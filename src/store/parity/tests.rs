@@ -332,6 +332,9 @@ fn containers_too_long_for_parity_are_unprotected_and_otherwise_sound() {
     let store = ParityStore::new(inner);
     store.set_share(Some(share(1)));
     assert_eq!(store.parity_len(BlobKind::Container, long.len() as u64), None);
+    assert!(ParityStore::is_too_long(long.len() as u64));
+    assert!(!ParityStore::is_too_long(256 << 20), "the longest that has a layout");
+    assert!(store.parity_len(BlobKind::Container, 256 << 20).is_some());
     let name = store.put_hashed(BlobKind::Container, &[&long]).unwrap();
     assert!(store.list(BlobKind::Parity.into()).unwrap().is_empty());
     assert!(matches!(store.inspect(&name).unwrap(), ParityFound::Absent));
