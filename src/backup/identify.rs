@@ -2,7 +2,7 @@
 //!
 //! It also computes the anchors of new chunks that the chunker did not give, and their features. It copies their bytes
 //! out of the buffer that they were read into, because they may stay in memory as bases. A block of a tensor is
-//! ordinary if it is plain ([`crate::chunk::plain`]); any other one has no class, and only features of its peaks. A
+//! ordinary if it is plain ([`crate::chunk::plain`]); any other one has no class. Both have features of their peaks. A
 //! chunk that shares features with stored chunks is left unclassified: most of it will be copied, and then the class
 //! does not matter. Where it does, Match or SubDedup computes the same one, because the class depends on the chunk's
 //! bytes only. Chunks that may be floats are always classified, because floats have features of peaks, too, as have
@@ -37,8 +37,10 @@ pub struct IdentifyWorker {
 impl IdentifyWorker {
     fn identify(&mut self, chunk: &mut Chunk) {
         if let Some(block) = chunk.block.filter(|block| !block.is_opaque) {
-            if !self.plain.is_plain(block.element_type, block.rows, &chunk.bytes) {
-                self.find_peaks(chunk, Elements { width: block.width, phase: 0 });
+            let is_plain = self.plain.is_plain(block.element_type, block.rows, &chunk.bytes);
+            // Weights that repeat are plain together, and a slice of them alone is not.
+            self.find_peaks(chunk, Elements { width: block.width, phase: 0 });
+            if !is_plain {
                 return;
             }
             chunk.class = Some(ChunkClass::Ordinary);

@@ -165,6 +165,26 @@ fn slices_of_a_fine_tune_cost_what_nested_reading_costs() {
     }
 }
 
+/// Heads of a projection, each of `rows` rows, `times` times one after another, as for each query head of a group.
+fn repeated_heads(heads: usize, times: usize, rows: usize) -> Vec<f32> {
+    let head = |head| weights(70 + head as u64, rows * ROW).repeat(times);
+    (0..heads).flat_map(head).collect()
+}
+
+#[test]
+fn rows_that_repeat_in_a_tensor_are_stored_once() {
+    for (heads, rows, times) in [(2, 128, 7), (3, 66, 4), (3, 66, 4), (5, 50, 6)] {
+        let taken = [1, times].map(|times| {
+            let place = Place::with_repository();
+            let tensor = ("kv".to_owned(), repeated_heads(heads, times, rows));
+            write(place.path("model/model.safetensors"), &file(&[tensor]));
+            stored(&place, &place.path("model"))
+        });
+        // zstd, which finds the repeats, takes about 1.17 of what the codec of floats does.
+        assert!(taken[1] * 100 < taken[0] * 124, "{heads} heads of {rows} rows, {times} times: {taken:?}");
+    }
+}
+
 #[test]
 fn weights_in_an_opaque_file_and_in_a_tensor_file_are_stored_once() {
     let base = base();

@@ -45,7 +45,7 @@ impl SubDedupStage {
     /// Stores a block of a tensor of a known element type.
     pub(super) fn block(&mut self, mut chunk: Chunk, block: TensorBlock, emit: &mut Emit<Packet>) -> Result<()> {
         let fingerprint = chunk.fingerprint;
-        let copied = if chunk.class.is_some() { Some(self.find(&mut chunk)?) } else { None };
+        let copied = if chunk.class.is_some() { Some(self.plain_copies(&mut chunk, block)?) } else { None };
         let is_copied = copied.as_ref().is_some_and(|(_, encoded)| encoded.literal_len() * 2 <= chunk.len);
         let plan = if is_copied {
             BlockPlan::Unplanned
@@ -94,6 +94,27 @@ impl SubDedupStage {
         };
         self.planner.stored(fingerprint, EntryNumber::session(number), bytes);
         Ok(())
+    }
+
+    /// The copies of a plain block: those that Match found, or those of slices if these leave less. The features of
+    /// weights that repeat are few different ones, and Match may have found none of them.
+    fn plain_copies(&mut self, chunk: &mut Chunk, block: TensorBlock) -> Result<(StrategyOutput, EncodedChunk)> {
+        let (found, encoded) = self.find(chunk)?;
+        let Some(slices) = &chunk.slices else { return Ok((found, encoded)) };
+        if encoded.literal_len() * 2 <= chunk.len || slices.counterparts.is_empty() {
+            return Ok((found, encoded));
+        }
+        let layout = slices.layout;
+        let rows = self.planner.row_bytes(block.tensor);
+        let part = TensorPart { rows: &rows, offset: block.offset };
+        let of = WeightBlock { bytes: &chunk.bytes, layout, part, counterparts: &slices.counterparts };
+        let slices = self.slices.find(of, &mut self.bases)?;
+        if slices.exact.is_empty() {
+            return Ok((found, encoded));
+        }
+        let copies = self.slice_copies(chunk, WeightType { element_type: block.element_type, layout }, &slices)?;
+        let is_less = copies.literal_len() + chunk.len / FEW_SHARE < encoded.literal_len();
+        Ok((found, if is_less { copies } else { encoded }))
     }
 
     /// Stores a float chunk of a file of unknown format.
