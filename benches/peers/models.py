@@ -23,6 +23,7 @@ import argparse
 import contextlib
 import hashlib
 import json
+import multiprocessing
 import os
 import shutil
 import subprocess
@@ -109,6 +110,29 @@ def stored_bytes(program, work, one):
     return added, repository.backup("again", one.added[-1][1]) * len(one.added)
 
 
+def apart(function, *arguments):
+    """The value of a function in a process of its own: packages in C may fail by ending theirs."""
+    def run():
+        try:
+            child.send((function(*arguments), None))
+        except Exception as error:
+            child.send((None, repr(error)))
+
+    here, child = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("fork").Process(target=run)
+    process.start()
+    child.close()
+    try:
+        value, error = here.recv()
+    except EOFError:
+        process.join()
+        value, error = None, f"the process ended with {process.exitcode}"
+    process.join()
+    if error:
+        raise RuntimeError(error)
+    return value
+
+
 class Rivals:
     """Figures of other programs, kept in a file by the content of the set."""
 
@@ -126,7 +150,8 @@ class Rivals:
         key = f"{name} {digest.hexdigest()}"
         if key not in self.kept:
             try:
-                self.kept[key] = RIVALS[name]([files for _, files in one.added], [files for _, files in one.stored])
+                directories = [[files for _, files in part] for part in (one.added, one.stored)]
+                self.kept[key] = apart(RIVALS[name], *directories)
             except Exception as error:  # A package that is missing, or that fails on these files, has no figure.
                 print(f"{name}: {one.name}: {error!r}", file=sys.stderr)
                 self.kept[key] = None
