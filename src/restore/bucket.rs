@@ -19,6 +19,7 @@ use serde::Serialize;
 
 use super::chosen_tree::{ChosenTree, TreeStep};
 use super::existing::Overwrite;
+use super::message::log_left_alone;
 use super::request::RestoreRequest;
 use super::run::{METADATA_CACHE_BYTES, find_root};
 use crate::error::{Error, ErrorKind, Result};
@@ -234,8 +235,17 @@ impl BucketRestore<'_> {
         let outcomes = map_parallel(AT_ONCE, batch, |file| self.put(file));
         for (file, outcome) in batch.drain(..).zip(outcomes) {
             match outcome {
-                Ok(PutOutcome::LeftAlone) => report.left_alone += 1,
+                Ok(PutOutcome::LeftAlone) => {
+                    log_left_alone(report.left_alone, &self.bucket.url_of(&file.object.key));
+                    report.left_alone += 1;
+                }
                 Ok(outcome) => {
+                    let what = match (outcome, report.dry_run) {
+                        (PutOutcome::Same, _) => "the same is there",
+                        (_, true) => "would be written",
+                        (_, false) => "written",
+                    };
+                    tracing::info!("{}: {what}", self.bucket.url_of(&file.object.key));
                     report.files += 1;
                     report.bytes += file.node.size;
                     match outcome {

@@ -59,6 +59,15 @@ pub struct RestoreCounts {
     pub damaged_files: DamagedFiles,
 }
 
+/// Logs an existing entry that differs and stays, after `before` others. Of many only the first ones are warnings.
+pub fn log_left_alone(before: u64, path: &str) {
+    match before {
+        0..LEFT_ALONE_LOGGED_MAX => tracing::warn!("{path}: left alone: it exists and differs"),
+        LEFT_ALONE_LOGGED_MAX => tracing::warn!("more existing entries are left alone"),
+        _ => tracing::info!("{path}: left alone: it exists and differs"),
+    }
+}
+
 impl RestoreCounts {
     /// Logs and counts an entry that could not be written.
     pub fn problem(&self, error: &Error) {
@@ -70,11 +79,7 @@ impl RestoreCounts {
     pub fn keep(&self, path: &str) {
         let before = self.left_alone.get();
         self.left_alone.add(1);
-        match before {
-            0..LEFT_ALONE_LOGGED_MAX => tracing::warn!("{path}: left alone: it exists and differs"),
-            LEFT_ALONE_LOGGED_MAX => tracing::warn!("more existing entries are left alone"),
-            _ => tracing::info!("{path}: left alone: it exists and differs"),
-        }
+        log_left_alone(before, path);
     }
 
     /// Counts entries of a kind.

@@ -130,7 +130,6 @@ fn a_split_is_shown_and_a_list_that_a_driver_wrote_needs_no_listing() {
     assert_eq!(shares.iter().map(|share| share["files"].as_u64().unwrap()).sum::<u64>(), expected.len() as u64 + 1);
     assert_eq!(shown["largest_units"][0]["bytes"], 300_050);
     assert!(server.take_seen().iter().all(|seen| seen == "LIST"), "no object is read");
-    std::fs::create_dir(home.path("lists")).unwrap();
     let words = [URL, "--shard", "1/4", "--dry-run", "--write-share-lists", "lists"];
     let placed = json(&command(&home, &server.endpoint(), &words).output().unwrap());
     let bytes: Vec<u64> =

@@ -47,6 +47,8 @@ fn objects_come_back_with_their_keys_and_what_is_the_same_is_not_written() {
     let target = ["latest", "--target", "s3://bucket/back/here"];
     let dry = json(&restore(&home, &server, &[&target[..], &["--dry-run"]].concat()));
     assert_eq!((count(&dry, "files"), objects(&server, "back/").len()), (expected.len() as u64, 0));
+    let named = restore(&home, &server, &[&target[..], &["--dry-run", "-v"]].concat());
+    assert!(stderr(&named).contains("s3://bucket/back/here/a/b: would be written"), "{}", stderr(&named));
     let first = json(&restore(&home, &server, &target));
     assert_eq!((count(&first, "files"), count(&first, "unchanged")), (expected.len() as u64, 0));
     assert!(objects(&server, "back/here/") == expected);
@@ -69,6 +71,7 @@ fn objects_come_back_with_their_keys_and_what_is_the_same_is_not_written() {
     server.put("back/here/a", another.clone());
     let left = restore(&home, &server, &target);
     assert_eq!((code(&left), objects(&server, "back/here/")["a"].as_slice()), (1, &another[..]));
+    assert!(stderr(&left).contains("s3://bucket/back/here/a: left alone"), "{}", stderr(&left));
     server.take_seen();
     let replaced = json(&restore(&home, &server, &[&target[..], &["--overwrite", "if-changed"]].concat()));
     assert_eq!((count(&replaced, "unchanged"), count(&replaced, "bytes_written")), (expected.len() as u64 - 1, 3000));

@@ -1,5 +1,6 @@
 //! Splits a bucket among processes: the listing is taken once, and gives the share of each object.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -126,11 +127,12 @@ struct ListInProgress {
 }
 
 impl SplitBucket {
-    /// Writes the list of each share into `directory`, as `1`, `2` and so on.
+    /// Writes the list of each share into `directory`, as `1`, `2` and so on. Creates the directory.
     ///
     /// # Errors
     /// Errors of writing them, and of the temporary file of the listing.
     pub fn write_lists(mut self, directory: &Path) -> Result<()> {
+        fs::create_dir_all(directory).map_err(|error| Error::io("create", directory, error))?;
         let origin = self.split.origin();
         let shares = WorkShare::new(1, self.split.count()).into_iter().flat_map(WorkShare::all);
         let mut lists = Vec::new();
