@@ -2,8 +2,8 @@
 //!
 //! The bases of deltas are read here, in parallel; SubDedup has planned which frames they consist of. A worker waits
 //! for a frame of this run that is not stored yet. That frame precedes in the stream, so the wait ends without further
-//! input. If a base turns out to be damaged, the block is stored without it. So are, for the same reason, the blocks
-//! that were to be deltas to that block.
+//! input. If a base turns out to be damaged, the block is stored without it. So are the blocks that were to be deltas to
+//! that block, even if they can read its base: they name an entry that is not there.
 //!
 //! With `model.verify` every encoded frame is decoded again before it is stored. So a defect of a codec or of the
 //! machine costs compression ratio, not data.
@@ -74,7 +74,8 @@ impl BaseReader {
         read_frame(self.store.as_ref(), &name, &info, stored, scratch).map(Bytes::from)
     }
 
-    /// The base of a delta of `raw_len` bytes; `None` if it would take more than a reader of the delta may.
+    /// The base of a delta of `raw_len` bytes. `None` if it would take more than a reader of the delta may, or if a delta
+    /// that it is made of is none after all.
     fn read(&mut self, plan: &DeltaPlan, raw_len: u32, scratch: &mut Scratch) -> Result<Option<Bytes>> {
         let (mut numbers, mut frames) = (Vec::with_capacity(plan.frames.len()), Vec::with_capacity(plan.frames.len()));
         let mut bytes = 0;
@@ -82,6 +83,11 @@ impl BaseReader {
             let frame = self.frame(*source, scratch)?;
             bytes += frame.len();
             if bytes > BASE_FRAMES_BYTES_MAX {
+                return Ok(None);
+            }
+            if let FrameReference::Session(number) = source
+                && self.in_flight.is_made_whole(*number)
+            {
                 return Ok(None);
             }
             numbers.push(*number);
@@ -137,7 +143,9 @@ impl ModelEncodeWorker {
         let base = match self.bases.read(plan, raw.len() as u32, &mut self.scratch) {
             Ok(Some(base)) => base,
             Ok(None) => {
-                tracing::debug!("a part of a model is stored whole: its bases are too much to read at a time");
+                tracing::debug!(
+                    "a part of a model is stored whole: its bases are too much to read, or stored otherwise"
+                );
                 return Ok(None);
             }
             Err(error) if error.is_unreadable() => {
@@ -176,6 +184,7 @@ impl ModelEncodeWorker {
         };
         frame.stored = self.delta(&plan, &frame.raw)?;
         if frame.stored.is_none() {
+            self.bases.in_flight.make_whole(frame.number);
             frame.kind = FrameKind::Elements(plan.element_type);
             frame.stored = self.elements(BlockHint::ElementType(plan.element_type), &frame.raw)?;
         }

@@ -57,6 +57,7 @@ mod opened;
 mod pairs;
 mod parity;
 mod parity_damage;
+mod passing_faults;
 mod plain_blocks;
 mod program;
 mod pruned;

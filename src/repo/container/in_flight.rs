@@ -6,7 +6,7 @@
 //! 3. A reader waits for a frame that is still being compressed. Everything that finishes the frame was emitted before,
 //!    so the wait ends without further input, and the result does not depend on timing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -59,6 +59,8 @@ struct FramesState {
     stored: Vec<ContainerRange>,
     /// Positions in `stored`.
     positions: HashMap<ContainerId, usize>,
+    /// Frames that were planned as deltas and are none.
+    whole: HashSet<SessionFrameNumber>,
     closed: bool,
 }
 
@@ -78,6 +80,17 @@ impl FramesInFlight {
     pub fn publish(&self, number: SessionFrameNumber, frame: StoredFrame) {
         self.lock().open.insert(number, frame);
         self.changed.notify_all();
+    }
+
+    /// Called before a frame is published that was planned as a delta and holds the block itself. Its entry is another one
+    /// than those expect that were planned upon it.
+    pub fn make_whole(&self, number: SessionFrameNumber) {
+        self.lock().whole.insert(number);
+    }
+
+    /// Whether a published frame was planned as a delta and holds the block itself.
+    pub fn is_made_whole(&self, number: SessionFrameNumber) -> bool {
+        self.lock().whole.contains(&number)
     }
 
     /// Called by Save: a container is stored. Its frames leave memory.
