@@ -1,6 +1,7 @@
 //! Shares of a bucket: many processes, together one backup.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -156,6 +157,12 @@ fn a_split_is_shown_and_a_list_that_a_driver_wrote_needs_no_listing() {
     let whole = home.read("lists/1");
     home.write("lists/cut", &whole[..whole.len() / 2]);
     assert_ne!(refused(URL, "1/4", "lists/cut").0, 0);
+    // Nobody writes into the pipe.
+    assert!(Command::new("mkfifo").arg(home.path("pipe")).status().unwrap().success());
+    assert!(refused(URL, "1/4", "pipe").1.contains("expected a regular file"));
+    let again = command(&home, &server.endpoint(), &words).output().unwrap();
+    assert!(stderr(&again).contains("is there already: a job needs"), "{}", stderr(&again));
+    assert_eq!(home.read("lists/1"), whole);
 }
 
 #[test]

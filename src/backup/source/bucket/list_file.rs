@@ -4,7 +4,7 @@
 //! of their tree. It is read by the same version of the program, soon after it was written.
 
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Read, Write};
+use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -14,6 +14,7 @@ use super::placed::PlacedObject;
 use crate::error::{Error, Result};
 use crate::repo::share_record::ShareOrigin;
 use crate::store::ListedObject;
+use crate::wire::open_regular;
 
 /// What a list begins with.
 const MAGIC: &str = "fhrd share 1";
@@ -92,7 +93,13 @@ pub(super) struct ShareListWriter {
 impl ShareListWriter {
     /// A new list at `path`, of a share of the objects below `url`.
     pub(super) fn create(path: PathBuf, url: &str, share: &str, origin: ShareOrigin) -> Result<Self> {
-        let file = File::create_new(&path).map_err(|error| Error::io("create", &path, error))?;
+        let file = File::create_new(&path).map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => Error::Usage(format!(
+                "{} is there already: a job needs a directory of its own for its lists",
+                path.display()
+            )),
+            _ => Error::io("create", &path, error),
+        })?;
         let mut writer = ShareListWriter { file: BufWriter::new(file), path };
         let ShareOrigin { split, listing, files, bytes } = origin;
         let (url, share, program) = (url.into(), share.into(), program());
@@ -148,7 +155,7 @@ pub(super) type UsedEntry = (PlacedObject, ListedUse);
 impl ShareListReader {
     /// Opens the list at `path`, which must be that of `share` of the objects below `url`.
     pub(super) fn open(path: &Path, url: &str, share: &str) -> Result<(Self, ShareOrigin)> {
-        let file = File::open(path).map_err(|error| Error::io("open", path, error))?;
+        let file = open_regular(path).map_err(|error| Error::io("open", path, error))?;
         let mut reader = ShareListReader { file: BufReader::new(file), path: path.into(), has_ended: false };
         let record = reader.record()?;
         let head: ListHead = minicbor::decode(&record).map_err(|error| reader.wrong(&error.to_string()))?;
