@@ -64,6 +64,8 @@ pub struct BucketListStage<'a> {
     pub(super) parents: ParentCursors,
     /// Names of the directories that are open.
     pub(super) open: Vec<String>,
+    /// Path of what was left out last; empty if nothing was.
+    pub(super) omitted: String,
     /// What all nodes share.
     pub(super) template: Node,
     /// Models that were sent before the walk, by path.
@@ -103,6 +105,7 @@ impl<'a> BucketListStage<'a> {
             own,
             parents,
             open: Vec::new(),
+            omitted: String::new(),
             template,
             hoisted: HashMap::new(),
             request_bytes,

@@ -124,6 +124,8 @@ struct ListInProgress {
     open: Vec<String>,
     /// Names of those of them that are known to have some.
     marked: Option<Vec<String>>,
+    /// The last object of another share that the list does not have: directories that are entered later may lack it.
+    elsewhere: Option<Arc<PlacedObject>>,
 }
 
 impl SplitBucket {
@@ -139,11 +141,12 @@ impl SplitBucket {
         for share in shares {
             let path = directory.join(share.index().to_string());
             let writer = ShareListWriter::create(path, self.bucket.url(), &share.to_string(), origin)?;
-            lists.push(ListInProgress { writer, open: Vec::new(), marked: None });
+            lists.push(ListInProgress { writer, open: Vec::new(), marked: None, elsewhere: None });
         }
         while let Some(placed) = self.objects.next()? {
             let path = Path::new(self.bucket.url()).join(&placed.path);
             let (own, is_card) = (self.split.share_of(&path), self.split.is_beside_others(&path));
+            let placed = Arc::new(placed);
             for (list, share) in lists.iter_mut().zip(1..) {
                 list.take(&placed, share == own, is_card)?;
             }
@@ -153,12 +156,15 @@ impl SplitBucket {
 }
 
 impl ListInProgress {
-    fn take(&mut self, placed: &PlacedObject, is_own: bool, is_card: bool) -> Result<()> {
+    fn take(&mut self, placed: &Arc<PlacedObject>, is_own: bool, is_card: bool) -> Result<()> {
         let mut names: Vec<String> = placed.path.split('/').map(Into::into).collect();
         if !placed.is_directory {
             names.pop();
         }
         if is_own {
+            if let Some(before) = self.elsewhere.take() {
+                self.writer.add(&before, ListedUse::Elsewhere)?;
+            }
             (self.open, self.marked) = (names, None);
             let usage = if placed.defect.is_some() { ListedUse::Refused } else { ListedUse::Stored };
             return self.writer.add(placed, usage);
@@ -170,9 +176,10 @@ impl ListInProgress {
         let shared = self.open.iter().zip(&names).take_while(|(open, name)| open == name).count();
         self.open.truncate(shared);
         if self.marked.as_ref() == Some(&self.open) {
+            self.elsewhere = Some(placed.clone());
             return Ok(());
         }
-        self.marked = Some(self.open.clone());
+        (self.marked, self.elsewhere) = (Some(self.open.clone()), None);
         self.writer.add(placed, ListedUse::Elsewhere)
     }
 }

@@ -63,33 +63,36 @@ impl BucketListStage<'_> {
 
     fn step(&mut self, placed: PlacedObject, steps: &mut Vec<ListStep>) {
         if self.is_elsewhere(&placed) {
-            // Its directory lacks it here.
-            self.leave_to(&placed.path, steps);
-            return steps.push(ListStep::Tree(TreeItem::Omitted));
+            return self.omit(placed.path, steps);
         }
         if self.is_own(&placed) {
             tracing::debug!("skipping {}: it is of the repository", self.search.bucket.url_of(&placed.object.key));
-            self.leave_to(&placed.path, steps);
-            return steps.push(ListStep::Tree(TreeItem::Omitted));
+            return self.omit(placed.path, steps);
         }
         if !self.is_chosen(&placed) {
             self.counts.excluded.fetch_add(1, Ordering::Relaxed);
-            self.leave_to(&placed.path, steps);
-            return steps.push(ListStep::Tree(TreeItem::Omitted));
+            return self.omit(placed.path, steps);
         }
         if let Some(defect) = placed.defect {
             let what = self.search.bucket.url_of(&placed.object.key);
             let error = Error::Remote { action: "store", what, reason: defect.into(), kind: ErrorKind::Failed };
             self.problem(&error);
-            self.leave_to(&placed.path, steps);
-            self.parents.ignore();
-            return steps.push(ListStep::Tree(TreeItem::Omitted));
+            self.omit(placed.path, steps);
+            return self.parents.ignore();
         }
         self.change_directory(&placed, steps);
         if !placed.is_directory {
             let step = self.file(placed);
             steps.push(step);
         }
+    }
+
+    /// Leaves out what is at `path`: the deepest directory of it that is open lacks it, and so will one that is entered
+    /// later.
+    fn omit(&mut self, path: String, steps: &mut Vec<ListStep>) {
+        self.leave_to(&path, steps);
+        steps.push(ListStep::Tree(TreeItem::Omitted));
+        self.omitted = path;
     }
 
     /// Leaves directories until all that are open are above `path`.
@@ -121,6 +124,8 @@ impl BucketListStage<'_> {
         }
         let shared = self.open.iter().zip(&names).take_while(|(open, name)| open == *name).count();
         self.leave(shared, steps);
+        // Objects come in the order of a tree, so what these directories lack so far ends with what was left out last.
+        let lacking = self.omitted.split('/').zip(&names).take_while(|(omitted, name)| omitted == *name).count();
         let depth = names.len();
         for (at, name) in names.into_iter().enumerate().skip(shared) {
             let mut node = self.node_of(placed);
@@ -137,6 +142,9 @@ impl BucketListStage<'_> {
             }
             self.parents.watch(&path);
             steps.push(ListStep::Tree(TreeItem::Enter(Box::new(node))));
+            if at + 1 == lacking {
+                steps.push(ListStep::Tree(TreeItem::Omitted));
+            }
         }
     }
 
