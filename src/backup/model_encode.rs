@@ -2,8 +2,8 @@
 //!
 //! The bases of deltas are read here, in parallel; SubDedup has planned which frames they consist of. A worker waits
 //! for a frame of this run that is not stored yet. That frame precedes in the stream, so the wait ends without further
-//! input. If a base turns out to be damaged, the block is stored without it. So are the blocks that were to be deltas to
-//! that block, even if they can read its base: they name an entry that is not there.
+//! input. If a base turns out to be damaged, the block is stored without it. So are the blocks that were to be deltas
+//! to that block, even if they can read its base: they name an entry that is not there.
 //!
 //! With `model.verify` every encoded frame is decoded again before it is stored. So a defect of a codec or of the
 //! machine costs compression ratio, not data.
@@ -74,8 +74,8 @@ impl BaseReader {
         read_frame(self.store.as_ref(), &name, &info, stored, scratch).map(Bytes::from)
     }
 
-    /// The base of a delta of `raw_len` bytes. `None` if it would take more than a reader of the delta may, or if a delta
-    /// that it is made of is none after all.
+    /// The base of a delta of `raw_len` bytes. `None` if it would take more than a reader of the delta may, or if a
+    /// delta that it is made of is none after all.
     fn read(&mut self, plan: &DeltaPlan, raw_len: u32, scratch: &mut Scratch) -> Result<Option<Bytes>> {
         let (mut numbers, mut frames) = (Vec::with_capacity(plan.frames.len()), Vec::with_capacity(plan.frames.len()));
         let mut bytes = 0;

@@ -103,8 +103,10 @@ pub fn choose(source: &mut BackupSource, skip: &[PathBuf], stop: &AtomicBool) {
 /// Walks paths of a file system, and splits what is there.
 fn split_of_tree(tree: &TreeSource, skip: &[PathBuf], count: u32, stop: &AtomicBool) -> WorkSplit {
     let choice = &tree.choice;
-    let mut builder = SplitBuilder::new(tree.paths.iter().map(|path| choice.seen(path)).collect());
-    let scan = Scan { paths: &tree.paths, skip: skip.to_vec(), choice };
+    // Names of units are paths, so each share must spell them alike.
+    let paths: Vec<PathBuf> = tree.paths.iter().map(|path| choice.spelled(path)).collect();
+    let mut builder = SplitBuilder::new(paths.iter().map(|path| choice.seen(path)).collect());
+    let scan = Scan { paths: &paths, skip: skip.to_vec(), choice };
     scan.visit(stop, &mut |path, scanned| {
         // What cannot be looked at is reported by the share that it falls to.
         let Ok(metadata) = scanned else { return };

@@ -16,6 +16,7 @@ use super::output::{
     Align, failed, hex_unless_utf8, note, note_empty, print, print_json, printable, shortened, size, split_ns,
     time_local, time_utc, write_table,
 };
+use crate::config::WorkShare;
 use crate::error::Result;
 use crate::repo::clock::{describe_future, future_first};
 use crate::repo::share_record::{ShareGroup, ShareRecord, groups_called};
@@ -179,12 +180,19 @@ pub fn run(session: &Session, arguments: &SnapshotsArguments) -> Result<Exit> {
 /// The snapshots of the group called `name`, and whether they are whole.
 fn of_group(name: &str, snapshots: &[NamedSnapshot]) -> (Vec<NamedSnapshot>, bool) {
     let groups = groups_called(name, snapshots);
+    let shown = |shares: &[WorkShare]| {
+        let some: Vec<String> = shares.iter().take(MISSING_SHOWN).map(ToString::to_string).collect();
+        let more = shares.len().saturating_sub(some.len());
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!("{}{more}", some.join(", "))
+    };
     for group in &groups {
         if !group.missing.is_empty() {
-            let missing: Vec<String> = group.missing.iter().take(MISSING_SHOWN).map(ToString::to_string).collect();
-            let more = group.missing.len().saturating_sub(missing.len());
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            note(&format!("warning: the group is not whole: shares {}{more} are missing", missing.join(", ")));
+            note(&format!("warning: the group is not whole: it has no share {}", shown(&group.missing)));
+        }
+        if !group.lacking.is_empty() {
+            let lacking = shown(&group.lacking);
+            note(&format!("warning: the group is not whole: some files could not be read by share {lacking}"));
         }
         if group.is_uneven {
             note("warning: the group may not be whole: its shares had other cards or sizes; run the job again");

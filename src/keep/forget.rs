@@ -24,6 +24,7 @@ use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::checkpoint::{self, Checkpoint};
 use crate::repo::marks::check_writable;
+use crate::repo::share_record::ShareRecord;
 use crate::repo::snapshot::{self, NamedSnapshot};
 use crate::repo::snapshot_groups::{GroupBy, GroupValues, grouped};
 use crate::repo::snapshot_listing;
@@ -197,6 +198,7 @@ pub fn plan_forget(
         let verdicts = StepVerdicts { last, ..StepVerdicts::default() };
         plan.groups.push(ForgetGroup { values, run: None, snapshots: rules.decide(members, &verdicts)? });
     }
+    keep_jobs(&mut plan.groups);
     for (run, members) in runs {
         let present = members.iter().rev().filter(|named| !named.snapshot.is_future(now_ns)).cloned().collect();
         let steps = checkpoint::runs(present, now_ns).remove(&run).unwrap_or_default();
@@ -208,6 +210,33 @@ pub fn plan_forget(
         check_groups(&plan.groups)?;
     }
     Ok(plan)
+}
+
+/// Keeps the latest snapshot of each share of a job of which the rules keep another share: shares are stored at
+/// different times, and a share may have been stored twice. `groups` have their snapshots latest first.
+fn keep_jobs(groups: &mut [ForgetGroup]) {
+    let job_of = |retained: &RetainedSnapshot| {
+        let record = ShareRecord::of(&retained.snapshot.snapshot)?;
+        let share = record.share()?;
+        let paths: Vec<Vec<u8>> = retained.snapshot.snapshot.paths.iter().map(|path| path.to_vec()).collect();
+        Some(((record.group, share.count(), paths), share.index()))
+    };
+    let mut kept: BTreeMap<_, BTreeSet<u32>> = BTreeMap::new();
+    let all = groups.iter().flat_map(|group| &group.snapshots);
+    for retained in all.filter(|retained| !retained.reasons.is_empty()) {
+        if let Some((job, share)) = job_of(retained) {
+            kept.entry(job).or_default().insert(share);
+        }
+    }
+    for retained in groups.iter_mut().flat_map(|group| &mut group.snapshots) {
+        let Some((job, share)) = job_of(retained) else { continue };
+        if retained.reasons.is_empty()
+            && let Some(shares) = kept.get_mut(&job)
+            && shares.insert(share)
+        {
+            retained.reasons.push("job");
+        }
+    }
 }
 
 /// Fails if a group would lose all snapshots about which the rules decide.

@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::checkpoint::{BestMode, best, runs};
 use crate::repo::clock;
+use crate::repo::share_record::ShareRecord;
 pub use crate::repo::snapshot::LATEST;
 use crate::repo::snapshot::{NamedSnapshot, Snapshot};
 use crate::repo::snapshot_listing::{self, SnapshotListing};
@@ -112,11 +113,22 @@ pub fn find_snapshot(repository: &Repository, name: &str, filter: &SnapshotFilte
         return find_step(passing(repository, filter)?, step, repository.clock.now_ns())
             .map_err(|hint| no_such(name, hint));
     }
-    if name != LATEST || filter.is_empty() {
-        return snapshot_listing::find(repository, name);
+    let found = if name != LATEST || filter.is_empty() {
+        snapshot_listing::find(repository, name)?
+    } else {
+        let last = clock::latest(passing(repository, filter)?, repository.clock.now_ns());
+        last.ok_or_else(|| no_such(name, "no readable snapshot has this host, these paths and these tags".into()))?
+    };
+    if name.starts_with(LATEST)
+        && let Some(record) = ShareRecord::of(&found.snapshot)
+        && let Some(share) = record.share().filter(|share| share.count() > 1)
+    {
+        let group = record.group.escape_debug();
+        tracing::warn!(
+            "{name} is share {share} of the group {group}; `fhrd snapshots --group` lists the others, which have the rest"
+        );
     }
-    let last = clock::latest(passing(repository, filter)?, repository.clock.now_ns());
-    last.ok_or_else(|| no_such(name, "no readable snapshot has this host, these paths and these tags".into()))
+    Ok(found)
 }
 
 /// The readable snapshots that pass, oldest first.

@@ -11,7 +11,7 @@ use minicbor::{Decode, Encode};
 
 use crate::config::WorkShare;
 use crate::error::{Error, Result};
-use crate::repo::snapshot::{NamedSnapshot, Snapshot};
+use crate::repo::snapshot::{NamedSnapshot, SERVER_KEY, Snapshot};
 
 /// Key in the open map of a snapshot.
 pub const KEY: &str = "share";
@@ -118,22 +118,25 @@ pub struct ShareGroup {
     pub is_uneven: bool,
     /// Whether the files have changed from one share to another.
     pub has_changed: bool,
+    /// The shares that could not read everything.
+    pub lacking: Vec<WorkShare>,
 }
 
 impl ShareGroup {
     /// Whether every file is in one of the snapshots, of those that were there all the time.
     pub fn is_whole(&self) -> bool {
-        self.missing.is_empty() && !self.is_uneven
+        self.missing.is_empty() && !self.is_uneven && self.lacking.is_empty()
     }
 }
 
-/// The group called `name`, by paths. `snapshots` are by time, the oldest first.
+/// The group called `name`, by paths and server. `snapshots` are by time, the oldest first.
 pub fn groups_called(name: &str, snapshots: &[NamedSnapshot]) -> Vec<ShareGroup> {
-    let mut by_paths: BTreeMap<Vec<Vec<u8>>, Vec<(ShareRecord, &NamedSnapshot)>> = BTreeMap::new();
+    let mut by_paths: BTreeMap<_, Vec<(ShareRecord, &NamedSnapshot)>> = BTreeMap::new();
     for named in snapshots {
         let Some(record) = ShareRecord::of(&named.snapshot).filter(|record| record.group == name) else { continue };
-        let paths = named.snapshot.paths.iter().map(|path| path.to_vec()).collect();
-        by_paths.entry(paths).or_default().push((record, named));
+        let paths: Vec<Vec<u8>> = named.snapshot.paths.iter().map(|path| path.to_vec()).collect();
+        let server = named.snapshot.extra.get(SERVER_KEY).map(|server| server.to_vec());
+        by_paths.entry((paths, server)).or_default().push((record, named));
     }
     by_paths.into_values().filter_map(|members| group_of(&members)).collect()
 }
@@ -148,8 +151,34 @@ fn group_of(members: &[(ShareRecord, &NamedSnapshot)]) -> Option<ShareGroup> {
     let missing = last.share()?.all().filter(|share| !latest.contains_key(share)).collect();
     let splits: BTreeSet<[u8; 16]> = latest.values().map(|(record, _)| *record.split).collect();
     let listings: BTreeSet<[u8; 16]> = latest.values().map(|(record, _)| *record.listing).collect();
+    let lacking =
+        latest.iter().filter(|(_, (_, named))| named.snapshot.problems() > 0).map(|(share, _)| *share).collect();
     let snapshots = latest.into_values().map(|(_, named)| named.clone()).collect();
-    Some(ShareGroup { snapshots, missing, is_uneven: splits.len() > 1, has_changed: listings.len() > 1 })
+    Some(ShareGroup { snapshots, missing, is_uneven: splits.len() > 1, has_changed: listings.len() > 1, lacking })
+}
+
+/// The snapshots of one source, the oldest first, that have its last state together: the last one, or the last of each
+/// share. While a job is not whole, what was stored before it counts as well.
+pub fn last_of_source<'a>(snapshots: &[&'a NamedSnapshot]) -> Vec<&'a NamedSnapshot> {
+    let Some((last, _)) = snapshots.split_last() else { return Vec::new() };
+    let Some(share) = share_of(last) else { return vec![last] };
+    let mut latest: BTreeMap<Option<WorkShare>, &NamedSnapshot> = BTreeMap::new();
+    for named in snapshots {
+        let found = share_of(named);
+        if found.is_none() {
+            latest.clear();
+        }
+        latest.insert(found, named);
+    }
+    if share.all().all(|share| latest.contains_key(&Some(share))) {
+        latest.retain(|found, _| found.is_some_and(|found| found.count() == share.count()));
+    }
+    latest.into_values().collect()
+}
+
+/// Which share a snapshot is.
+fn share_of(named: &NamedSnapshot) -> Option<WorkShare> {
+    ShareRecord::of(&named.snapshot)?.share()
 }
 
 #[cfg(test)]
@@ -199,6 +228,24 @@ mod tests {
         assert_eq!(groups.iter().map(ids).collect::<Vec<_>>(), [vec![2, 3], vec![4]]);
         assert_eq!(groups.iter().map(ShareGroup::is_whole).collect::<Vec<_>>(), [false, true]);
         assert!(groups[0].is_uneven && groups[0].missing.is_empty() && !groups[0].has_changed);
+    }
+
+    #[test]
+    fn the_last_state_of_a_source_is_of_all_shares() {
+        let whole = |id| NamedSnapshot { id: SnapshotId([id; 32]), ..named(id, "/a", "1/1", 7) };
+        let mut plain = whole(1);
+        plain.snapshot.extra.clear();
+        let all = [plain, named(2, "/a", "1/2", 7), named(3, "/a", "2/2", 7), named(4, "/a", "1/2", 7)];
+        let last = |count: usize| {
+            let found = last_of_source(&all.iter().take(count).collect::<Vec<_>>());
+            let mut ids: Vec<u8> = found.iter().map(|named| named.id.0[0]).collect();
+            ids.sort_unstable();
+            ids
+        };
+        assert_eq!((1..=4).map(last).collect::<Vec<_>>(), [vec![1], vec![1, 2], vec![2, 3], vec![3, 4]]);
+        let more = [&all[2], &all[3], &named(5, "/a", "1/3", 7)].map(|named| last_of_source(&[named]).len());
+        assert_eq!(more, [1; 3]);
+        assert!(last_of_source(&[]).is_empty());
     }
 
     #[test]

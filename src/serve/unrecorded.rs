@@ -1,6 +1,6 @@
 //! Names for the model directories of backups, without records of them in the repository.
 //!
-//! 1. Of each host and its paths, the last backup counts. A directory that has a model of the catalogue has the name
+//! 1. Of each host and its paths, the last backup counts, or the last of each share of it. A directory that has a model of the catalogue has the name
 //!    `HOST/PATH`, with dots for slashes. A model in a cache of the Hub has the name that it has there.
 //! 2. The root of such a name is the directory itself, so links lead to nothing else. Of a cache of the Hub it is the
 //!    directory of the model, as for `fhrd publish`.
@@ -25,6 +25,7 @@ use crate::repo::published::{
     name_defect,
 };
 use crate::repo::read::Reader;
+use crate::repo::share_record::last_of_source;
 use crate::repo::snapshot::{NamedSnapshot, Snapshot};
 use crate::types::SnapshotId;
 
@@ -64,11 +65,11 @@ impl UnrecordedNames {
         recorded: &[PublishedSnapshot],
     ) -> (Vec<PublishedSnapshot>, usize) {
         let now_ns = repository.clock.now_ns();
-        let mut last = BTreeMap::new();
+        let mut sources: BTreeMap<_, Vec<&NamedSnapshot>> = BTreeMap::new();
         for named in backups.iter().filter(|named| !named.snapshot.is_future(now_ns)) {
-            last.insert((&named.snapshot.host, &named.snapshot.paths), named);
+            sources.entry((&named.snapshot.host, &named.snapshot.paths)).or_default().push(named);
         }
-        let mut last: Vec<&NamedSnapshot> = last.into_values().collect();
+        let mut last: Vec<&NamedSnapshot> = sources.into_values().flat_map(|all| last_of_source(&all)).collect();
         last.sort_by_key(|named| named.snapshot.time_ns);
         self.0.lock().retain(|id, _| last.iter().any(|named| named.id == *id));
         let (mut all, mut unreadable) = (Vec::new(), 0);

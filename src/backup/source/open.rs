@@ -134,7 +134,8 @@ impl SourceRun<'_> {
     pub fn parent_cursors(&self) -> ParentCursors {
         let recheck_seconds = self.config.read.recheck_seconds;
         let cursor = |parent: &NamedSnapshot| {
-            cursor(self.repository, self.listing, self.container_indexes, &parent.snapshot, recheck_seconds)
+            let (snapshot, listing) = (&parent.snapshot, self.listing);
+            cursor(self.parents.len(), self.repository, listing, self.container_indexes, snapshot, recheck_seconds)
         };
         ParentCursors::new(self.parents.iter().map(cursor).collect(), self.counts_gone)
     }
@@ -142,19 +143,20 @@ impl SourceRun<'_> {
     /// A cursor at nothing, which knows what the repository has.
     pub fn empty_cursor(&self) -> ParentCursor {
         let recheck_seconds = self.config.read.recheck_seconds;
-        cursor(self.repository, self.listing, self.container_indexes, &Snapshot::default(), recheck_seconds)
+        cursor(1, self.repository, self.listing, self.container_indexes, &Snapshot::default(), recheck_seconds)
     }
 }
 
-/// A cursor at the root of a snapshot.
+/// One of `count` cursors, at the root of a snapshot. They share the memory of one.
 pub fn cursor(
+    count: usize,
     repository: &Repository,
     listing: &Arc<ContainerListing>,
     shared: &Arc<SharedContainerIndexes>,
     snapshot: &Snapshot,
     recheck_seconds: u64,
 ) -> ParentCursor {
-    let reader = ChunkReader::new(repository, listing.clone());
-    let presence = ChunkPresence::new(repository.store.clone(), listing.clone(), shared.clone());
+    let reader = ChunkReader::one_of(count, repository, listing.clone());
+    let presence = ChunkPresence::one_of(count, repository.store.clone(), listing.clone(), shared.clone());
     ParentCursor::new(reader, presence, snapshot, recheck_seconds)
 }

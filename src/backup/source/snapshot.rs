@@ -78,8 +78,8 @@ impl SnapshotSource {
         let new_in_target = move || FilesInTarget {
             same_chunks,
             takes_rebuilt,
-            before: cursor(&source, &source_listing, &Arc::default(), &before, recheck_seconds),
-            copy: cursor(&target, &listing, &shared, &copy, recheck_seconds),
+            before: cursor(1, &source, &source_listing, &Arc::default(), &before, recheck_seconds),
+            copy: cursor(1, &target, &listing, &shared, &copy, recheck_seconds),
         };
         let stored = StoredTree {
             root: self.original.snapshot.root,

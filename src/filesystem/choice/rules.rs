@@ -110,6 +110,11 @@ impl EntryChoice {
         self.renamed = Some((self.current.join(clean(&self.current, source)), stored));
     }
 
+    /// A path of the source as the walk spells it, absolute.
+    pub fn spelled(&self, path: &Path) -> PathBuf {
+        self.current.join(clean(&self.current, path)).components().collect()
+    }
+
     /// The path on disk of an entry that patterns see at `path`.
     pub fn on_disk(&self, path: &Path) -> PathBuf {
         let below = self.renamed.as_ref().and_then(|(source, stored)| Some((source, path.strip_prefix(stored).ok()?)));

@@ -1,6 +1,7 @@
 //! Counts the files of a listing by directory, and makes the split of them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 use super::families::{families, of_directory};
@@ -10,8 +11,10 @@ use crate::model::{CANDIDATES_MAX, CARD, CONFIGURATIONS, MODEL_BYTES_MIN};
 
 /// Directories whose bytes are counted, at most. Others fall to shares by their names all the same.
 const DIRECTORIES_MAX: usize = 1 << 20;
-/// Names of files of a directory that are counted apart, at most.
+/// Names of files of a directory that are counted apart, at most, and of all directories. Names beyond these are of the
+/// last directories by path, which are never split by file.
 const NAMES_MAX: usize = 256;
+const ALL_NAMES_MAX: usize = 1 << 19;
 
 /// What is known of a directory.
 #[derive(Default)]
@@ -30,6 +33,11 @@ pub struct SplitBuilder {
     /// Directories that the source is given by. They pass their family to no other one.
     roots: Vec<PathBuf>,
     directories: BTreeMap<PathBuf, DirectoryTally>,
+    /// Names that are counted, in the directories before `nameless`, and how many may be.
+    names: usize,
+    pub(super) names_max: usize,
+    /// The first directory whose names are not counted.
+    nameless: Option<PathBuf>,
     total: UnitTally,
     /// Sum of the hashes of all files.
     listing: [u64; 4],
@@ -38,7 +46,7 @@ pub struct SplitBuilder {
 impl SplitBuilder {
     /// For a source that is given by these directories.
     pub fn new(roots: Vec<PathBuf>) -> Self {
-        SplitBuilder { roots, ..SplitBuilder::default() }
+        SplitBuilder { roots, names_max: ALL_NAMES_MAX, ..SplitBuilder::default() }
     }
 
     /// Takes a file, whose content changes with `state`.
@@ -54,12 +62,29 @@ impl SplitBuilder {
         if size >= MODEL_BYTES_MIN && suggests_model(path) && found.model.as_deref().is_none_or(|first| path < first) {
             found.model = Some(path.to_path_buf());
         }
-        if found.names.len() < NAMES_MAX || found.names.contains_key(name.as_ref()) {
-            found.names.entry(name.into_owned()).or_default().add(one);
+        let is_named = self.nameless.as_deref().is_none_or(|first| directory < first);
+        if let Some(counted) = found.names.get_mut(name.as_ref()) {
+            counted.add(one);
+        } else if is_named && found.names.len() < NAMES_MAX {
+            found.names.insert(name.into_owned(), one);
+            self.names += 1;
         }
-        if self.directories.len() > DIRECTORIES_MAX {
-            self.directories.pop_last();
+        if self.directories.len() > DIRECTORIES_MAX
+            && let Some((_, last)) = self.directories.pop_last()
+        {
+            self.names -= last.names.len();
         }
+        while self.names > self.names_max && self.drop_last_names() {}
+    }
+
+    /// Forgets the names of the last directory that has some, so that the result does not depend on the order of files.
+    fn drop_last_names(&mut self) -> bool {
+        let end = self.nameless.take().map_or(Bound::Unbounded, Bound::Excluded);
+        let last = self.directories.range_mut::<PathBuf, _>((Bound::Unbounded, end)).next_back();
+        let Some((path, last)) = last else { return false };
+        self.names -= std::mem::take(&mut last.names).len();
+        self.nameless = Some(path.clone());
+        true
     }
 
     fn add_to_listing(&mut self, path: &Path, size: u64, state: &[u8]) {
@@ -101,7 +126,7 @@ impl SplitBuilder {
             digest: [0; 16],
             listing: shortened(blake3::hash(&self.listing.map(u64::to_le_bytes).concat())),
         };
-        split.by_file = by_file(&split, &self.directories);
+        split.by_file = by_file(&split, &self.directories, self.nameless.as_deref());
         for (directory, found) in &self.directories {
             let family = split.family_of(directory);
             if !split.by_file.contains(&family) {
@@ -121,7 +146,11 @@ impl SplitBuilder {
 }
 
 /// The families that are split by file.
-fn by_file(split: &WorkSplit, directories: &BTreeMap<PathBuf, DirectoryTally>) -> BTreeSet<String> {
+fn by_file(
+    split: &WorkSplit,
+    directories: &BTreeMap<PathBuf, DirectoryTally>,
+    nameless: Option<&Path>,
+) -> BTreeSet<String> {
     let even = split.total.bytes / u64::from(split.count.max(1));
     let mut members: BTreeMap<String, Vec<(&PathBuf, &DirectoryTally)>> = BTreeMap::new();
     for (path, found) in directories {
@@ -130,7 +159,10 @@ fn by_file(split: &WorkSplit, directories: &BTreeMap<PathBuf, DirectoryTally>) -
     let is_large = |members: &Vec<(&PathBuf, &DirectoryTally)>| {
         members.iter().map(|(_, found)| found.tally.bytes).sum::<u64>() > 2 * even
     };
-    let large = members.into_iter().filter(|(_, members)| split.count > 1 && is_large(members));
+    let is_named = |members: &Vec<(&PathBuf, &DirectoryTally)>| {
+        members.iter().all(|(path, _)| nameless.is_none_or(|first| path.as_path() < first))
+    };
+    let large = members.into_iter().filter(|(_, members)| split.count > 1 && is_named(members) && is_large(members));
     large.filter(|(_, members)| has_common_names(members)).map(|(family, _)| family).collect()
 }
 

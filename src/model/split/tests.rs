@@ -157,3 +157,25 @@ fn the_digest_says_whether_files_that_both_know_fall_to_the_same_shares() {
     };
     assert_ne!(changed(b"1"), changed(b"2"));
 }
+
+#[test]
+fn names_are_bounded_and_the_order_of_files_decides_nothing() {
+    let paths: Vec<String> = (0..40).map(|at| format!("/m/d{}/part-{}", at % 4, at / 4)).collect();
+    let split = |paths: &mut dyn Iterator<Item = &String>, names_max: usize| {
+        let mut builder = SplitBuilder::new(vec!["/m".into()]);
+        builder.names_max = names_max;
+        paths.for_each(|path| builder.add(Path::new(path), MODEL, b""));
+        builder.finish(4, &|_| None)
+    };
+    let by_file = |split: &WorkSplit| split.by_file.len();
+    let one = |names_max| {
+        let (forward, back) = (split(&mut paths.iter(), names_max), split(&mut paths.iter().rev(), names_max));
+        assert_eq!((by_file(&forward), forward.origin()), (by_file(&back), back.origin()), "{names_max}");
+        by_file(&forward)
+    };
+    // Ten names in each of four directories, each of which has an even share.
+    assert_eq!((one(40), one(25), one(9)), (0, 0, 0));
+    let large: Vec<String> = (0..30).map(|at| format!("/m/a/part-{at}")).chain(["/m/b/x".into()]).collect();
+    let large = |names_max| by_file(&split(&mut large.iter(), names_max));
+    assert_eq!((large(31), large(30), large(29)), (1, 1, 0));
+}

@@ -30,6 +30,7 @@ pub struct ChunkPresence {
     /// Fingerprints of the usable entries of containers, ascending.
     cached: LruCache<ContainerId, Vec<Fingerprint>>,
     bytes: usize,
+    bytes_max: usize,
     whole: WholeEntries,
 }
 
@@ -40,10 +41,29 @@ const CONTAINER_INDEX_BYTES_MAX: usize = 16 << 20;
 impl ChunkPresence {
     /// For the containers of `listing`. Those that it has loaded are recorded in `shared`.
     pub fn new(store: Arc<dyn Store>, listing: Arc<ContainerListing>, shared: Arc<SharedContainerIndexes>) -> Self {
-        let (count_max, bytes_max) = (CONTAINER_INDEXES_MAX, CONTAINER_INDEX_BYTES_MAX);
+        Self::one_of(1, store, listing, shared)
+    }
+
+    /// One of so many that together cache what one does.
+    pub fn one_of(
+        count: usize,
+        store: Arc<dyn Store>,
+        listing: Arc<ContainerListing>,
+        shared: Arc<SharedContainerIndexes>,
+    ) -> Self {
+        let count = count.max(1);
+        let (count_max, bytes_max) = (CONTAINER_INDEXES_MAX, CONTAINER_INDEX_BYTES_MAX / count);
         let container_indexes = ContainerIndexes::sharing(store.clone(), count_max, bytes_max, shared.clone());
         let whole = WholeEntries::new(Locator::new(listing.clone(), container_indexes));
-        ChunkPresence { store, listing, shared, cached: LruCache::unbounded(), bytes: 0, whole }
+        ChunkPresence {
+            store,
+            listing,
+            shared,
+            cached: LruCache::unbounded(),
+            bytes: 0,
+            bytes_max: BYTES_MAX / count,
+            whole,
+        }
     }
 
     /// Whether a listed container has a usable entry of the chunk.
@@ -92,7 +112,7 @@ impl ChunkPresence {
         fingerprints.retain(|_| position.next().is_some_and(|entry| quarantine.is_usable(&container, entry)));
         fingerprints.sort_unstable();
         self.bytes += size_of_val(fingerprints.as_slice());
-        while self.bytes > BYTES_MAX {
+        while self.bytes > self.bytes_max {
             let Some((_, old)) = self.cached.pop_lru() else { break };
             self.bytes -= size_of_val(old.as_slice());
         }

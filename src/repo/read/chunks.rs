@@ -66,6 +66,11 @@ impl ChunkReader {
         Self::caching_in(&process_cache(), repository, listing)
     }
 
+    /// One of so many readers of the containers in `listing`, which together cache what one does.
+    pub fn one_of(readers: usize, repository: &Repository, listing: Arc<ContainerListing>) -> Self {
+        Self::caching(readers, &process_cache(), repository, listing)
+    }
+
     /// A reader with a cache of `bytes_max` decoded bytes of its own, for a run with a budget of its own.
     pub fn with_cache(repository: &Repository, listing: Arc<ContainerListing>, bytes_max: usize) -> Self {
         let limits = ReadCacheLimits { metadata: None, recipes: 0, content: bytes_max };
@@ -74,16 +79,26 @@ impl ChunkReader {
 
     /// A reader that keeps what it decodes in `cache`.
     pub(super) fn caching_in(cache: &Arc<ReadCache>, repository: &Repository, listing: Arc<ContainerListing>) -> Self {
+        Self::caching(1, cache, repository, listing)
+    }
+
+    fn caching(
+        readers: usize,
+        cache: &Arc<ReadCache>,
+        repository: &Repository,
+        listing: Arc<ContainerListing>,
+    ) -> Self {
+        let readers = readers.max(1);
         let store = repository.store.clone();
         let shared = Arc::<SharedContainerIndexes>::default();
-        let (count_max, bytes_max) = (CONTAINER_INDEXES_MAX, CONTAINER_INDEX_BYTES_MAX);
+        let (count_max, bytes_max) = (CONTAINER_INDEXES_MAX, CONTAINER_INDEX_BYTES_MAX / readers);
         let container_indexes = ContainerIndexes::sharing(store.clone(), count_max, bytes_max, shared.clone());
         ChunkReader {
             store,
             key: repository.key,
             container_indexes: shared,
             resolver: Resolver::new(Locator::new(listing, container_indexes)),
-            extent_cache: ExtentCache::new(EXTENT_CACHE_BYTES_MAX),
+            extent_cache: ExtentCache::new(EXTENT_CACHE_BYTES_MAX / readers),
             decoded: cache.share(),
             scratch: Scratch::default(),
             bad_frames: 0,

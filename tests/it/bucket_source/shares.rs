@@ -59,7 +59,8 @@ fn put_files(server: &SourceServer) -> BTreeMap<String, Vec<u8>> {
 /// Restores the shares of a group into one directory, and each again, deleting what it lacks in directories that it has
 /// whole. None of these may have something of another share.
 fn assert_shares_delete_nothing(home: &Home, group: &str, expected: &BTreeMap<String, Vec<u8>>) {
-    let listed = json(&home.run(&["snapshots", "--group", group, "--json"]));
+    let listed = home.run(&["snapshots", "--group", group, "--json"]);
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
     let target = tempfile::tempdir_in(home.path("")).unwrap();
     let path = target.path().join("back");
     for more in [&[][..], &["--delete"]] {
@@ -112,7 +113,7 @@ fn a_group_names_shares_that_are_missing_or_were_computed_differently() {
     let group = |name: &str| home.run(&["snapshots", "--group", name, "--json"]);
     let lacking = group("job");
     assert_eq!(code(&lacking), 3);
-    assert!(stderr(&lacking).contains("shares 2/3 are missing"), "{}", stderr(&lacking));
+    assert!(stderr(&lacking).contains("it has no share 2/3"), "{}", stderr(&lacking));
     let second = share(&home, &server, "2/3", "job", &[]);
     // The same share again, as by a process that was taken for dead: the latest counts.
     let again = share(&home, &server, "2/3", "job", &[]);
@@ -169,6 +170,8 @@ fn a_split_is_shown_and_a_list_that_a_driver_wrote_needs_no_listing() {
     }
     assert!(server.take_seen().iter().all(|seen| seen.starts_with("GET")));
     assert_shares_delete_nothing(&home, "driven", &expected);
+    let lacking = home.run(&["snapshots", "--group", "driven"]);
+    assert!(code(&lacking) == 3 && stderr(&lacking).contains("could not be read"), "{}", stderr(&lacking));
     // The list of another share or source is refused, and so is a part of one.
     let refused = |url: &str, share: &str, list: &str| {
         let words = [url, "--shard", share, "--group", "no", "--share-list", list];

@@ -50,6 +50,40 @@ fn rules_keep_each_share() {
     json(&home.run(&["forget", "--keep-last", "1", "--json"]));
     assert_eq!(json(&home.run(&["snapshots", "--group", "second", "--json"])).as_array().unwrap().len(), COUNT);
     assert_eq!(json(&home.run(&["snapshots", "--json"])).as_array().unwrap().len(), COUNT);
+    // A share that was stored twice takes no place from a job that is kept.
+    (1..=COUNT).for_each(|at| drop(share(&home, at, "third", &[])));
+    share(&home, 1, "third", &[]);
+    json(&home.run(&["forget", "--keep-last", "2", "--json"]));
+    for group in ["second", "third"] {
+        let listed = home.run(&["snapshots", "--group", group, "--json"]);
+        assert_eq!((code(&listed), json(&listed).as_array().unwrap().len()), (0, COUNT), "{group}");
+    }
+    assert!(stderr(&home.run(&["ls", "latest"])).contains("latest is share 1/4 of the group third"));
+}
+
+#[test]
+fn shares_do_not_depend_on_how_a_path_is_spelled() {
+    let home = Home::new();
+    for number in 0..12 {
+        home.write(&format!("src/m{number}/model.safetensors"), &Weights::base().tuned(number).bf16());
+    }
+    let spelled = ["src", "./src", "src//", "src/m1/.."];
+    let files = (1..=COUNT).zip(spelled).map(|(at, path)| {
+        let share = format!("{at}/{COUNT}");
+        home.backup(&[path, "--shard", &share, "--group", "job"])["files"].as_u64().unwrap()
+    });
+    assert_eq!(files.sum::<u64>(), 12);
+}
+
+#[test]
+fn a_group_is_not_whole_while_a_share_could_not_read_a_file() {
+    let home = files();
+    for at in 1..=COUNT {
+        home.run(&["backup", "src", "missing", "--shard", &format!("{at}/{COUNT}"), "--group", "job", "--json"]);
+    }
+    let listed = home.run(&["snapshots", "--group", "job"]);
+    assert_eq!(code(&listed), 3, "{}", stderr(&listed));
+    assert!(stderr(&listed).contains("could not be read by share"), "{}", stderr(&listed));
 }
 
 #[test]
