@@ -278,6 +278,27 @@ fn deltas_too_large_to_remember_end_with_an_error() {
 }
 
 #[test]
+fn a_delta_of_more_frames_than_readers_accept_is_refused_whatever_repeats() {
+    for (frames, is_lost) in [(1 << 15, true), ((1 << 15) - 1, false)] {
+        let mut hostile = HostileRepository::new();
+        let content: Vec<u8> = (0..frames as u32).flat_map(u32::to_le_bytes).collect();
+        let bases: Vec<_> = content.chunks(4).map(|word| hostile.whole(word)).collect();
+        let operations = (0..frames as u32).map(|base| Operation::Delta { base, offset: 0, len: 4 }).collect();
+        let list = OperationList { operations, bases };
+        // The chunk is the beginning of the base.
+        let delta = hostile.entry(&content, &[5, 0], 2, list);
+        let reference = ContentReference::Chunk { fingerprint: delta.fingerprint, len: content.len() as u64 };
+        let (repository, container) = hostile.finish(Some(reference), content.len() as u64);
+        if is_lost {
+            assert_bad_is_lost(&repository, &container);
+        } else {
+            let target = tempfile::tempdir().unwrap();
+            assert_eq!(restored(&repository, &target.path().join("back")).damaged, 0);
+        }
+    }
+}
+
+#[test]
 fn a_long_chain_of_deltas_that_claims_to_be_short_is_an_error_and_overflows_no_stack() {
     let mut hostile = HostileRepository::new();
     let mut len = 8192;

@@ -26,7 +26,9 @@ const STEPS_LIMIT: u64 = 1 << 26;
 /// Steps of one entry besides its operations and extents.
 const ENTRY_STEPS: usize = 256;
 /// Frames of a delta and its bases, at most.
-const FRAMES_LIMIT: usize = 1 << 16;
+const DELTA_FRAMES_LIMIT: usize = 1 << 15;
+/// Frames of an entry that are gathered before those that repeat are dropped.
+const FRAMES_LIMIT: usize = 2 * DELTA_FRAMES_LIMIT;
 /// Bases remembered while the extent map of an entry is built.
 const RECENT_BASES_MAX: usize = 16;
 
@@ -88,7 +90,7 @@ impl ExtentCache {
         }
         let mut builder = self.builders.pop().unwrap_or_default();
         let resolved = self.resolve(source, entry, depth, &mut builder);
-        let extent_map = resolved.map(|()| Arc::new(builder.extent_map()));
+        let extent_map = resolved.and_then(|()| builder.extent_map().map(Arc::new));
         builder.clear();
         self.builders.push(builder);
         let extent_map = extent_map?;
@@ -186,19 +188,22 @@ struct ExtentMapBuilder {
 
 impl ExtentMapBuilder {
     /// The finished extent map, without spare memory.
-    fn extent_map(&mut self) -> ExtentMap {
+    fn extent_map(&mut self) -> Result<ExtentMap> {
         self.frames.extend(self.sources.iter().map(|source| source.frame));
         self.frames.sort_unstable();
         self.frames.dedup();
+        if self.delta.is_some() && self.frames.len() > DELTA_FRAMES_LIMIT {
+            return Err(too_much(format!("a delta of at most {DELTA_FRAMES_LIMIT} frames")));
+        }
         for source in &mut self.sources {
             source.frame_at = self.frames.partition_point(|frame| *frame < source.frame) as u32;
         }
-        ExtentMap {
+        Ok(ExtentMap {
             extents: self.extents.as_slice().into(),
             sources: self.sources.as_slice().into(),
             frames: self.frames.as_slice().into(),
             delta: self.delta.take(),
-        }
+        })
     }
 
     fn clear(&mut self) {
@@ -249,8 +254,8 @@ impl ExtentMapBuilder {
             self.frames.sort_unstable();
             self.frames.dedup();
             // Half of the limit: the next frames must not make each operation sort them again.
-            if self.frames.len() > FRAMES_LIMIT / 2 {
-                return Err(too_much(format!("a delta of at most {} frames", FRAMES_LIMIT / 2)));
+            if self.frames.len() > DELTA_FRAMES_LIMIT {
+                return Err(too_much(format!("a delta of at most {DELTA_FRAMES_LIMIT} frames")));
             }
         }
         Ok(())

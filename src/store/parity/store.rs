@@ -129,12 +129,15 @@ impl ParityStore {
         Ok(Some((BlobName::parity_of(&id), blob)))
     }
 
-    /// Puts the parity of a blob that is there, in place of what there is. Returns whether there is any now. `options`
-    /// are those with which the blob itself is put.
+    /// Puts the parity of a blob that is there, in place of what there is. Returns whether there is any now: a container
+    /// that is too long gets none. `options` are those with which the blob itself is put.
     ///
     /// # Errors
     /// [`Error::ChecksumMismatch`] if the blob is damaged and not healed. Errors of the store.
     pub fn add(&self, name: &BlobName, options: PutOptions) -> Result<bool> {
+        if self.len_of(name)?.is_some_and(Self::is_too_long) {
+            return Ok(false);
+        }
         let bytes = read_again(self, name, || {
             let bytes = self.get(name, CONTAINER_BYTES_MAX)?;
             check_hash(name, &bytes).map(|()| bytes)
