@@ -8,6 +8,7 @@ mod listing;
 mod newer;
 mod node;
 mod object;
+mod object_path;
 mod open_directory;
 mod tally;
 
@@ -20,5 +21,6 @@ pub use newer::NewerParts;
 pub(super) use newer::look_at_node;
 pub use node::{DeviceNumber, FileIdentity, FileState, Node, NodeKind, Timestamp, Xattr, name_defect};
 pub use object::{OBJECT_KEY, ObjectFacts};
+pub use object_path::{BESIDE, ObjectPath, in_tree_order, is_beside, path_of_key};
 pub use open_directory::OpenDirectory;
 pub use tally::EntryTally;

@@ -15,7 +15,7 @@ use hyper::http::request::Parts;
 use hyper::{Method, Request, Response};
 use tokio::runtime::Runtime;
 
-use super::writes;
+use super::writes::{self, WriteFaults};
 use crate::wire::server::listen;
 
 /// The access key that the server knows.
@@ -64,11 +64,19 @@ pub type Upload = (String, BTreeMap<u32, Bytes>);
 
 #[derive(Default)]
 pub struct State {
+    pub writes: Mutex<WriteFaults>,
     pub uploads: Mutex<BTreeMap<String, Upload>>,
     pub objects: Mutex<BTreeMap<String, SourceObject>>,
     /// What comes in place of pages, and whether also of first ones.
     pages: Mutex<Option<(&'static str, bool)>>,
     seen: Mutex<Vec<String>>,
+}
+
+impl State {
+    pub fn put(&self, key: &str, bytes: Bytes, fault: ObjectFault) {
+        let object = SourceObject { etag: etag_of(&bytes), bytes, fault, gets: 0, noted: Default::default() };
+        self.objects.lock().unwrap().insert(key.into(), object);
+    }
 }
 
 pub struct SourceServer {
@@ -104,10 +112,12 @@ impl SourceServer {
         self.put_with(key, bytes, ObjectFault::None);
     }
 
+    pub fn writes(&self) -> MutexGuard<'_, WriteFaults> {
+        self.state.writes.lock().unwrap()
+    }
+
     pub fn put_with(&self, key: &str, bytes: impl Into<Bytes>, fault: ObjectFault) {
-        let bytes = bytes.into();
-        let object = SourceObject { etag: etag_of(&bytes), bytes, fault, gets: 0, noted: Default::default() };
-        self.objects().insert(key.into(), object);
+        self.state.put(key, bytes.into(), fault);
     }
 
     /// Answers requests for pages, or for all but first ones, with this.

@@ -11,7 +11,7 @@ use super::{URL, backup};
 use crate::cli::fixture::{Home, code, json, stderr};
 use crate::trees::Random;
 
-fn restore(home: &Home, server: &SourceServer, words: &[&str]) -> Output {
+pub fn restore(home: &Home, server: &SourceServer, words: &[&str]) -> Output {
     let mut command = home.command(&[&["restore", "--json"], words].concat());
     command
         .env("FHRD_SOURCE_ENDPOINT", server.endpoint())
@@ -23,13 +23,13 @@ fn restore(home: &Home, server: &SourceServer, words: &[&str]) -> Output {
 }
 
 /// The objects below a prefix, by the rest of their keys.
-fn objects(server: &SourceServer, prefix: &str) -> BTreeMap<String, Vec<u8>> {
+pub fn objects(server: &SourceServer, prefix: &str) -> BTreeMap<String, Vec<u8>> {
     let objects = server.objects();
     let below = objects.iter().filter_map(|(key, object)| Some((key.strip_prefix(prefix)?, object)));
     below.map(|(key, object)| (key.to_string(), object.bytes.to_vec())).collect()
 }
 
-fn count(report: &Value, name: &str) -> u64 {
+pub fn count(report: &Value, name: &str) -> u64 {
     report[name].as_u64().unwrap()
 }
 

@@ -9,6 +9,45 @@ use md5::{Digest, Md5};
 
 use super::server::{Answer, ObjectFault, SourceObject, State, plain, refusal};
 
+/// What goes wrong with writes. Each is off at first.
+#[derive(Default)]
+pub struct WriteFaults {
+    /// The answer to every object that is put.
+    pub refusal: Option<(u16, &'static str)>,
+    /// Conditions are refused, because the server does not know them.
+    pub no_conditions: bool,
+    /// So many conditional requests get a conflict first.
+    pub conflicts: usize,
+    /// What happens just before a request, as `PUT key`, is looked at.
+    pub before: Option<(&'static str, Box<dyn FnOnce(&State) + Send>)>,
+    /// What becomes of the next requests that complete an upload.
+    pub completions: Vec<Completion>,
+}
+
+/// What becomes of a request that completes an upload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Completion {
+    /// It is done, and nobody hears of it.
+    Lost,
+    /// The status is sent before it fails.
+    FailsLate,
+    /// The answer is the form of a proxy.
+    Form,
+}
+
+impl WriteFaults {
+    /// The answer to a request whose condition is not looked at.
+    fn condition(&mut self) -> Option<Answer> {
+        if self.no_conditions {
+            return Some(refusal(501, "NotImplemented"));
+        }
+        self.conflicts.checked_sub(1).map(|left| {
+            self.conflicts = left;
+            refusal(409, "ConditionalRequestConflict")
+        })
+    }
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -16,9 +55,25 @@ fn hex(bytes: &[u8]) -> String {
 /// Takes an object, or a part of an upload.
 pub fn write(state: &State, request: &Parts, key: &str, query: &BTreeMap<String, String>, body: Bytes) -> Answer {
     let header = |name: &str| request.headers.get(name).map_or("", |value| value.to_str().unwrap()).to_string();
+    let method_and_key = format!("{} {key}", request.method);
+    let before = state.writes.lock().unwrap().before.take_if(|(of, _)| *of == method_and_key);
+    before.into_iter().for_each(|(_, happens)| happens(state));
+    let mut faults = state.writes.lock().unwrap();
     let (mut objects, mut uploads) = (state.objects.lock().unwrap(), state.uploads.lock().unwrap());
     if objects.get(key).is_some_and(|object| object.fault == ObjectFault::Locked) {
         return refusal(403, "AccessDenied");
+    }
+    if let (&Method::PUT, Some((status, said))) = (&request.method, faults.refusal) {
+        return refusal(status, said);
+    }
+    if request.headers.contains_key("if-none-match") {
+        assert_eq!(header("if-none-match"), "*");
+        if let Some(answer) = faults.condition() {
+            return answer;
+        }
+        if objects.contains_key(key) {
+            return refusal(412, "PreconditionFailed");
+        }
     }
     let noted = [header("content-type"), header("x-amz-meta-owner")];
     let made =
@@ -49,12 +104,23 @@ pub fn write(state: &State, request: &Parts, key: &str, query: &BTreeMap<String,
             etag_answer(&etag)
         }
         (&Method::POST, Some(id)) => {
-            let (_, parts) = uploads.remove(id).unwrap();
+            let completion = faults.completions.pop();
+            match completion {
+                Some(Completion::FailsLate) => {
+                    return plain(200, "<Error><Code>InternalError</Code><ETag>&quot;1&quot;</ETag></Error>");
+                }
+                Some(Completion::Form) => return plain(200, "<html><ETag>1</ETag></html>"),
+                Some(Completion::Lost) | None => {}
+            }
+            let Some((_, parts)) = uploads.remove(id) else { return refusal(404, "NoSuchUpload") };
             let digests: Vec<u8> = parts.values().flat_map(|part| Md5::digest(part).to_vec()).collect();
             let etag = format!("{}-{}", hex(&Md5::digest(&digests)), parts.len());
             let noted = objects.remove(&format!("{key} in parts")).unwrap().noted;
             let whole: Vec<u8> = parts.into_values().flatten().collect();
             objects.insert(key.into(), made(whole.into(), etag.clone(), noted));
+            if completion.is_some() {
+                return plain(500, "");
+            }
             plain(
                 200,
                 format!(
@@ -63,9 +129,8 @@ pub fn write(state: &State, request: &Parts, key: &str, query: &BTreeMap<String,
             )
         }
         (&Method::DELETE, Some(id)) => {
-            uploads.remove(id).unwrap();
             objects.remove(&format!("{key} in parts"));
-            plain(204, "")
+            if uploads.remove(id).is_some() { plain(204, "") } else { refusal(404, "NoSuchUpload") }
         }
         (&Method::PUT, None) => {
             let etag = hex(&Md5::digest(&body));

@@ -9,13 +9,13 @@ use minicbor::{Decode, Encode};
 
 use super::cards::ObjectCards;
 use super::list_file::ShareListReader;
-use super::path::{BESIDE, ObjectPath, in_tree_order, path_of_key};
 use super::placed::PlacedObject;
 use super::sort::{RecordSorter, SortedRecords};
 use crate::error::{Error, ErrorKind, Result};
 use crate::filesystem::suggests_model;
 use crate::metrics::Progress;
 use crate::model::{CANDIDATES_MAX, MODEL_BYTES_MIN, SplitBuilder};
+use crate::repo::tree::{BESIDE, ObjectPath, in_tree_order, path_of_key};
 use crate::store::{ListedObject, ObjectPage, SourceBucket};
 
 /// Bytes of the listing that are sorted in memory.

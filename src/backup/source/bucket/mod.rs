@@ -1,7 +1,7 @@
 //! Objects of a bucket, stored as files: List walks them, Fetch reads them.
 //!
 //! 1. `listing` takes the listing of the bucket, page by page, and sorts it by stored paths on disk (`sort`), because
-//!    the order of keys is not that of a tree. `path` says under which path a key is stored.
+//!    the order of keys is not that of a tree. `path_of_key` says under which path a key is stored.
 //! 2. List (`list`, `steps`, `large`) compares the objects with the parents and sends what is to be read. An object
 //!    that fits into one request is read by Fetch in one piece. The content of a larger one is sent before its entry,
 //!    like that of a hoisted model: if the object is replaced meanwhile, what came of it is dropped, and it is sent
@@ -24,7 +24,6 @@ mod list;
 mod list_file;
 mod listing;
 mod message;
-mod path;
 mod placed;
 mod sort;
 mod split;

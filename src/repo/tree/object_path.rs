@@ -27,6 +27,11 @@ pub enum ObjectPath {
     Root,
 }
 
+/// Whether `path` is that of an object which has others below the path that is its own, `stored`.
+pub fn is_beside(path: &str, stored: &str) -> bool {
+    path.strip_suffix(BESIDE) == Some(stored)
+}
+
 /// The path of the object whose key is `rest` behind the prefix of the source.
 pub fn path_of_key(rest: &str, size: u64) -> ObjectPath {
     match rest.strip_suffix('/') {
