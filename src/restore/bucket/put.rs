@@ -8,7 +8,7 @@ use md5::{Digest, Md5};
 
 use super::known::{KnownObject, KnownObjects, short_hash};
 use super::parts::{PART_BYTES, parts_of};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::Progress;
 use crate::repo::read::Reader;
 use crate::repo::tree::Node;
@@ -32,6 +32,33 @@ pub enum PutOutcome {
     LeftAlone,
 }
 
+/// Why a file was not put.
+#[derive(Debug)]
+pub enum PutFailure {
+    /// It concerns only this file.
+    OfFile(Error),
+    /// No other file can be put either.
+    OfAll(Error),
+}
+
+impl PutFailure {
+    /// Of reading the file. What is damaged or too new costs a file; what cannot be read now ends a restore.
+    fn of_repository(error: Error) -> Self {
+        if error.is_unreadable() { PutFailure::OfFile(error) } else { PutFailure::OfAll(error) }
+    }
+
+    /// Of a request to the target.
+    fn of_target(bucket: &SourceBucket, error: Error) -> Self {
+        match error.kind() {
+            ErrorKind::Interrupted | ErrorKind::Unreachable | ErrorKind::NoRepository => PutFailure::OfAll(error),
+            _ if bucket.is_lost() => PutFailure::OfAll(error),
+            _ => PutFailure::OfFile(error),
+        }
+    }
+}
+
+type PutResult<T> = std::result::Result<T, PutFailure>;
+
 /// A restore that runs.
 pub struct BucketRestore<'a> {
     pub bucket: &'a SourceBucket,
@@ -47,12 +74,12 @@ impl BucketRestore<'_> {
     ///
     /// # Errors
     /// Errors of reading the file, and of the target.
-    pub fn put(&self, file: &FileToPut) -> Result<PutOutcome> {
+    pub fn put(&self, file: &FileToPut) -> PutResult<PutOutcome> {
         let key = &file.object.key;
         if !self.bucket.has_address(key) {
-            return Err(Error::Usage("no URL can have its key".into()));
+            return Err(PutFailure::OfFile(Error::Usage("no URL can have its key".into())));
         }
-        let found = self.known.find(self.bucket, key)?;
+        let found = self.known.find(self.bucket, key).map_err(|error| self.of_target(error))?;
         let size = file.node.size;
         let outcome = match found {
             Some(found) if self.request.overwrite != Overwrite::Always && self.is_same(file, found)? => {
@@ -68,8 +95,12 @@ impl BucketRestore<'_> {
         Ok(outcome)
     }
 
+    fn of_target(&self, error: Error) -> PutFailure {
+        PutFailure::of_target(self.bucket, error)
+    }
+
     /// Whether an object of the target has the bytes of a file.
-    fn is_same(&self, file: &FileToPut, found: KnownObject) -> Result<bool> {
+    fn is_same(&self, file: &FileToPut, found: KnownObject) -> PutResult<bool> {
         let Some(etag) = found.etag.filter(|_| found.size == file.node.size) else { return Ok(false) };
         if file.etag.as_deref().map(short_hash) == Some(etag) {
             return Ok(true);
@@ -78,7 +109,7 @@ impl BucketRestore<'_> {
     }
 
     /// The ETag that this gives an object with the bytes of a file.
-    fn own_etag(&self, file: &FileToPut) -> Result<String> {
+    fn own_etag(&self, file: &FileToPut) -> PutResult<String> {
         let size = file.node.size;
         if size <= PART_BYTES {
             return Ok(hex(&Md5::digest(self.read(file, (0, size))?)));
@@ -91,16 +122,18 @@ impl BucketRestore<'_> {
         Ok(format!("{}-{count}", hex(&all.finalize())))
     }
 
-    fn put_whole(&self, file: &FileToPut) -> Result<PutOutcome> {
+    fn put_whole(&self, file: &FileToPut) -> PutResult<PutOutcome> {
         let bytes = self.read(file, (0, file.node.size))?;
-        self.bucket.put(&file.object, &bytes)?;
+        self.bucket.put(&file.object, &bytes).map_err(|error| self.of_target(error))?;
         self.progress.bytes_read.add(file.node.size);
         Ok(PutOutcome::Written)
     }
 
-    fn put_parts(&self, file: &FileToPut) -> Result<PutOutcome> {
-        let mut upload = self.bucket.start_upload(&file.object)?;
-        let put = self.put_into(file, &mut upload).and_then(|()| self.bucket.finish_upload(&upload));
+    fn put_parts(&self, file: &FileToPut) -> PutResult<PutOutcome> {
+        let mut upload = self.bucket.start_upload(&file.object).map_err(|error| self.of_target(error))?;
+        let put = self.put_into(file, &mut upload);
+        let finish = |()| self.bucket.finish_upload(&upload).map_err(|error| self.of_target(error));
+        let put = put.and_then(finish);
         if put.is_err()
             && let Err(error) = self.bucket.abort_upload(&upload)
         {
@@ -109,17 +142,21 @@ impl BucketRestore<'_> {
         put.map(|_| PutOutcome::Written)
     }
 
-    fn put_into(&self, file: &FileToPut, upload: &mut BucketUpload) -> Result<()> {
+    fn put_into(&self, file: &FileToPut, upload: &mut BucketUpload) -> PutResult<()> {
         for part in parts_of(file.node.size) {
             let bytes = self.read(file, part)?;
-            self.bucket.put_part(upload, &bytes)?;
+            self.bucket.put_part(upload, &bytes).map_err(|error| self.of_target(error))?;
             self.progress.bytes_read.add(bytes.len() as u64);
         }
         Ok(())
     }
 
     /// The bytes of a file in a range, which is that of a part. All of them, or none.
-    fn read(&self, file: &FileToPut, (from, to): (u64, u64)) -> Result<Bytes> {
+    fn read(&self, file: &FileToPut, range: (u64, u64)) -> PutResult<Bytes> {
+        self.read_range(file, range).map_err(PutFailure::of_repository)
+    }
+
+    fn read_range(&self, file: &FileToPut, (from, to): (u64, u64)) -> Result<Bytes> {
         let len = file.node.content.map_or(0, |content| content.content_len());
         if len != file.node.size {
             let name = String::from_utf8_lossy(&file.node.name).into_owned();
@@ -145,3 +182,33 @@ impl BucketRestore<'_> {
     }
 }
 
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::StoreOptions;
+
+    #[test]
+    fn what_concerns_all_files_ends_a_restore() {
+        let of_all = |failure| matches!(failure, PutFailure::OfAll(_));
+        let cold = || Error::Cold { what: "a container".into() };
+        let locked = || Error::Locked { location: "here".into(), reason: "another key".into() };
+        let remote = |kind| Error::Remote { action: "read", what: "x".into(), reason: "so".into(), kind };
+        let io = || Error::io("read", "x", std::io::Error::other("gone"));
+        for error in [cold(), locked(), remote(ErrorKind::Unreachable), Error::Interrupted, io()] {
+            assert!(of_all(PutFailure::of_repository(error)));
+        }
+        for error in [Error::corrupt("x", 0, "y", "z"), Error::unsupported("x", "codec 9")] {
+            assert!(!of_all(PutFailure::of_repository(error)));
+        }
+        let access_key = Some(crate::store::AccessKey { id: "id".into(), secret: "secret".into() });
+        let options = StoreOptions { endpoint: Some("http://127.0.0.1:1".into()), access_key, ..Default::default() };
+        let bucket = SourceBucket::open("s3://bucket".as_ref(), &options).unwrap();
+        for kind in [ErrorKind::Unreachable, ErrorKind::NoRepository] {
+            assert!(of_all(PutFailure::of_target(&bucket, remote(kind))));
+        }
+        // The credentials may not write this object.
+        for kind in [ErrorKind::ReadOnly, ErrorKind::Failed] {
+            assert!(!of_all(PutFailure::of_target(&bucket, remote(kind))));
+        }
+    }
+}

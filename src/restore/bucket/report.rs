@@ -2,6 +2,9 @@
 
 use serde::Serialize;
 
+use crate::error::Error;
+use crate::restore::lost::is_damage;
+
 /// What a restore into a bucket has done.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct BucketRestoreReport {
@@ -25,6 +28,28 @@ pub struct BucketRestoreReport {
     pub left_out: u64,
     /// Files with bytes that cannot be read, and listings. Each was logged.
     pub damaged: u64,
-    /// Files that could not be written. Each was logged.
+    /// Files that could not be written, or that only a newer version can read. Each was logged.
     pub problems: u64,
+}
+
+impl BucketRestoreReport {
+    /// Counts what could not be restored.
+    pub(super) fn count(&mut self, error: &Error) {
+        let count = if is_damage(error) { &mut self.damaged } else { &mut self.problems };
+        *count += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_new_is_no_damage() {
+        let mut report = BucketRestoreReport::default();
+        report.count(&Error::unsupported("x", "codec 9"));
+        report.count(&Error::corrupt("x", 0, "y", "z"));
+        report.count(&Error::Usage("no key".into()));
+        assert_eq!((report.damaged, report.problems), (1, 2));
+    }
 }

@@ -8,21 +8,21 @@ use std::sync::atomic::AtomicBool;
 
 use super::key::{NearbyKeys, key_of};
 use super::known::KnownObjects;
-use super::put::{BucketRestore, FileToPut, PutOutcome};
+use super::put::{BucketRestore, FileToPut, PutFailure, PutOutcome};
 use super::report::BucketRestoreReport;
-use crate::error::{Error, ErrorKind, Result, quoted};
+use crate::error::{Error, Result, quoted};
 use crate::metrics::Progress;
 use crate::repo::Repository;
 use crate::repo::index::ContainerListing;
 use crate::repo::read::{ChunkReader, Reader};
-use crate::repo::snapshot::NamedSnapshot;
+use crate::repo::snapshot::{NamedSnapshot, forgotten, is_forgotten};
 use crate::repo::tree::{Node, NodeKind, ObjectFacts};
 use crate::restore::chosen_tree::{ChosenTree, TreeStep};
 use crate::restore::existing::Overwrite;
 use crate::restore::message::log_left_alone;
 use crate::restore::request::RestoreRequest;
 use crate::restore::run::{METADATA_CACHE_BYTES, find_root};
-use crate::store::{ObjectToPut, SourceBucket, map_parallel};
+use crate::store::{ObjectToPut, SourceBucket, try_map_parallel};
 
 /// Objects that are written at once. Each holds a part in memory.
 const AT_ONCE: usize = 4;
@@ -33,7 +33,8 @@ const BATCH: usize = 64;
 ///
 /// # Errors
 /// [`Error::Usage`] if the request is about more than objects; damage of the tree above what is chosen; errors of
-/// listing the bucket, or of all that is written.
+/// listing the bucket. Whatever concerns more than a file, such as cold data, credentials that have expired, or a
+/// snapshot that was forgotten meanwhile.
 pub fn restore_into_bucket(
     repository: &Repository,
     snapshot: &NamedSnapshot,
@@ -73,6 +74,9 @@ pub fn restore_into_bucket(
     for missing in tree.missing() {
         tracing::error!("the snapshot has no entry {}", missing.display());
         walk.report.problems += 1;
+    }
+    if walk.report.damaged > 0 && is_forgotten(repository.store.as_ref(), &snapshot.id)? {
+        return Err(forgotten(&snapshot.id));
     }
     Ok(walk.report)
 }
@@ -114,7 +118,7 @@ impl BucketWalk<'_> {
             TreeStep::Entry(_) => self.report.left_out += 1,
             TreeStep::Unreadable(error) => {
                 tracing::error!("cannot read the rest of {}: {error}", self.path.display());
-                self.report.damaged += 1;
+                self.report.count(&error);
             }
         }
     }
@@ -143,12 +147,19 @@ impl BucketWalk<'_> {
 
     /// Writes the files that were taken from the tree.
     fn write(&mut self) -> Result<()> {
-        let outcomes = map_parallel(AT_ONCE, &self.batch, |file| self.restore.put(file));
+        let outcomes = try_map_parallel(AT_ONCE, &self.batch, |file| match self.restore.put(file) {
+            Ok(outcome) => Ok(Ok(outcome)),
+            Err(PutFailure::OfFile(error)) => Ok(Err(error)),
+            Err(PutFailure::OfAll(error)) => Err(error),
+        })?;
         for (file, outcome) in std::mem::take(&mut self.batch).into_iter().zip(outcomes) {
             match outcome {
                 Ok(outcome) => self.done(&file, outcome),
-                Err(Error::Interrupted) => return Err(Error::Interrupted),
-                Err(error) => self.failed(&file, &error),
+                Err(error) => {
+                    self.restore.progress.errors.add(1);
+                    tracing::error!("{} is not restored: {error}", self.restore.bucket.url_of(&file.object.key));
+                    self.report.count(&error);
+                }
             }
         }
         Ok(())
@@ -174,14 +185,5 @@ impl BucketWalk<'_> {
             }
         };
         tracing::info!("{url}: {what}");
-    }
-
-    fn failed(&mut self, file: &FileToPut, error: &Error) {
-        self.restore.progress.errors.add(1);
-        tracing::error!("{} is not restored: {error}", self.restore.bucket.url_of(&file.object.key));
-        match error.kind() {
-            ErrorKind::Damaged | ErrorKind::NotFound | ErrorKind::Unsupported => self.report.damaged += 1,
-            _ => self.report.problems += 1,
-        }
     }
 }

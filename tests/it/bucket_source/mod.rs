@@ -3,6 +3,7 @@
 mod server;
 mod shares;
 mod target;
+mod target_ends;
 mod target_keys;
 mod writes;
 

@@ -37,6 +37,11 @@ pub struct SourceBucket {
 /// Such requests after which the bucket counts as lost.
 const LOST_MAX: u32 = 8;
 
+/// Whether a failure is of the bucket, so that no other object fares better.
+fn is_of_bucket(cause: Cause) -> bool {
+    matches!(cause, Cause::NoBucket | Cause::Credentials | Cause::NoCredentials | Cause::Region | Cause::Clock)
+}
+
 /// How requests get to the service.
 #[derive(Debug)]
 pub(super) enum Service {
@@ -147,7 +152,7 @@ impl SourceBucket {
             Ok(_) => 0,
             Err(failure) => match failure.cause() {
                 Cause::Transient | Cause::Unreachable => self.lost.load(Ordering::Relaxed).saturating_add(1),
-                Cause::NoBucket | Cause::Credentials | Cause::NoCredentials | Cause::Region | Cause::Clock => LOST_MAX,
+                cause if is_of_bucket(cause) => LOST_MAX,
                 _ => 0,
             },
         };
@@ -155,7 +160,15 @@ impl SourceBucket {
         fetched.map_err(|failure| self.error(failure, "read", &self.url_of(key)))
     }
 
-    /// Whether the bucket itself cannot be read, as several objects in a row showed. Each costs all tries.
+    /// Notes why a request about an object to put has failed, for [`Self::is_lost`].
+    pub(super) fn note_failure(&self, failure: &RequestFailure) {
+        if is_of_bucket(failure.cause()) {
+            self.lost.store(LOST_MAX, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the bucket itself cannot be read, as several objects in a row showed (each costs all tries), or cannot be
+    /// written.
     pub fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Relaxed) >= LOST_MAX
     }

@@ -83,7 +83,10 @@ impl SourceBucket {
                 status => Err(refused(status, "")),
             }
         })?;
-        found.map_err(|failure| failure.into_error("read", &self.url_of(key), RequestKind::Read))
+        found.map_err(|failure| {
+            self.note_failure(&failure);
+            failure.into_error("read", &self.url_of(key), RequestKind::Read)
+        })
     }
 
     /// Puts an object in one request. Returns its ETag, if the server gives one.
@@ -170,6 +173,7 @@ impl SourceBucket {
     }
 
     fn put_error(&self, failure: RequestFailure, key: &str) -> Error {
+        self.note_failure(&failure);
         failure.into_error("write", &self.url_of(key), RequestKind::Write)
     }
 }
