@@ -76,7 +76,7 @@ pub use parity::{ParityFound, ParityShare, ParityStore, SHORT_KINDS};
 pub use rate::RateLimits;
 pub use remote::{
     BucketRequests, BucketUpload, ExpectedObject, Fetched, ListedObject, ObjectPage, ObjectRange, ObjectState,
-    ObjectToPut, RemoteStore, SourceBucket,
+    ObjectToPut, PageTokens, RemoteStore, SourceBucket,
 };
 pub use scheme::{create, create_with, is_bucket, is_remote, local_path, open, open_with};
 pub use sealed::SealedStore;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, Result};
-use crate::store::{ListedObject, ObjectState, SourceBucket};
+use crate::store::{ListedObject, ObjectState, PageTokens, SourceBucket};
 
 /// Objects of the target that are remembered. Others are asked for one by one.
 const KNOWN_MAX: usize = 1 << 20;
@@ -37,6 +37,7 @@ impl KnownObjects {
     /// [`Error::Interrupted`]; errors of listing.
     pub fn take(bucket: &SourceBucket, stop: &AtomicBool) -> Result<Self> {
         let mut known = KnownObjects { by_key: HashMap::new(), has_more: false };
+        let mut tokens = PageTokens::default();
         let mut token: Option<String> = None;
         loop {
             if stop.load(Ordering::Relaxed) {
@@ -52,6 +53,7 @@ impl KnownObjects {
                 return Ok(known);
             }
             token = page.next;
+            token.iter().try_for_each(|token| tokens.note(bucket, token))?;
         }
     }
 

@@ -35,7 +35,7 @@ pub use adapter::RemoteStore;
 pub(super) use azure::open_azure;
 pub use bucket::{
     BucketRequests, BucketUpload, ExpectedObject, Fetched, ListedObject, ObjectPage, ObjectRange, ObjectState,
-    ObjectToPut, SourceBucket,
+    ObjectToPut, PageTokens, SourceBucket,
 };
 pub(super) use gcs::open_gcs;
 pub(super) use s3::open_s3;

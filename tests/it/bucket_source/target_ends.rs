@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::server::{ObjectFault, SourceServer};
-use super::target::{count, restore};
+use super::target::{count, objects, restore};
 use crate::cli::fixture::{Home, code, stderr};
 use crate::trees::Random;
 
@@ -63,4 +63,16 @@ fn a_snapshot_that_was_forgotten_meanwhile_is_no_damage() {
         assert_eq!(code(&output), if is_forgotten { 1 } else { 20 }, "{said}");
         assert_eq!(said.contains("it was forgotten meanwhile"), is_forgotten, "{said}");
     }
+}
+
+#[test]
+fn a_listing_that_goes_in_a_circle_is_an_error() {
+    let (home, server) = (home(), SourceServer::start());
+    let page = "<ListBucketResult><IsTruncated>true</IsTruncated>\
+                <NextContinuationToken>same</NextContinuationToken></ListBucketResult>";
+    server.answer_pages_with(page, true);
+    let output = restore(&home, &server, &["latest:src", "--target", "s3://bucket/back"]);
+    assert_eq!(code(&output), 1, "{}", stderr(&output));
+    assert!(stderr(&output).contains("the same pages again and again"), "{}", stderr(&output));
+    assert!(objects(&server, "back/").is_empty());
 }

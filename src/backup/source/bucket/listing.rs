@@ -11,12 +11,12 @@ use super::cards::ObjectCards;
 use super::list_file::ShareListReader;
 use super::placed::PlacedObject;
 use super::sort::{RecordSorter, SortedRecords};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::filesystem::suggests_model;
 use crate::metrics::Progress;
 use crate::model::{CANDIDATES_MAX, MODEL_BYTES_MIN, SplitBuilder};
 use crate::repo::tree::{BESIDE, ObjectPath, in_tree_order, path_of_key};
-use crate::store::{ListedObject, ObjectPage, SourceBucket};
+use crate::store::{ListedObject, ObjectPage, PageTokens, SourceBucket};
 
 /// Bytes of the listing that are sorted in memory.
 const SORT_BYTES: usize = 16 << 20;
@@ -124,10 +124,7 @@ pub fn take_listing(
             sorter.push((sort_key, encoded))?;
         }
         let Some(token) = page.next else { break };
-        tokens.add(&token).map_err(|reason| {
-            let (action, what, kind) = ("list", bucket.location().to_string(), ErrorKind::Failed);
-            Error::Remote { action, what, reason, kind }
-        })?;
+        tokens.note(bucket, &token)?;
         page = bucket.page(Some(&token))?;
     }
     let mut objects = PlacedObjects {
@@ -141,29 +138,6 @@ pub fn take_listing(
     objects.advance()?;
     let candidates = candidates.into_values().filter(|placed| bucket.has_address(&placed.object.key)).collect();
     Ok(TakenListing { objects, candidates, cards, builder })
-}
-
-/// The tokens of pages. A server that goes round in a circle would fill the disk.
-#[derive(Default)]
-struct PageTokens {
-    /// One of them, and how many came until it and since. Another one takes its place when as many have come since.
-    mark: String,
-    until: u64,
-    since: u64,
-}
-
-impl PageTokens {
-    /// Notes a token. Finds any circle, in memory for one (Brent's algorithm).
-    fn add(&mut self, token: &str) -> std::result::Result<(), String> {
-        if self.until > 0 && self.mark == token {
-            return Err("the server gives the same pages again and again".into());
-        }
-        self.since += 1;
-        if self.since > self.until {
-            (self.mark, self.until, self.since) = (token.into(), self.until + self.since, 0);
-        }
-        Ok(())
-    }
 }
 
 impl PlacedObjects {
@@ -302,18 +276,6 @@ mod tests {
         let stored = |paths: &[&str]| paths.iter().map(|path| (path.to_string(), false)).collect::<Vec<_>>();
         assert_eq!(placed(&["a-b", "a/b", "a", "a0", "a-b"]), stored(&["a/b", "a%2F", "a-b", "a0"]));
         assert_eq!(placed(&["p", "p/q", "p/q/r", "p!"]), stored(&["p/q/r", "p/q%2F", "p!", "p%2F"]));
-    }
-
-    #[test]
-    fn a_circle_of_pages_is_found() {
-        for (before, circle) in [(0, 1), (0, 2), (5, 3), (1, 40), (33, 100)] {
-            let mut tokens = PageTokens::default();
-            let number = |at: usize| if at < before { at } else { before + (at - before) % circle };
-            let found = (0..10 * (before + circle)).find(|at| tokens.add(&number(*at).to_string()).is_err());
-            assert!(found.is_some_and(|at| at >= before + circle), "{before} {circle} {found:?}");
-        }
-        let mut tokens = PageTokens::default();
-        assert!((0..10_000).all(|at| tokens.add(&at.to_string()).is_ok()));
     }
 
     #[test]

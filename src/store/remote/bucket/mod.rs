@@ -12,10 +12,12 @@ mod object;
 mod opened;
 mod other_requests;
 mod page;
+mod page_tokens;
 mod put;
 mod s3_requests;
 
 pub use object::{ExpectedObject, Fetched, ListedObject, ObjectPage, ObjectRange, ObjectState};
 pub use opened::{BucketRequests, SourceBucket};
+pub use page_tokens::PageTokens;
 pub use put::{BucketUpload, ObjectToPut};
 pub(super) use s3_requests::S3Requests;
