@@ -5,6 +5,7 @@ mod shares;
 mod target;
 mod target_ends;
 mod target_keys;
+mod target_parts;
 mod writes;
 
 use std::collections::BTreeMap;

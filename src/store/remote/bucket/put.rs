@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use bytes::Bytes;
+use md5::{Digest, Md5};
 use object_store::client::HttpRequestBody;
 use reqwest::Method;
 use reqwest::header::{CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue};
@@ -13,6 +14,7 @@ use super::s3_requests::{METADATA_PREFIX, S3Requests, other, parts, refused, sta
 use crate::error::{Error, Result};
 use crate::store::remote::failure::{Cause, RequestFailure, tagged};
 use crate::store::remote::requests::RequestKind;
+use crate::types::hex;
 
 /// Bytes of an answer, at most.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
@@ -49,6 +51,22 @@ pub struct BucketUpload {
     id: String,
     /// ETags of the parts so far.
     parts: Vec<String>,
+    /// MD5 of the MD5s of the parts.
+    digests: Md5,
+    /// Bytes of the parts.
+    len: u64,
+}
+
+impl BucketUpload {
+    /// The ETag that the object gets.
+    pub fn etag(&self) -> String {
+        format!("{}-{}", hex(&self.digests.clone().finalize()), self.parts.len())
+    }
+
+    /// Whether an object is what these parts become.
+    fn is_of_parts(&self, found: &ObjectState) -> bool {
+        found.size == self.len && found.etag == Some(self.etag())
+    }
 }
 
 impl SourceBucket {
@@ -73,16 +91,7 @@ impl SourceBucket {
     /// As for [`SourceBucket::put`].
     pub fn find(&self, key: &str) -> Result<Option<ObjectState>> {
         let client = self.s3()?;
-        let found = self.requests.run(RequestKind::Read, async || {
-            let empty = HttpRequestBody::empty();
-            let answer = client.send(Method::HEAD, key, &[], HeaderMap::new(), empty).await?;
-            match answer.status().as_u16() {
-                404 => Ok(None),
-                200 => state(answer.headers(), 200).map(Some),
-                // The answer to HEAD has no text.
-                status => Err(refused(status, "")),
-            }
-        })?;
+        let found = self.requests.run(RequestKind::Read, async || head(client, key).await)?;
         found.map_err(|failure| {
             self.note_failure(&failure);
             failure.into_error("read", &self.url_of(key), RequestKind::Read)
@@ -115,7 +124,7 @@ impl SourceBucket {
             tagged(&text, "UploadId").map(str::to_string).ok_or_else(none)
         })?;
         let id = started.map_err(|failure| self.put_error(failure, &object.key))?;
-        Ok(BucketUpload { key: object.key.clone(), id, parts: Vec::new() })
+        Ok(BucketUpload { key: object.key.clone(), id, parts: Vec::new(), digests: Md5::new(), len: 0 })
     }
 
     /// Puts the next part of an upload.
@@ -132,14 +141,16 @@ impl SourceBucket {
             etag(&headers).ok_or_else(|| RequestFailure::new(Cause::Other, "the server gives no ETag of a part"))
         })?;
         upload.parts.push(put.map_err(|failure| self.put_error(failure, &upload.key))?);
+        upload.digests.update(Md5::digest(bytes));
+        upload.len += bytes.len() as u64;
         Ok(())
     }
 
-    /// Makes the object of the parts of an upload. Returns its ETag, if the server gives one.
+    /// Makes the object of the parts of an upload.
     ///
     /// # Errors
     /// As for [`SourceBucket::put`].
-    pub fn finish_upload(&self, upload: &BucketUpload) -> Result<Option<String>> {
+    pub fn finish_upload(&self, upload: &BucketUpload) -> Result<()> {
         let client = self.s3()?;
         let mut list = "<CompleteMultipartUpload>".to_string();
         for (part, number) in upload.parts.iter().zip(1..) {
@@ -149,11 +160,16 @@ impl SourceBucket {
         let list = Bytes::from(list + "</CompleteMultipartUpload>");
         let finished = self.requests.run(RequestKind::Write, async || {
             let (query, body) = ([("uploadId", upload.id.as_str())], HttpRequestBody::from(list.clone()));
-            let (_, text) = answered(client, Method::POST, &upload.key, &query, HeaderMap::new(), body).await?;
-            // The status is sent before the server knows whether it works.
-            match tagged(&text, "ETag") {
-                Some(etag) => Ok(unquoted(&etag.replace("&quot;", "\"").replace("&#34;", "\""))),
-                None => Err(RequestFailure::answered(500, &text)),
+            let sent = answered(client, Method::POST, &upload.key, &query, HeaderMap::new(), body).await;
+            match sent.and_then(|(_, text)| completed(&text)) {
+                // This request or one before it may have finished the upload, which is then unknown.
+                Err(failure) if failure.is_transient() || failure.cause() == Cause::Missing => {
+                    match head(client, &upload.key).await {
+                        Ok(Some(found)) if upload.is_of_parts(&found) => Ok(()),
+                        _ => Err(failure),
+                    }
+                }
+                sent => sent,
             }
         })?;
         finished.map_err(|failure| self.put_error(failure, &upload.key))
@@ -167,7 +183,11 @@ impl SourceBucket {
         let client = self.s3()?;
         let aborted = self.requests.run(RequestKind::Write, async || {
             let (query, body) = ([("uploadId", upload.id.as_str())], HttpRequestBody::empty());
-            answered(client, Method::DELETE, &upload.key, &query, HeaderMap::new(), body).await.map(drop)
+            match answered(client, Method::DELETE, &upload.key, &query, HeaderMap::new(), body).await {
+                Err(failure) if failure.cause() != Cause::Missing => Err(failure),
+                // One that is unknown has no parts.
+                _ => Ok(()),
+            }
         })?;
         aborted.map_err(|failure| self.put_error(failure, &upload.key))
     }
@@ -176,6 +196,34 @@ impl SourceBucket {
         self.note_failure(&failure);
         failure.into_error("write", &self.url_of(key), RequestKind::Write)
     }
+}
+
+/// What is known of an object without its bytes.
+async fn head(client: &S3Requests, key: &str) -> std::result::Result<Option<ObjectState>, RequestFailure> {
+    let answer = client.send(Method::HEAD, key, &[], HeaderMap::new(), HttpRequestBody::empty()).await?;
+    match answer.status().as_u16() {
+        404 => Ok(None),
+        200 => state(answer.headers(), 200).map(Some),
+        // The answer to HEAD has no text.
+        status => Err(refused(status, "")),
+    }
+}
+
+/// Reads the text with which a server answers a request to complete an upload. It sends the status before it knows
+/// whether it can.
+fn completed(text: &str) -> std::result::Result<(), RequestFailure> {
+    let is_error = text.contains("<Error>");
+    if text.contains("<CompleteMultipartUploadResult") && !is_error {
+        return Ok(());
+    }
+    Err(match tagged(text, "Code").filter(|_| is_error) {
+        None => RequestFailure::new(Cause::Transient, "the server does not say whether the object is complete"),
+        Some("NoSuchUpload") => RequestFailure::answered(404, text),
+        Some("InternalError" | "SlowDown" | "ServiceUnavailable" | "RequestTimeout" | "OperationAborted") => {
+            RequestFailure::answered(500, text)
+        }
+        Some(_) => RequestFailure::answered(400, text),
+    })
 }
 
 /// The headers and the text of the answer to a request that was not refused.
@@ -196,4 +244,41 @@ async fn answered(
 
 fn etag(headers: &HeaderMap) -> Option<String> {
     headers.get(ETAG).and_then(|etag| etag.to_str().ok()).and_then(unquoted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upload_is_complete_only_if_the_answer_says_so() {
+        completed("<?xml?><CompleteMultipartUploadResult xmlns=\"x\"><ETag>1</ETag></CompleteMultipartUploadResult>").unwrap();
+        for (text, cause) in [
+            ("", Cause::Transient),
+            ("<html><ETag>1</ETag></html>", Cause::Transient),
+            ("<Error><Code>InternalError</Code><ETag>1</ETag></Error>", Cause::Transient),
+            ("<Error><Code>NoSuchUpload</Code></Error>", Cause::Missing),
+            ("<Error><Code>InvalidPart</Code></Error>", Cause::Other),
+            ("<CompleteMultipartUploadResult><Error><Code>X</Code></Error>", Cause::Other),
+        ] {
+            assert_eq!(completed(text).unwrap_err().cause(), cause, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_what_has_the_bytes_of_the_parts_is_taken_for_their_object() {
+        let mut upload =
+            BucketUpload { key: "k".into(), id: "i".into(), parts: Vec::new(), digests: Md5::new(), len: 0 };
+        for part in ["one", "two"] {
+            upload.parts.push(hex(&Md5::digest(part)));
+            upload.digests.update(Md5::digest(part));
+            upload.len += 3;
+        }
+        let state = |size, etag: Option<&str>| ObjectState { size, etag: etag.map(Into::into), ..Default::default() };
+        let etag = upload.etag();
+        assert!(etag.ends_with("-2") && upload.is_of_parts(&state(6, Some(&etag))));
+        for other in [state(5, Some(&etag)), state(6, Some("another-2")), state(6, None)] {
+            assert!(!upload.is_of_parts(&other));
+        }
+    }
 }
