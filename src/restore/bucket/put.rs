@@ -14,7 +14,7 @@ use crate::repo::read::Reader;
 use crate::repo::tree::Node;
 use crate::restore::existing::Overwrite;
 use crate::restore::request::RestoreRequest;
-use crate::store::{BucketUpload, ObjectToPut, SourceBucket};
+use crate::store::{BucketUpload, ObjectPut, ObjectState, ObjectToPut, SourceBucket};
 use crate::types::hex;
 
 /// A file to write.
@@ -22,6 +22,15 @@ pub struct FileToPut {
     pub object: ObjectToPut,
     pub node: Node,
     pub etag: Option<String>,
+}
+
+impl FileToPut {
+    /// What becomes of it beside an object that somebody else has put meanwhile. `etag` is the one that this would get.
+    fn beside(&self, found: &ObjectState, etag: impl Fn() -> String) -> PutOutcome {
+        let is_etag = |found: &String| self.etag.as_ref() == Some(found) || *found == etag();
+        let is_same = found.size == self.node.size && found.etag.as_ref().is_some_and(is_etag);
+        if is_same { PutOutcome::Same } else { PutOutcome::LeftAlone }
+    }
 }
 
 /// What became of a file.
@@ -81,14 +90,15 @@ impl BucketRestore<'_> {
         }
         let found = self.known.find(self.bucket, key).map_err(|error| self.of_target(error))?;
         let size = file.node.size;
+        let is_new = found.is_none() && self.request.overwrite == Overwrite::Never;
         let outcome = match found {
             Some(found) if self.request.overwrite != Overwrite::Always && self.is_same(file, found)? => {
                 PutOutcome::Same
             }
             Some(_) if self.request.overwrite == Overwrite::Never => PutOutcome::LeftAlone,
             _ if self.request.dry_run => PutOutcome::Written,
-            _ if size <= PART_BYTES => self.put_whole(file)?,
-            _ => self.put_parts(file)?,
+            _ if size <= PART_BYTES => self.put_whole(file, is_new)?,
+            _ => self.put_parts(file, is_new)?,
         };
         self.progress.files_done.add(1);
         self.progress.bytes_skipped.add(if outcome == PutOutcome::Written { 0 } else { size });
@@ -122,24 +132,33 @@ impl BucketRestore<'_> {
         Ok(format!("{}-{count}", hex(&all.finalize())))
     }
 
-    fn put_whole(&self, file: &FileToPut) -> PutResult<PutOutcome> {
+    fn put_whole(&self, file: &FileToPut, is_new: bool) -> PutResult<PutOutcome> {
         let bytes = self.read(file, (0, file.node.size))?;
-        self.bucket.put(&file.object, &bytes).map_err(|error| self.of_target(error))?;
-        self.progress.bytes_read.add(file.node.size);
-        Ok(PutOutcome::Written)
+        let object = ObjectToPut { is_new, ..file.object.clone() };
+        match self.bucket.put(&object, &bytes).map_err(|error| self.of_target(error))? {
+            ObjectPut::Done => {
+                self.progress.bytes_read.add(file.node.size);
+                Ok(PutOutcome::Written)
+            }
+            ObjectPut::Taken(found) => Ok(file.beside(&found, || hex(&Md5::digest(&bytes)))),
+        }
     }
 
-    fn put_parts(&self, file: &FileToPut) -> PutResult<PutOutcome> {
-        let mut upload = self.bucket.start_upload(&file.object).map_err(|error| self.of_target(error))?;
+    fn put_parts(&self, file: &FileToPut, is_new: bool) -> PutResult<PutOutcome> {
+        let object = ObjectToPut { is_new, ..file.object.clone() };
+        let mut upload = self.bucket.start_upload(&object).map_err(|error| self.of_target(error))?;
         let put = self.put_into(file, &mut upload);
         let finish = |()| self.bucket.finish_upload(&upload).map_err(|error| self.of_target(error));
         let put = put.and_then(finish);
-        if put.is_err()
+        if !matches!(put, Ok(ObjectPut::Done))
             && let Err(error) = self.bucket.abort_upload(&upload)
         {
             tracing::warn!("the parts of {} may stay: {error}", self.bucket.url_of(&file.object.key));
         }
-        put.map(|_| PutOutcome::Written)
+        Ok(match put? {
+            ObjectPut::Done => PutOutcome::Written,
+            ObjectPut::Taken(found) => file.beside(&found, || upload.etag()),
+        })
     }
 
     fn put_into(&self, file: &FileToPut, upload: &mut BucketUpload) -> PutResult<()> {

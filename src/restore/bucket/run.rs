@@ -132,6 +132,7 @@ impl BucketWalk<'_> {
             key: format!("{}{key}", self.restore.bucket.prefix()),
             content_type: facts.content_type,
             metadata: facts.metadata.into_iter().collect(),
+            is_new: false,
         };
         let is_marker = node.kind == NodeKind::Directory;
         let node = if is_marker { Node { size: 0, content: None, ..node } } else { node };

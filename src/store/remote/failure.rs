@@ -26,6 +26,8 @@ pub(super) enum Cause {
     NoBucket,
     /// The name is taken, or somebody else is just putting it.
     Taken,
+    /// Somebody else is changing the same object just now.
+    Conflict,
     /// The range begins after the end of the object.
     Range,
     /// The server does not know this kind of request.
@@ -86,7 +88,7 @@ impl RequestFailure {
 
     /// Whether the same request may succeed later.
     pub(super) fn is_transient(&self) -> bool {
-        matches!(self.cause, Cause::Transient | Cause::Unreachable)
+        matches!(self.cause, Cause::Transient | Cause::Unreachable | Cause::Conflict)
     }
 
     /// Whether a server has said so.

@@ -34,7 +34,7 @@ mod tests;
 pub use adapter::RemoteStore;
 pub(super) use azure::open_azure;
 pub use bucket::{
-    BucketRequests, BucketUpload, ExpectedObject, Fetched, ListedObject, ObjectPage, ObjectRange, ObjectState,
+    BucketRequests, BucketUpload, ExpectedObject, Fetched, ListedObject, ObjectPage, ObjectPut, ObjectRange, ObjectState,
     ObjectToPut, PageTokens, SourceBucket,
 };
 pub(super) use gcs::open_gcs;

@@ -6,6 +6,7 @@ mod target;
 mod target_ends;
 mod target_keys;
 mod target_parts;
+mod target_races;
 mod writes;
 
 use std::collections::BTreeMap;

@@ -19,5 +19,5 @@ mod s3_requests;
 pub use object::{ExpectedObject, Fetched, ListedObject, ObjectPage, ObjectRange, ObjectState};
 pub use opened::{BucketRequests, SourceBucket};
 pub use page_tokens::PageTokens;
-pub use put::{BucketUpload, ObjectToPut};
+pub use put::{BucketUpload, ObjectPut, ObjectToPut};
 pub(super) use s3_requests::S3Requests;

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::key::is_addressable;
 use super::object::{ExpectedObject, Fetched, ObjectPage};
@@ -30,6 +30,8 @@ pub struct SourceBucket {
     /// The URL with the server, as messages of a repository have it.
     location: String,
     sent: BucketRequests,
+    /// Whether the server knows the condition that a key is free, as far as known.
+    pub(super) puts_conditionally: AtomicBool,
     /// Requests in a row that failed for a reason that is not of their object.
     lost: AtomicU32,
 }
@@ -89,7 +91,8 @@ impl SourceBucket {
         let prefix = opening.location.prefix.to_string();
         let prefix = if prefix.is_empty() { prefix } else { format!("{prefix}/") };
         let (bucket, sent) = (opening.location.bucket, BucketRequests::default());
-        SourceBucket { service, requests, scheme, bucket, prefix, url, location, sent, lost: AtomicU32::new(0) }
+        let (puts_conditionally, lost) = (AtomicBool::new(true), AtomicU32::new(0));
+        SourceBucket { service, requests, scheme, bucket, prefix, url, location, sent, puts_conditionally, lost }
     }
 
     /// The URL, in its only spelling.

@@ -1,12 +1,13 @@
 //! Puts objects into a bucket: in one request, or in parts.
 
 use std::fmt::Write;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use md5::{Digest, Md5};
 use object_store::client::HttpRequestBody;
 use reqwest::Method;
-use reqwest::header::{CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_NONE_MATCH};
 
 use super::object::{ObjectState, collected, unquoted};
 use super::opened::{Service, SourceBucket};
@@ -15,6 +16,9 @@ use crate::error::{Error, Result};
 use crate::store::remote::failure::{Cause, RequestFailure, tagged};
 use crate::store::remote::requests::RequestKind;
 use crate::types::hex;
+
+/// What came of a request.
+type Sent<T> = std::result::Result<T, RequestFailure>;
 
 /// Bytes of an answer, at most.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
@@ -28,10 +32,21 @@ pub struct ObjectToPut {
     pub content_type: Option<String>,
     /// What its user has noted, by name.
     pub metadata: Vec<(String, String)>,
+    /// Whether it may replace no object.
+    pub is_new: bool,
+}
+
+/// What became of an object to put.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ObjectPut {
+    /// It is there.
+    Done,
+    /// It may replace none, and this one has its key.
+    Taken(ObjectState),
 }
 
 impl ObjectToPut {
-    fn headers(&self) -> std::result::Result<HeaderMap, RequestFailure> {
+    fn headers(&self) -> Sent<HeaderMap> {
         let mut headers = HeaderMap::new();
         if let Some(content_type) = &self.content_type {
             headers.insert(CONTENT_TYPE, HeaderValue::try_from(content_type).map_err(other)?);
@@ -48,6 +63,7 @@ impl ObjectToPut {
 #[derive(Debug)]
 pub struct BucketUpload {
     key: String,
+    is_new: bool,
     id: String,
     /// ETags of the parts so far.
     parts: Vec<String>,
@@ -98,17 +114,55 @@ impl SourceBucket {
         })
     }
 
-    /// Puts an object in one request. Returns its ETag, if the server gives one.
+    /// Puts an object in one request.
     ///
     /// # Errors
     /// [`Error::Remote`] with the URL of the object, [`Error::Interrupted`].
-    pub fn put(&self, object: &ObjectToPut, bytes: &Bytes) -> Result<Option<String>> {
+    pub fn put(&self, object: &ObjectToPut, bytes: &Bytes) -> Result<ObjectPut> {
         let client = self.s3()?;
-        let put = self.requests.run(RequestKind::Write, async || {
+        let send = async |headers| {
             let body = HttpRequestBody::from(bytes.clone());
-            answered(client, Method::PUT, &object.key, &[], object.headers()?, body).await
+            answered(client, Method::PUT, &object.key, &[], headers, body).await.map(drop)
+        };
+        let put = self.requests.run(RequestKind::Write, async || {
+            self.send_unless_taken(client, (&object.key, object.is_new), object.headers()?, &send).await
         })?;
-        put.map(|(headers, _)| etag(&headers)).map_err(|failure| self.put_error(failure, &object.key))
+        put.map_err(|failure| self.put_error(failure, &object.key))
+    }
+
+    /// Sends the request that makes the object of a key, if it may replace one or there is none.
+    async fn send_unless_taken(
+        &self,
+        client: &S3Requests,
+        (key, is_new): (&str, bool),
+        headers: HeaderMap,
+        send: &impl AsyncFn(HeaderMap) -> Sent<()>,
+    ) -> Sent<ObjectPut> {
+        if is_new && self.puts_conditionally.load(Ordering::Relaxed) {
+            let mut conditional = headers.clone();
+            conditional.insert(IF_NONE_MATCH, HeaderValue::from_static("*"));
+            match send(conditional).await {
+                Err(failure) if failure.cause() == Cause::Unsupported => {
+                    tracing::debug!("the bucket does not know conditional puts: {failure}");
+                    self.puts_conditionally.store(false, Ordering::Relaxed);
+                }
+                Err(failure) if matches!(failure.cause(), Cause::Taken | Cause::Conflict) => {
+                    let none = || RequestFailure::new(Cause::Conflict, format!("{failure}, but there is no object"));
+                    return match head(client, key).await {
+                        // The object is there, and nobody here may look at it.
+                        Err(denied) if denied.cause() == Cause::Denied && failure.cause() == Cause::Taken => {
+                            Ok(ObjectPut::Taken(ObjectState::default()))
+                        }
+                        found => found?.map(ObjectPut::Taken).ok_or_else(none),
+                    };
+                }
+                sent => return sent.map(|()| ObjectPut::Done),
+            }
+        }
+        if is_new && let Some(found) = head(client, key).await? {
+            return Ok(ObjectPut::Taken(found));
+        }
+        send(headers).await.map(|()| ObjectPut::Done)
     }
 
     /// Begins an upload in parts.
@@ -124,7 +178,8 @@ impl SourceBucket {
             tagged(&text, "UploadId").map(str::to_string).ok_or_else(none)
         })?;
         let id = started.map_err(|failure| self.put_error(failure, &object.key))?;
-        Ok(BucketUpload { key: object.key.clone(), id, parts: Vec::new(), digests: Md5::new(), len: 0 })
+        let (key, is_new) = (object.key.clone(), object.is_new);
+        Ok(BucketUpload { key, is_new, id, parts: Vec::new(), digests: Md5::new(), len: 0 })
     }
 
     /// Puts the next part of an upload.
@@ -150,7 +205,7 @@ impl SourceBucket {
     ///
     /// # Errors
     /// As for [`SourceBucket::put`].
-    pub fn finish_upload(&self, upload: &BucketUpload) -> Result<()> {
+    pub fn finish_upload(&self, upload: &BucketUpload) -> Result<ObjectPut> {
         let client = self.s3()?;
         let mut list = "<CompleteMultipartUpload>".to_string();
         for (part, number) in upload.parts.iter().zip(1..) {
@@ -158,14 +213,17 @@ impl SourceBucket {
             let _ = write!(list, "<Part><PartNumber>{number}</PartNumber><ETag>\"{part}\"</ETag></Part>");
         }
         let list = Bytes::from(list + "</CompleteMultipartUpload>");
-        let finished = self.requests.run(RequestKind::Write, async || {
+        let send = async |headers| {
             let (query, body) = ([("uploadId", upload.id.as_str())], HttpRequestBody::from(list.clone()));
-            let sent = answered(client, Method::POST, &upload.key, &query, HeaderMap::new(), body).await;
-            match sent.and_then(|(_, text)| completed(&text)) {
+            let sent = answered(client, Method::POST, &upload.key, &query, headers, body).await;
+            sent.and_then(|(_, text)| completed(&text))
+        };
+        let finished = self.requests.run(RequestKind::Write, async || {
+            match self.send_unless_taken(client, (&upload.key, upload.is_new), HeaderMap::new(), &send).await {
                 // This request or one before it may have finished the upload, which is then unknown.
                 Err(failure) if failure.is_transient() || failure.cause() == Cause::Missing => {
                     match head(client, &upload.key).await {
-                        Ok(Some(found)) if upload.is_of_parts(&found) => Ok(()),
+                        Ok(Some(found)) if upload.is_of_parts(&found) => Ok(ObjectPut::Done),
                         _ => Err(failure),
                     }
                 }
@@ -199,7 +257,7 @@ impl SourceBucket {
 }
 
 /// What is known of an object without its bytes.
-async fn head(client: &S3Requests, key: &str) -> std::result::Result<Option<ObjectState>, RequestFailure> {
+async fn head(client: &S3Requests, key: &str) -> Sent<Option<ObjectState>> {
     let answer = client.send(Method::HEAD, key, &[], HeaderMap::new(), HttpRequestBody::empty()).await?;
     match answer.status().as_u16() {
         404 => Ok(None),
@@ -211,13 +269,14 @@ async fn head(client: &S3Requests, key: &str) -> std::result::Result<Option<Obje
 
 /// Reads the text with which a server answers a request to complete an upload. It sends the status before it knows
 /// whether it can.
-fn completed(text: &str) -> std::result::Result<(), RequestFailure> {
+fn completed(text: &str) -> Sent<()> {
     let is_error = text.contains("<Error>");
     if text.contains("<CompleteMultipartUploadResult") && !is_error {
         return Ok(());
     }
     Err(match tagged(text, "Code").filter(|_| is_error) {
         None => RequestFailure::new(Cause::Transient, "the server does not say whether the object is complete"),
+        Some("PreconditionFailed") => RequestFailure::new(Cause::Taken, "the key is taken"),
         Some("NoSuchUpload") => RequestFailure::answered(404, text),
         Some("InternalError" | "SlowDown" | "ServiceUnavailable" | "RequestTimeout" | "OperationAborted") => {
             RequestFailure::answered(500, text)
@@ -234,12 +293,17 @@ async fn answered(
     query: &[(&str, &str)],
     headers: HeaderMap,
     body: HttpRequestBody,
-) -> std::result::Result<(HeaderMap, String), RequestFailure> {
+) -> Sent<(HeaderMap, String)> {
     let answer = client.send(method, key, query, headers, body).await?;
     let (status, headers) = (answer.status(), answer.headers().clone());
     let text = collected(parts(answer), ANSWER_BYTES_MAX).await?;
     let text = String::from_utf8_lossy(&text).into_owned();
-    if status.is_success() { Ok((headers, text)) } else { Err(refused(status.as_u16(), &text)) }
+    match status.as_u16() {
+        200..300 => Ok((headers, text)),
+        409 => Err(RequestFailure::new(Cause::Conflict, "the server answered 409, as others change the object")),
+        412 => Err(RequestFailure::new(Cause::Taken, "the server answered 412")),
+        status => Err(refused(status, &text)),
+    }
 }
 
 fn etag(headers: &HeaderMap) -> Option<String> {
@@ -252,7 +316,7 @@ mod tests {
 
     #[test]
     fn an_upload_is_complete_only_if_the_answer_says_so() {
-        completed("<?xml?><CompleteMultipartUploadResult xmlns=\"x\"><ETag>1</ETag></CompleteMultipartUploadResult>").unwrap();
+        completed("<CompleteMultipartUploadResult xmlns=\"x\"><ETag>1</ETag></CompleteMultipartUploadResult>").unwrap();
         for (text, cause) in [
             ("", Cause::Transient),
             ("<html><ETag>1</ETag></html>", Cause::Transient),
@@ -267,8 +331,8 @@ mod tests {
 
     #[test]
     fn only_what_has_the_bytes_of_the_parts_is_taken_for_their_object() {
-        let mut upload =
-            BucketUpload { key: "k".into(), id: "i".into(), parts: Vec::new(), digests: Md5::new(), len: 0 };
+        let (key, id, parts) = ("k".into(), "i".into(), Vec::new());
+        let mut upload = BucketUpload { key, is_new: true, id, parts, digests: Md5::new(), len: 0 };
         for part in ["one", "two"] {
             upload.parts.push(hex(&Md5::digest(part)));
             upload.digests.update(Md5::digest(part));
