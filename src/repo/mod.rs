@@ -16,6 +16,7 @@ mod encryption;
 pub mod features;
 pub mod heal;
 mod hot_index;
+pub mod in_bucket;
 pub mod index;
 #[cfg(test)]
 mod init_power_cut_tests;

@@ -71,6 +71,8 @@ type PutResult<T> = std::result::Result<T, PutFailure>;
 /// A restore that runs.
 pub struct BucketRestore<'a> {
     pub bucket: &'a SourceBucket,
+    /// What the keys of the repository begin with, if it is below the prefix of the target.
+    pub own_keys: Option<String>,
     pub reader: Reader,
     pub known: KnownObjects,
     pub request: &'a RestoreRequest,
@@ -87,6 +89,9 @@ impl BucketRestore<'_> {
         let key = &file.object.key;
         if !self.bucket.has_address(key) {
             return Err(PutFailure::OfFile(Error::Usage("no URL can have its key".into())));
+        }
+        if self.own_keys.as_ref().is_some_and(|own| key.starts_with(own)) {
+            return Err(PutFailure::OfFile(Error::Usage("it would be in the repository".into())));
         }
         let found = self.known.find(self.bucket, key).map_err(|error| self.of_target(error))?;
         let size = file.node.size;

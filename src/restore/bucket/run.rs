@@ -13,6 +13,7 @@ use super::report::BucketRestoreReport;
 use crate::error::{Error, Result, quoted};
 use crate::metrics::Progress;
 use crate::repo::Repository;
+use crate::repo::in_bucket::RepositoryPlace;
 use crate::repo::index::ContainerListing;
 use crate::repo::read::{ChunkReader, Reader};
 use crate::repo::snapshot::{NamedSnapshot, forgotten, is_forgotten};
@@ -32,7 +33,7 @@ const BATCH: usize = 64;
 /// Writes what `request` chooses of a snapshot into the `bucket`. `progress` counts files and bytes.
 ///
 /// # Errors
-/// [`Error::Usage`] if the request is about more than objects; damage of the tree above what is chosen; errors of
+/// [`Error::Usage`] if the request is about more than objects, or if the target is in the repository; damage of the tree above what is chosen; errors of
 /// listing the bucket. Whatever concerns more than a file, such as cold data, credentials that have expired, or a
 /// snapshot that was forgotten meanwhile.
 pub fn restore_into_bucket(
@@ -52,6 +53,13 @@ pub fn restore_into_bucket(
     let listing = Arc::new(ContainerListing::take(&repository.store)?);
     let mut chunks = ChunkReader::with_cache(repository, listing.clone(), METADATA_CACHE_BYTES);
     let base = find_root(repository, snapshot, &mut request, &mut chunks)?;
+    let own_keys = match RepositoryPlace::find(repository, bucket)? {
+        RepositoryPlace::Apart => None,
+        RepositoryPlace::Below(prefix) => Some(prefix),
+        RepositoryPlace::Around => {
+            return Err(Error::Usage(format!("{} is in the repository, where nothing is restored", bucket.url())));
+        }
+    };
     let known = KnownObjects::take(bucket, stop)?;
     let reader = Reader::new(repository, listing);
     let report = BucketRestoreReport {
@@ -61,7 +69,7 @@ pub fn restore_into_bucket(
         ..BucketRestoreReport::default()
     };
     let mut tree = ChosenTree::new(&base, request.selection.clone());
-    let restore = BucketRestore { bucket, reader, known, request: &request, progress, stop };
+    let restore = BucketRestore { bucket, own_keys, reader, known, request: &request, progress, stop };
     let mut walk =
         BucketWalk { restore, path: PathBuf::new(), keys: NearbyKeys::new(), batch: Vec::new(), report };
     while let Some(step) = tree.next(&mut chunks)? {

@@ -7,6 +7,7 @@ mod target_ends;
 mod target_keys;
 mod target_parts;
 mod target_races;
+mod target_repository;
 mod writes;
 
 use std::collections::BTreeMap;

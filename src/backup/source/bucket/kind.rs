@@ -18,15 +18,14 @@ use crate::filesystem::Patterns;
 use crate::metrics::Progress;
 use crate::pipeline::Pipeline;
 use crate::repo::Repository;
+use crate::repo::in_bucket::RepositoryPlace;
 use crate::repo::snapshot::{EXCLUDES_KEY, SERVER_KEY, Snapshot};
-use crate::store::{BlobKind, BlobName, ObjectPage, SourceBucket, StoreExt};
+use crate::store::{ObjectPage, SourceBucket};
 
 /// Workers of Fetch. With more requests in flight, one connection of 1 Gbit/s gets no faster.
 const WORKERS: usize = 8;
 /// Batches that one request asks for, at most.
 const BATCHES_OF_REQUEST: u64 = 4;
-/// Bytes of the file that says which repository it is, at most.
-const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
 /// The objects of a bucket below a prefix, and what to store of them.
 #[derive(Debug, Clone)]
@@ -108,23 +107,12 @@ impl BucketSource {
 /// # Errors
 /// [`Error::Usage`] if the source is in the repository. Errors of reading which repository is there.
 fn own_keys(repository: &Repository, bucket: &SourceBucket) -> Result<Option<String>> {
-    let location = repository.store.location();
-    let url = location.rsplit_once(" at ").map_or(location.as_str(), |(url, _)| url);
-    let below = |inner: &str, outer: &str| inner == outer || inner.starts_with(&format!("{outer}/"));
-    if !below(url, bucket.url()) && !below(bucket.url(), url) {
-        return Ok(None);
-    }
-    let root = bucket.url_of("");
-    let prefix = url.strip_prefix(root.as_str()).map_or(String::new(), |prefix| format!("{prefix}/"));
-    // A bucket of this name may be another one, on another server.
-    let config = BlobName::only(BlobKind::Config);
-    let there = bucket.read_start(&format!("{prefix}{config}"), CONFIG_BYTES_MAX)?;
-    if there.is_none_or(|there| repository.store.get(&config, CONFIG_BYTES_MAX).is_ok_and(|own| own != there)) {
-        return Ok(None);
-    }
-    match below(bucket.url(), url) {
-        true => Err(Error::Usage(format!("there is nothing to back up: {} is in the repository", bucket.url()))),
-        false => Ok(Some(prefix)),
+    match RepositoryPlace::find(repository, bucket)? {
+        RepositoryPlace::Apart => Ok(None),
+        RepositoryPlace::Below(prefix) => Ok(Some(prefix)),
+        RepositoryPlace::Around => {
+            Err(Error::Usage(format!("there is nothing to back up: {} is in the repository", bucket.url())))
+        }
     }
 }
 
