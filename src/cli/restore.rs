@@ -13,6 +13,7 @@ use super::request::PatternLists;
 use super::requests::{self, WithRequests};
 use super::tensor;
 use super::thaw;
+use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::metrics::Progress;
 use crate::repo::Repository;
@@ -46,7 +47,7 @@ pub fn run(session: &Session, arguments: &RestoreArguments) -> Result<Exit> {
         sync: arguments.sync,
     };
     if store::is_bucket(request.target.as_os_str()) {
-        return into_bucket(session, arguments, &repository, &named, request);
+        return into_bucket(session, arguments, &config, &repository, &named, request);
     }
     if arguments.list_containers {
         return thaw::list(session, &repository, &named, &request, arguments.price_per_gib);
@@ -90,6 +91,7 @@ pub fn run(session: &Session, arguments: &RestoreArguments) -> Result<Exit> {
 fn into_bucket(
     session: &Session,
     arguments: &RestoreArguments,
+    config: &Config,
     repository: &Repository,
     named: &NamedSnapshot,
     request: RestoreRequest,
@@ -101,7 +103,7 @@ fn into_bucket(
     let bucket = SourceBucket::open(request.target.as_os_str(), &options)?;
     let progress = Progress::default();
     let report = shown(&session.options, &progress, None, || {
-        restore_into_bucket(repository, named, &bucket, request, &progress, &session.stop)
+        restore_into_bucket(repository, config, named, &bucket, request, &progress, &session.stop)
     })?;
     if session.options.json {
         print_json(&WithRequests::new(&report, repository))?;

@@ -75,8 +75,8 @@ pub use parallel::{map_parallel, try_map_parallel};
 pub use parity::{ParityFound, ParityShare, ParityStore, SHORT_KINDS};
 pub use rate::RateLimits;
 pub use remote::{
-    BucketRequests, BucketUpload, ExpectedObject, Fetched, ListedObject, ObjectPage, ObjectPut, ObjectRange, ObjectState,
-    ObjectToPut, PageTokens, RemoteStore, SourceBucket,
+    BucketRequests, BucketUpload, ExpectedObject, Fetched, ListedObject, ObjectPage, ObjectPut, ObjectRange,
+    ObjectState, ObjectToPut, PageTokens, RemoteStore, SourceBucket,
 };
 pub use scheme::{create, create_with, is_bucket, is_remote, local_path, open, open_with};
 pub use sealed::SealedStore;

@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::store::{ListedObject, ObjectState, PageTokens, SourceBucket};
 
-/// Objects of the target that are remembered. Others are asked for one by one.
-const KNOWN_MAX: usize = 1 << 20;
+/// Bytes of the memory for each object of the target that is remembered. It takes up to a quarter of them. Others are
+/// asked for one by one.
+const BYTES_OF_KNOWN: u64 = 300;
 
 /// What is known of an object of the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +37,7 @@ impl KnownObjects {
     ///
     /// # Errors
     /// [`Error::Interrupted`]; errors of listing.
-    pub fn take(bucket: &SourceBucket, stop: &AtomicBool) -> Result<Self> {
+    pub fn take(bucket: &SourceBucket, config: &Config, stop: &AtomicBool) -> Result<Self> {
         let mut known = KnownObjects { by_key: HashMap::new(), has_more: false };
         let mut tokens = PageTokens::default();
         let mut token: Option<String> = None;
@@ -48,7 +50,7 @@ impl KnownObjects {
                 let object = KnownObject { size, etag: etag.map(|etag| short_hash(&etag)) };
                 known.by_key.insert(short_hash(&key), object);
             }
-            known.has_more = page.next.is_some() && known.by_key.len() >= KNOWN_MAX;
+            known.has_more = page.next.is_some() && known.by_key.len() as u64 >= config.memory.0 / BYTES_OF_KNOWN;
             if known.has_more || page.next.is_none() {
                 return Ok(known);
             }

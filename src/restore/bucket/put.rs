@@ -7,7 +7,7 @@ use bytes::Bytes;
 use md5::{Digest, Md5};
 
 use super::known::{KnownObject, KnownObjects, short_hash};
-use super::parts::{PART_BYTES, parts_of};
+use super::parts::{PART_BYTES, PartMemory, parts_of};
 use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::Progress;
 use crate::repo::read::Reader;
@@ -75,6 +75,7 @@ pub struct BucketRestore<'a> {
     pub own_keys: Option<String>,
     pub reader: Reader,
     pub known: KnownObjects,
+    pub memory: PartMemory,
     pub request: &'a RestoreRequest,
     pub progress: &'a Progress,
     pub stop: &'a Arc<AtomicBool>,
@@ -93,17 +94,23 @@ impl BucketRestore<'_> {
         if self.own_keys.as_ref().is_some_and(|own| key.starts_with(own)) {
             return Err(PutFailure::OfFile(Error::Usage("it would be in the repository".into())));
         }
-        let found = self.known.find(self.bucket, key).map_err(|error| self.of_target(error))?;
         let size = file.node.size;
+        let found = self.known.find(self.bucket, key).map_err(|error| self.of_target(error))?;
+        let _hold = self.memory.take(size);
         let is_new = found.is_none() && self.request.overwrite == Overwrite::Never;
         let outcome = match found {
             Some(found) if self.request.overwrite != Overwrite::Always && self.is_same(file, found)? => {
                 PutOutcome::Same
             }
             Some(_) if self.request.overwrite == Overwrite::Never => PutOutcome::LeftAlone,
-            _ if self.request.dry_run => PutOutcome::Written,
-            _ if size <= PART_BYTES => self.put_whole(file, is_new)?,
-            _ => self.put_parts(file, is_new)?,
+            _ => {
+                self.memory.check(size).map_err(PutFailure::OfFile)?;
+                match size {
+                    _ if self.request.dry_run => PutOutcome::Written,
+                    0..=PART_BYTES => self.put_whole(file, is_new)?,
+                    _ => self.put_parts(file, is_new)?,
+                }
+            }
         };
         self.progress.files_done.add(1);
         self.progress.bytes_skipped.add(if outcome == PutOutcome::Written { 0 } else { size });
@@ -126,6 +133,7 @@ impl BucketRestore<'_> {
     /// The ETag that this gives an object with the bytes of a file.
     fn own_etag(&self, file: &FileToPut) -> PutResult<String> {
         let size = file.node.size;
+        self.memory.check(size).map_err(PutFailure::OfFile)?;
         if size <= PART_BYTES {
             return Ok(hex(&Md5::digest(self.read(file, (0, size))?)));
         }

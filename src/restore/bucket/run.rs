@@ -8,8 +8,10 @@ use std::sync::atomic::AtomicBool;
 
 use super::key::{NearbyKeys, key_of};
 use super::known::KnownObjects;
+use super::parts::PartMemory;
 use super::put::{BucketRestore, FileToPut, PutFailure, PutOutcome};
 use super::report::BucketRestoreReport;
+use crate::config::Config;
 use crate::error::{Error, Result, quoted};
 use crate::metrics::Progress;
 use crate::repo::Repository;
@@ -25,7 +27,7 @@ use crate::restore::request::RestoreRequest;
 use crate::restore::run::{METADATA_CACHE_BYTES, find_root};
 use crate::store::{ObjectToPut, SourceBucket, try_map_parallel};
 
-/// Objects that are written at once. Each holds a part in memory.
+/// Objects that are written at once, at most. Each holds a part in memory.
 const AT_ONCE: usize = 4;
 /// Files that are taken from the tree before they are written.
 const BATCH: usize = 64;
@@ -33,11 +35,12 @@ const BATCH: usize = 64;
 /// Writes what `request` chooses of a snapshot into the `bucket`. `progress` counts files and bytes.
 ///
 /// # Errors
-/// [`Error::Usage`] if the request is about more than objects, or if the target is in the repository; damage of the tree above what is chosen; errors of
-/// listing the bucket. Whatever concerns more than a file, such as cold data, credentials that have expired, or a
+/// [`Error::Usage`] if the request is about more than objects, or if the target is in the repository; damage of the
+/// tree above what is chosen; errors of listing the bucket. Whatever concerns more than a file, such as cold data, credentials that have expired, or a
 /// snapshot that was forgotten meanwhile.
 pub fn restore_into_bucket(
     repository: &Repository,
+    config: &Config,
     snapshot: &NamedSnapshot,
     bucket: &SourceBucket,
     mut request: RestoreRequest,
@@ -60,8 +63,8 @@ pub fn restore_into_bucket(
             return Err(Error::Usage(format!("{} is in the repository, where nothing is restored", bucket.url())));
         }
     };
-    let known = KnownObjects::take(bucket, stop)?;
-    let reader = Reader::new(repository, listing);
+    let known = KnownObjects::take(bucket, config, stop)?;
+    let (reader, memory) = (Reader::new(repository, listing), PartMemory::of(config));
     let report = BucketRestoreReport {
         snapshot: snapshot.id.to_string(),
         target: bucket.url().into(),
@@ -69,9 +72,8 @@ pub fn restore_into_bucket(
         ..BucketRestoreReport::default()
     };
     let mut tree = ChosenTree::new(&base, request.selection.clone());
-    let restore = BucketRestore { bucket, own_keys, reader, known, request: &request, progress, stop };
-    let mut walk =
-        BucketWalk { restore, path: PathBuf::new(), keys: NearbyKeys::new(), batch: Vec::new(), report };
+    let restore = BucketRestore { bucket, own_keys, reader, known, memory, request: &request, progress, stop };
+    let mut walk = BucketWalk { restore, path: PathBuf::new(), keys: NearbyKeys::new(), batch: Vec::new(), report };
     while let Some(step) = tree.next(&mut chunks)? {
         walk.step(step);
         if walk.batch.len() >= BATCH {

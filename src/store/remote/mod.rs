@@ -34,8 +34,8 @@ mod tests;
 pub use adapter::RemoteStore;
 pub(super) use azure::open_azure;
 pub use bucket::{
-    BucketRequests, BucketUpload, ExpectedObject, Fetched, ListedObject, ObjectPage, ObjectPut, ObjectRange, ObjectState,
-    ObjectToPut, PageTokens, SourceBucket,
+    BucketRequests, BucketUpload, ExpectedObject, Fetched, ListedObject, ObjectPage, ObjectPut, ObjectRange,
+    ObjectState, ObjectToPut, PageTokens, SourceBucket,
 };
 pub(super) use gcs::open_gcs;
 pub(super) use s3::open_s3;
