@@ -36,8 +36,8 @@ const BATCH: usize = 64;
 ///
 /// # Errors
 /// [`Error::Usage`] if the request is about more than objects, or if the target is in the repository; damage of the
-/// tree above what is chosen; errors of listing the bucket. Whatever concerns more than a file, such as cold data, credentials that have expired, or a
-/// snapshot that was forgotten meanwhile.
+/// tree above what is chosen; errors of listing the bucket. Whatever concerns more than a file, such as cold data,
+/// credentials that have expired, or a snapshot that was forgotten meanwhile.
 pub fn restore_into_bucket(
     repository: &Repository,
     config: &Config,

@@ -9,6 +9,9 @@ use md5::{Digest, Md5};
 
 use super::server::{Answer, ObjectFault, SourceObject, State, plain, refusal};
 
+/// What somebody else does meanwhile.
+pub type Happening = Box<dyn FnOnce(&State) + Send>;
+
 /// What goes wrong with writes. Each is off at first.
 #[derive(Default)]
 pub struct WriteFaults {
@@ -19,7 +22,7 @@ pub struct WriteFaults {
     /// So many conditional requests get a conflict first.
     pub conflicts: usize,
     /// What happens just before a request, as `PUT key`, is looked at.
-    pub before: Option<(&'static str, Box<dyn FnOnce(&State) + Send>)>,
+    pub before: Option<(&'static str, Happening)>,
     /// What becomes of the next requests that complete an upload.
     pub completions: Vec<Completion>,
 }
@@ -36,20 +39,51 @@ pub enum Completion {
 }
 
 impl WriteFaults {
-    /// The answer to a request whose condition is not looked at.
-    fn condition(&mut self) -> Option<Answer> {
+    /// The refusal of a request, which may have a condition.
+    fn refused(&mut self, method: &Method, condition: &str, is_taken: bool) -> Option<Answer> {
+        if let (&Method::PUT, Some((status, said))) = (method, self.refusal) {
+            return Some(refusal(status, said));
+        }
+        if condition.is_empty() {
+            return None;
+        }
+        assert_eq!(condition, "*");
         if self.no_conditions {
             return Some(refusal(501, "NotImplemented"));
         }
-        self.conflicts.checked_sub(1).map(|left| {
+        if let Some(left) = self.conflicts.checked_sub(1) {
             self.conflicts = left;
-            refusal(409, "ConditionalRequestConflict")
-        })
+            return Some(refusal(409, "ConditionalRequestConflict"));
+        }
+        is_taken.then(|| refusal(412, "PreconditionFailed"))
+    }
+
+    /// What becomes of a request to complete an upload, and the answer if it does nothing.
+    fn completion(&mut self) -> (Option<Completion>, Option<Answer>) {
+        let completion = self.completions.pop();
+        let answer = match completion {
+            Some(Completion::FailsLate) => {
+                Some(plain(200, "<Error><Code>InternalError</Code><ETag>&quot;1&quot;</ETag></Error>"))
+            }
+            Some(Completion::Form) => Some(plain(200, "<html><ETag>1</ETag></html>")),
+            Some(Completion::Lost) | None => None,
+        };
+        (completion, answer)
     }
 }
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn etag_answer(etag: &str) -> Answer {
+    let mut answer = plain(200, "");
+    answer.headers_mut().insert("etag", format!("\"{etag}\"").parse().unwrap());
+    answer
+}
+
+fn made(bytes: Bytes, etag: String, noted: [String; 2]) -> SourceObject {
+    SourceObject { bytes, etag, fault: ObjectFault::None, gets: 0, noted }
 }
 
 /// Takes an object, or a part of an upload.
@@ -63,26 +97,11 @@ pub fn write(state: &State, request: &Parts, key: &str, query: &BTreeMap<String,
     if objects.get(key).is_some_and(|object| object.fault == ObjectFault::Locked) {
         return refusal(403, "AccessDenied");
     }
-    if let (&Method::PUT, Some((status, said))) = (&request.method, faults.refusal) {
-        return refusal(status, said);
-    }
-    if request.headers.contains_key("if-none-match") {
-        assert_eq!(header("if-none-match"), "*");
-        if let Some(answer) = faults.condition() {
-            return answer;
-        }
-        if objects.contains_key(key) {
-            return refusal(412, "PreconditionFailed");
-        }
+    let is_taken = objects.contains_key(key);
+    if let Some(answer) = faults.refused(&request.method, &header("if-none-match"), is_taken) {
+        return answer;
     }
     let noted = [header("content-type"), header("x-amz-meta-owner")];
-    let made =
-        |bytes: Bytes, etag: String, noted| SourceObject { bytes, etag, fault: ObjectFault::None, gets: 0, noted };
-    let etag_answer = |etag: &str| {
-        let mut answer = plain(200, "");
-        answer.headers_mut().insert("etag", format!("\"{etag}\"").parse().unwrap());
-        answer
-    };
     match (&request.method, query.get("uploadId")) {
         (&Method::POST, None) => {
             let id = format!("upload-{}", uploads.len());
@@ -104,13 +123,9 @@ pub fn write(state: &State, request: &Parts, key: &str, query: &BTreeMap<String,
             etag_answer(&etag)
         }
         (&Method::POST, Some(id)) => {
-            let completion = faults.completions.pop();
-            match completion {
-                Some(Completion::FailsLate) => {
-                    return plain(200, "<Error><Code>InternalError</Code><ETag>&quot;1&quot;</ETag></Error>");
-                }
-                Some(Completion::Form) => return plain(200, "<html><ETag>1</ETag></html>"),
-                Some(Completion::Lost) | None => {}
+            let (completion, answer) = faults.completion();
+            if let Some(answer) = answer {
+                return answer;
             }
             let Some((_, parts)) = uploads.remove(id) else { return refusal(404, "NoSuchUpload") };
             let digests: Vec<u8> = parts.values().flat_map(|part| Md5::digest(part).to_vec()).collect();

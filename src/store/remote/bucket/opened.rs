@@ -170,8 +170,7 @@ impl SourceBucket {
         }
     }
 
-    /// Whether the bucket itself cannot be read, as several objects in a row showed (each costs all tries), or cannot be
-    /// written.
+    /// Whether the bucket itself cannot be read, as several objects in a row showed (each costs all tries), or written.
     pub fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Relaxed) >= LOST_MAX
     }
