@@ -72,10 +72,10 @@ pub fn options_of(store: &dyn Store, name: &BlobName) -> Result<PutOptions> {
     Ok(PutOptions { is_cold: is_put_cold(kind), ..PutOptions::default() })
 }
 
-/// How a container of this kind is put.
-pub(super) fn options_of_kind(store: &dyn Store, kind: ContainerKind) -> PutOptions {
+/// How a container of this kind is put. [`None`] is that of a newer version.
+pub(super) fn options_of_kind(store: &dyn Store, kind: Option<ContainerKind>) -> PutOptions {
     let is_cold = store.cold_state().is_some_and(ColdState::is_cold);
-    PutOptions { is_cold: is_cold && is_put_cold(Some(kind)), ..PutOptions::default() }
+    PutOptions { is_cold: is_cold && is_put_cold(kind), ..PutOptions::default() }
 }
 
 /// The bytes that the store kept for a container at first, from its frames and from what else is known of it. In a cold

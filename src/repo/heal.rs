@@ -5,26 +5,26 @@
 //!    again from a sound container where it is damaged or missing.
 //!
 //! Files may have been mixed up. If the bytes in the way are those of another container, which is missing or damaged
-//! under its own name, they are put there before anything is overwritten.
+//! under its own name, they are put there before anything is overwritten ([`moved`](super::moved)).
 //!
 //! A container is written back only if its bytes have the hash that is its name. What else is damaged is quarantined
 //! by the check, and the next backup stores its chunks again. A container that a prune may be deleting is left: it must
 //! not come back. Nor must any other blob while a prune runs.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use super::Repository;
 use super::claims::{ClaimKind, ContainerClaim};
-use super::cold::{options_of, options_of_kind, write_container, write_hot_index};
-use super::container::{FOOTER_BYTES, Footer, HEADER_BYTES, blob_name, parse_header, parse_name};
-use super::index::ContainerListing;
+use super::cold::{options_of, write_container, write_hot_index};
+use super::container::{blob_name, parse_name};
 use super::marks::check_writable;
+use super::moved::MovedContainers;
 use super::reliance::Reliance;
 use crate::error::{ErrorKind, Result};
-use crate::store::{BlobKind, BlobName, Reading, Store, StoreExt};
+use crate::store::{BlobKind, BlobName};
 use crate::types::ContainerId;
 
 /// What [`heal`] has done.
@@ -79,14 +79,26 @@ pub fn heal(repository: &Repository, found: &Healable) -> Result<HealReport> {
         Some(id) => pending.contains(&id),
         None => !pending.is_empty(),
     };
-    let (left, held): (Vec<&BlobName>, Vec<&BlobName>) = wanted.iter().partition(|name| is_claimed(name));
+    let (left, mut held): (Vec<&BlobName>, Vec<&BlobName>) = wanted.iter().partition(|name| is_claimed(name));
     report.left.extend(left.iter().map(|name| format!("{name}: a prune may be deleting it")));
+    // What parity gives back comes first: bytes of it that lie elsewhere can be overwritten.
+    held.sort_by_key(|name| !rebuilt.contains(*name));
+    let containers: Vec<ContainerId> = held.iter().filter_map(|name| container(name)).collect();
+    let mut moved = MovedContainers::new(repository, &containers, pending)?;
+    // What cannot be looked at is said when it is to be put back.
+    let owners: HashSet<ContainerId> = containers.iter().filter_map(|id| moved.owners(*id).ok()).flatten().collect();
+    let there: HashSet<ContainerId> = containers.iter().copied().collect();
     // As a writer that relies on these, so that no prune deletes them meanwhile.
     let reliance = Reliance::new(repository, Arc::default());
-    let done = reliance.hold(&held.iter().filter_map(|name| container(name)).collect()).and_then(|_| {
-        let put_back = put_back(repository, &held, &pending, &mut report)?;
-        for name in held.iter().filter(|name| !put_back.contains(**name)) {
-            if let Err(error) = heal_blob(repository, name, rebuilt.contains(*name), found, &mut report) {
+    let done = reliance.hold_with(&there, &owners).and_then(|_| {
+        moved.pending = ContainerClaim::containers_of(repository.store.as_ref(), ClaimKind::Pending)?;
+        let refused = put_back(&moved, &containers, &there.union(&owners).copied().collect(), &mut report);
+        let stays = |id: ContainerId, report: &HealReport| refused.contains(&id) || report.put_back.contains(&id);
+        for name in held {
+            if container(name).is_some_and(|id| stays(id, &report)) {
+                continue;
+            }
+            if let Err(error) = heal_blob(repository, name, rebuilt.contains(name), found, &mut report) {
                 report.left.push(format!("{name}: {error}"));
             }
         }
@@ -96,71 +108,30 @@ pub fn heal(repository: &Repository, found: &Healable) -> Result<HealReport> {
     done.map(|()| report)
 }
 
-/// Puts the bytes that are in the way of `held` containers under their own names, if they are those of others. Returns
-/// the names, which need nothing else.
+/// Puts the bytes that are in the way of `containers` under their own names, which are among `held`. Returns those of
+/// which nothing may be overwritten: they have, or may have, bytes of others that were not put back.
 fn put_back(
-    repository: &Repository,
-    held: &[&BlobName],
-    pending: &HashSet<ContainerId>,
+    moved: &MovedContainers<'_>,
+    containers: &[ContainerId],
+    held: &HashSet<ContainerId>,
     report: &mut HealReport,
-) -> Result<BTreeSet<BlobName>> {
-    let mut done = BTreeSet::new();
-    let containers: Vec<&BlobName> = held.iter().filter(|name| container(name).is_some()).copied().collect();
-    if containers.is_empty() {
-        return Ok(done);
-    }
-    let segments = ContainerListing::of_segments(&repository.store)?.segments();
-    let named = segments.iter().flat_map(|segment| segment.containers().iter().copied()).collect();
-    for name in containers {
-        match put_back_from(repository, name, pending, &named) {
-            Ok(Some(owner)) => {
-                report.containers += 1;
-                report.put_back.extend(container(&owner));
-                done.insert(owner);
-            }
-            Ok(None) => {}
-            Err(error) => report.left.push(format!("{name} has the bytes of another container: {error}")),
+) -> BTreeSet<ContainerId> {
+    let mut refused = BTreeMap::new();
+    for id in containers {
+        if report.put_back.contains(id) {
+            continue;
+        }
+        if let Err(error) = moved.put_back(*id, held, &mut report.put_back) {
+            refused.insert(*id, error.to_string());
         }
     }
-    Ok(done)
-}
-
-/// Returns the name of the container whose bytes were under `name`, if they were put back.
-fn put_back_from(
-    repository: &Repository,
-    name: &BlobName,
-    pending: &HashSet<ContainerId>,
-    named: &HashSet<ContainerId>,
-) -> Result<Option<BlobName>> {
-    let (store, parity) = (repository.store.as_ref(), repository.parity.as_ref());
-    let Some(moved) = parity.bytes_in_the_way(name)? else { return Ok(None) };
-    let owner = ContainerId(*blake3::hash(&moved).as_bytes());
-    let owner_name = blob_name(&owner);
-    if owner_name == *name || pending.contains(&owner) {
-        return Ok(None);
+    report.containers += report.put_back.len() as u64;
+    refused.retain(|id, _| !report.put_back.contains(id));
+    for (id, text) in &refused {
+        let name = blob_name(id);
+        report.left.push(if text.contains(name.as_str()) { text.clone() } else { format!("{name}: {text}") });
     }
-    // Bytes with damage have a hash, too, and are no container's.
-    let Ok(bytes) = store.open_stored(&owner_name, moved.clone()) else { return Ok(None) };
-    let header = bytes.get(..HEADER_BYTES).unwrap_or_default();
-    let Ok(kind) = parse_header(&owner_name, header) else { return Ok(None) };
-    let is_known = named.contains(&owner) || store.head(&owner_name)?.is_some();
-    if !is_known && !is_of_other(store, name, &bytes)? {
-        return Ok(None);
-    }
-    let is_new = parity.put_back(&owner_name, &moved, options_of_kind(store, kind))?;
-    Ok(is_new.then_some(owner_name))
-}
-
-/// Whether `bytes`, which are under the name of a container, end with the intact footer of another one. Segments may
-/// not name that any more.
-fn is_of_other(store: &dyn Store, name: &BlobName, bytes: &[u8]) -> Result<bool> {
-    let end = |bytes: &[u8]| bytes.len().checked_sub(FOOTER_BYTES).and_then(|at| bytes.get(at..).map(<[u8]>::to_vec));
-    let Some(footer) = end(bytes).filter(|footer| Footer::parse(name, bytes.len() as u64, footer).is_ok()) else {
-        return Ok(false);
-    };
-    let len = store.len_of(name)?.unwrap_or_default();
-    let Some(at) = len.checked_sub(FOOTER_BYTES as u64) else { return Ok(false) };
-    Ok(store.get_range(name, at, FOOTER_BYTES, Reading::Again)? != footer)
+    refused.into_keys().collect()
 }
 
 fn container(name: &BlobName) -> Option<ContainerId> {

@@ -24,6 +24,7 @@ pub mod keys;
 pub mod marks;
 mod metadata_copies;
 mod metadata_writer;
+mod moved;
 pub mod naming;
 pub mod open;
 pub mod parity;

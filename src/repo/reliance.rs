@@ -110,11 +110,21 @@ impl Reliance {
     /// # Errors
     /// [`Error::Pruned`] if something of it is pending or gone; errors of the store.
     pub fn hold(&self, stored: &HashSet<ContainerId>) -> Result<Salt> {
+        self.hold_with(stored, &HashSet::new())
+    }
+
+    /// The same with an intent that also has `others`, which the run is going to put. They need not be there yet, and
+    /// may be pending.
+    ///
+    /// # Errors
+    /// Errors of [`Self::hold`].
+    pub fn hold_with(&self, stored: &HashSet<ContainerId>, others: &HashSet<ContainerId>) -> Result<Salt> {
         let relied = self.relied_on(stored);
         let id = self.salts.draw()?;
         // Known before it is put: after a failure it may be in the store.
         self.intents.lock().push(id);
-        ContainerClaim::put(self.store.as_ref(), ClaimKind::Intent, &id, &relied)?;
+        let all = relied.union(others).copied().collect();
+        ContainerClaim::put(self.store.as_ref(), ClaimKind::Intent, &id, &all)?;
         self.look(&relied)?;
         Ok(id)
     }

@@ -1,16 +1,23 @@
 //! Files of containers that were mixed up: whole bytes of one container are under the name of another.
 
+use std::io;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use fhrd::config::RepositoryConfig;
+use fhrd::error::Error;
 use fhrd::inspect::check::{CheckReport, check};
 use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
+use fhrd::repo::claims::{ClaimKind, ContainerClaim};
 use fhrd::repo::cold;
 use fhrd::repo::container::{ContainerKind, parse_name, read_kind};
-use fhrd::repo::heal::heal;
+use fhrd::repo::heal::{HealReport, heal};
 use fhrd::repo::parity;
-use fhrd::store::{BlobKind, BlobName, Durable, MemoryStore, Reading, Store};
+use fhrd::repo::paths::cache_directory;
+use fhrd::store::{BlobKind, BlobName, Durable, MemoryStore, ObservedStore, Reading, Store, StoreCall, StoreObserver};
+use fhrd::types::ContainerId;
 
 use crate::flips::{back_up, config, run_check};
 use crate::input::write;
@@ -23,6 +30,8 @@ struct Scene {
     source: tempfile::TempDir,
     /// The containers with their bytes, the shorter one first.
     containers: [(BlobName, Vec<u8>); 2],
+    /// One of those with metadata.
+    metadata: (BlobName, Vec<u8>),
     snapshot: String,
 }
 
@@ -48,10 +57,50 @@ impl Scene {
         let is_data = |name: &BlobName| {
             read_kind(repository.store.as_ref(), name, Reading::FromStore).unwrap() == ContainerKind::Data
         };
-        let mut all: Vec<(BlobName, Vec<u8>)> =
-            listed.filter(is_data).map(|name| (name.clone(), store.get(&name, 1 << 30).unwrap())).collect();
+        let with_bytes = |name: BlobName| (name.clone(), store.get(&name, 1 << 30).unwrap());
+        let (mut all, mut others): (Vec<_>, Vec<_>) = listed.map(with_bytes).partition(|(name, _)| is_data(name));
         all.sort_by_key(|(_, bytes)| bytes.len());
-        Scene { store, source, containers: all.try_into().unwrap(), snapshot }
+        Scene { store, source, containers: all.try_into().unwrap(), metadata: others.pop().unwrap(), snapshot }
+    }
+
+    /// Opened over a store that refuses to `refuse`.
+    fn opened(&self, refuse: impl Fn(StoreCall, &str) -> bool + Send + Sync + 'static) -> Repository {
+        let store = ObservedStore::with(self.store.clone(), Refusing(Box::new(refuse)));
+        let repository = Repository::open_with(Arc::new(store), &|| Ok(unlock())).unwrap();
+        let _ = std::fs::remove_dir_all(cache_directory(&repository).unwrap());
+        repository
+    }
+
+    /// Reads everything and heals.
+    fn heal(&self, repository: &Repository) -> HealReport {
+        let report = run_check(repository);
+        heal(repository, &report.healable).unwrap()
+    }
+
+    fn has(&self, name: &BlobName, bytes: &[u8]) -> bool {
+        self.store.get(name, 1 << 30).is_ok_and(|stored| stored == bytes)
+    }
+
+    /// Fails unless every container has its own bytes.
+    fn assert_whole(&self, what: &str) {
+        for (name, bytes) in self.containers.iter().chain([&self.metadata]) {
+            assert!(self.has(name, bytes), "{what}: {name}");
+        }
+        let report = run_check(&open(&self.store));
+        assert_eq!(report.defect_count, 0, "{what}: {report:#?}");
+        assert_eq!(lost_files(&open(&self.store), &self.snapshot, self.source.path(), what), [""; 0], "{what}");
+    }
+
+    /// Puts the bytes of the longer container under the name of the shorter one, those of metadata under the name of
+    /// the longer one, and `third` under the name of the metadata.
+    fn rotate(&self, third: Option<&[u8]>) {
+        let ([(short, _), (long, long_bytes)], (metadata, metadata_bytes)) = (&self.containers, &self.metadata);
+        self.store.replace(short, long_bytes);
+        self.store.replace(long, metadata_bytes);
+        match third {
+            Some(bytes) => self.store.replace(metadata, bytes),
+            None => self.store.delete(metadata, Durable::OnReturn).unwrap(),
+        }
     }
 
     /// Puts the bytes of the longer container under the name of the shorter one, and deletes the longer one, or puts
@@ -62,6 +111,21 @@ impl Scene {
         match is_moved {
             true => self.store.delete(long, Durable::OnReturn).unwrap(),
             false => self.store.replace(long, short_bytes),
+        }
+    }
+}
+
+/// Whether a call about a blob fails.
+type Refusal = Box<dyn Fn(StoreCall, &str) -> bool + Send + Sync>;
+
+/// As a full disk or a server with an error does.
+struct Refusing(Refusal);
+
+impl StoreObserver for Refusing {
+    fn before(&self, call: StoreCall, name: &str) -> fhrd::Result<u64> {
+        match (self.0)(call, name) {
+            true => Err(Error::io("write", name, io::Error::other("refused"))),
+            false => Ok(0),
         }
     }
 }
@@ -113,6 +177,125 @@ fn what_heals_does_not_overwrite_the_only_bytes_of_another_container() {
         let lost = lost_files(&open(&scene.store), &scene.snapshot, scene.source.path(), &what);
         assert_eq!(lost, [""; 0], "{what}");
     }
+}
+
+#[test]
+fn bytes_that_cannot_be_put_back_are_not_overwritten() {
+    for is_encrypted in [false, true] {
+        for (number, refused) in [StoreCall::Put, StoreCall::Head, StoreCall::GetRange].into_iter().enumerate() {
+            let what = format!("encrypted: {is_encrypted}, {refused:?}");
+            let scene = Scene::new(is_encrypted, false, true);
+            scene.mix_up(true);
+            let [(short, short_bytes), (long, long_bytes)] = scene.containers.clone();
+            let (is_armed, name) = (Arc::new(Mutex::new(false)), long.clone());
+            let armed = is_armed.clone();
+            let repository = scene.opened(move |call, of| *armed.lock() && call == refused && of == name.as_str());
+            let report = run_check(&repository);
+            assert!(report.containers_healed > 0, "{what}: {report:#?}");
+            *is_armed.lock() = true;
+            let healed = heal(&repository, &report.healable).unwrap();
+            assert!(healed.left.len() == 1 && healed.left[0].contains(short.as_str()), "{what}: {healed:#?}");
+            assert!(healed.containers == 0 && healed.put_back.is_empty(), "{what}: {healed:#?}");
+            assert!(scene.has(&short, &long_bytes) && !scene.has(&short, &short_bytes), "{what}: the only bytes");
+            // A put that cannot be read again may have been done.
+            assert!(number == 2 || !scene.has(&long, &long_bytes), "{what}: it was put");
+            scene.heal(&open(&scene.store));
+            scene.assert_whole(&what);
+        }
+    }
+}
+
+#[test]
+fn bytes_of_a_container_that_a_prune_may_be_deleting_or_that_is_too_long_to_look_at_are_not_overwritten() {
+    for is_too_long in [false, true] {
+        let scene = Scene::new(false, false, true);
+        scene.mix_up(true);
+        let [(short, _), (long, long_bytes)] = &scene.containers;
+        let repository = open(&scene.store);
+        let report = run_check(&repository);
+        match is_too_long {
+            true => repository.parity.set_memory(500_000),
+            false => {
+                let ids = [parse_name(long).unwrap()].into();
+                ContainerClaim::put(scene.store.as_ref(), ClaimKind::Pending, &[3; 16], &ids).map(drop).unwrap();
+            }
+        }
+        let healed = heal(&repository, &report.healable).unwrap();
+        assert!(healed.left.len() == 1 && healed.containers == 0, "{is_too_long}: {healed:#?}");
+        assert!(!is_too_long || healed.left[0].contains("--memory 1MiB"), "{healed:#?}");
+        assert!(scene.has(short, long_bytes), "{is_too_long}: the only bytes");
+    }
+}
+
+#[test]
+fn a_container_of_a_newer_version_in_the_way_is_put_back() {
+    let scene = Scene::new(false, false, true);
+    let [(short, short_bytes), (_, long_bytes)] = &scene.containers;
+    let mut newer = long_bytes.clone();
+    newer[19] = 0x80;
+    let sum = *blake3::hash(&newer[..48]).as_bytes();
+    newer[48..64].copy_from_slice(&sum[..16]);
+    let name = fhrd::repo::container::blob_name(&ContainerId(*blake3::hash(&newer).as_bytes()));
+    scene.store.replace(short, &newer);
+    let healed = scene.heal(&open(&scene.store));
+    assert!(scene.has(&name, &newer) && scene.has(short, short_bytes), "{healed:#?}");
+}
+
+#[test]
+fn of_three_containers_that_were_rotated_none_is_lost() {
+    for is_encrypted in [false, true] {
+        let scene = Scene::new(is_encrypted, false, true);
+        let [(short, short_bytes), (_, long_bytes)] = &scene.containers;
+        // Missing, a second copy of the longer one, the shorter one, and nobody's.
+        for third in [None, Some(&long_bytes[..]), Some(&short_bytes[..]), Some(&[7; 500])] {
+            let what = format!("encrypted: {is_encrypted}, {:?}", third.map(<[u8]>::len));
+            scene.rotate(third);
+            // The disk is full as long as it takes.
+            let name = scene.metadata.0.clone();
+            let is_put = |call| matches!(call, StoreCall::Put | StoreCall::Overwrite);
+            let repository = scene.opened(move |call, of| is_put(call) && of == name.as_str());
+            let healed = scene.heal(&repository);
+            assert!(healed.put_back.is_empty() && !healed.left.is_empty(), "{what}: {healed:#?}");
+            assert!(scene.has(short, long_bytes), "{what}: nothing moves before what it overwrites");
+            let repository = open(&scene.store);
+            let healed = scene.heal(&repository);
+            assert_eq!((healed.put_back.len(), healed.left.len()), (2, 0), "{what}: {healed:#?}");
+            scene.assert_whole(&what);
+        }
+    }
+}
+
+#[test]
+fn containers_that_have_the_bytes_of_each_other_stay_if_parity_gives_back_neither() {
+    let scene = Scene::new(false, false, true);
+    scene.mix_up(false);
+    let [(short, short_bytes), (long, long_bytes)] = &scene.containers;
+    for name in [short, long] {
+        let parity = BlobName::parity_of(&name.hash().unwrap());
+        scene.store.replace(&parity, b"damaged");
+    }
+    let healed = scene.heal(&open(&scene.store));
+    assert_eq!((healed.containers, healed.left.len()), (0, 2), "{healed:#?}");
+    assert!(scene.has(short, long_bytes) && scene.has(long, short_bytes), "the only bytes of both");
+}
+
+#[test]
+fn no_prune_that_begins_meanwhile_may_delete_what_is_put_back() {
+    let scene = Scene::new(false, false, true);
+    scene.mix_up(true);
+    let (long, store) = (scene.containers[1].0.clone(), scene.store.clone());
+    let (seen, id) = (Arc::new(Mutex::new(Vec::new())), parse_name(&long).unwrap());
+    let held = seen.clone();
+    let repository = scene.opened(move |call, name| {
+        if call == StoreCall::Put && name == long.as_str() {
+            let intents = ContainerClaim::containers_of(store.as_ref(), ClaimKind::Intent).unwrap();
+            held.lock().push(intents.contains(&id));
+        }
+        false
+    });
+    let healed = scene.heal(&repository);
+    assert_eq!((healed.put_back.len(), &*seen.lock()), (1, &vec![true]), "{healed:#?}");
+    assert!(scene.store.list(BlobKind::Intent.into()).unwrap().is_empty());
 }
 
 #[test]

@@ -48,6 +48,14 @@ impl HealMemory {
         self.check_part(bytes as u64, self.rebuilt, 2)
     }
 
+    /// The same for the bytes of a container alone.
+    ///
+    /// # Errors
+    /// Errors of [`Self::check`].
+    pub fn check_whole(&self, bytes: u64) -> Result<()> {
+        self.check_part(bytes, self.heal, 10)
+    }
+
     fn check_part(&self, bytes: u64, bytes_max: usize, parts: u64) -> Result<()> {
         if bytes <= bytes_max as u64 {
             return Ok(());

@@ -21,4 +21,4 @@ mod store;
 mod tests;
 
 pub use share::ParityShare;
-pub use store::{ParityFound, ParityStore, SHORT_KINDS};
+pub use store::{BytesInTheWay, ParityFound, ParityStore, SHORT_KINDS};

@@ -28,7 +28,7 @@ use super::rebuilt::{HealedContainers, RebuiltContainer, not_healed};
 use super::share::ParityShare;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::blob::{check_hash, compare_hash, read_stream, stored_hash};
-use crate::store::name::check_len;
+use crate::store::name::{check_len, missing};
 use crate::store::{
     BlobKind, BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions,
     ReadTwice, Reading, Sealing, Store, StoreProperties, Thawing, read_again,
@@ -54,6 +54,17 @@ pub enum ParityFound {
     Damaged(Error),
     /// It was not read: that takes more memory than there is for it, as the text says.
     TooLarge(String),
+}
+
+/// What is under the name of a container.
+#[derive(Debug)]
+pub enum BytesInTheWay {
+    /// Its own bytes.
+    Own,
+    /// Other bytes: its own with damage, or those of another container.
+    Other(Vec<u8>),
+    /// Nothing, or not all of it can be read.
+    Unreadable,
 }
 
 /// See the module.
@@ -186,17 +197,25 @@ impl ParityStore {
     /// [`Error::Corrupt`] if it was not healed; [`Error::ChecksumMismatch`] if the store gives other bytes afterwards.
     /// Errors of the store.
     pub fn write_back(&self, name: &BlobName, options: PutOptions) -> Result<bool> {
+        let bytes = self.healed_bytes(name)?;
+        if !self.overwrite_if_present(name, &[&bytes], options)? {
+            return Ok(false);
+        }
+        self.check_written(name)
+    }
+
+    /// The healed bytes of a blob, which its name says.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if it was not healed. Errors of the store.
+    pub fn healed_bytes(&self, name: &BlobName) -> Result<Vec<u8>> {
         let rebuilt = self.healed.rebuilt(name).or_else(|| {
             self.heal(name);
             self.healed.rebuilt(name)
         });
         let rebuilt = rebuilt.ok_or_else(|| not_healed(name))?;
         let bytes = self.rebuilt_range(name, &rebuilt, 0, rebuilt.len as usize, Reading::FromStore)?;
-        check_hash(name, &bytes)?;
-        if !self.overwrite_if_present(name, &[&bytes], options)? {
-            return Ok(false);
-        }
-        self.check_written(name)
+        check_hash(name, &bytes).map(|()| bytes)
     }
 
     /// Reads a blob that was just written back. What is in cold storage again, as its class says, cannot be read.
@@ -208,17 +227,28 @@ impl ParityStore {
         }
     }
 
-    /// The bytes that the store has under the name of a container, whatever was rebuilt. `None` if it cannot give them,
-    /// or if they are more than a heal may take.
+    /// What the store has under the name of a container, whatever was rebuilt.
     ///
     /// # Errors
-    /// Errors of the store that are no damage.
-    pub fn bytes_in_the_way(&self, name: &BlobName) -> Result<Option<Vec<u8>>> {
-        let bytes_max = self.memory.lock().heal as u64;
-        match self.inner.get(name, bytes_max.min(CONTAINER_BYTES_MAX)) {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if error.is_unavailable() => Ok(None),
-            Err(error) => Err(error),
+    /// [`Error::Usage`] if other bytes than its own are there, and take more memory than a heal may. Errors of the store
+    /// that are no damage.
+    pub fn bytes_in_the_way(&self, name: &BlobName) -> Result<BytesInTheWay> {
+        let is_own = |hash: [u8; 32]| name.hash() == Some(hash);
+        let read = || {
+            let head = self.inner.head(name)?.ok_or_else(|| missing(name))?;
+            let (len, memory) = (head.len, *self.memory.lock());
+            if let Err(error) = memory.check_whole(len) {
+                // To see that they are its own takes no memory.
+                let is_own = is_own(stored_hash(&self.inner, name, &|| Ok(()))?);
+                return if is_own { Ok(BytesInTheWay::Own) } else { Err(error) };
+            }
+            let bytes = self.inner.get(name, len)?;
+            let is_own = is_own(*blake3::hash(&bytes).as_bytes());
+            Ok(if is_own { BytesInTheWay::Own } else { BytesInTheWay::Other(bytes) })
+        };
+        match read() {
+            Err(error) if error.is_unreadable() => Ok(BytesInTheWay::Unreadable),
+            found => found,
         }
     }
 

@@ -1,0 +1,199 @@
+//! Bytes of containers that are under the names of others, because files were mixed up. A heal puts them back.
+//!
+//! 1. The hash of all bytes under a name says whose they are. A heal looks before it overwrites them. If they are those
+//!    of another container, which is missing or damaged under its own name, they go there first.
+//! 2. What is under that name is looked at in the same way, and so on: a *chain*. It is written from its end on, with
+//!    one container in memory. So no bytes are overwritten before they are read again under their own name.
+//! 3. The bytes of a container that is lost elsewhere may be at the end of the chain that begins with it. Then they are
+//!    overwritten first, which must cost nothing: parity must give them back.
+//! 4. What is not put back stays where it is, and so does what cannot be looked at: the container that should be there
+//!    is not healed.
+
+use std::collections::{BTreeSet, HashSet};
+
+use super::Repository;
+use super::cold::options_of_kind;
+use super::container::{FOOTER_BYTES, Footer, HEADER_BYTES, blob_name, parse_header, read_kind};
+use super::index::ContainerListing;
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::{BlobName, BytesInTheWay, PutOptions, Reading, Store, StoreExt};
+use crate::types::ContainerId;
+
+/// Finds moved bytes, and puts them back.
+pub(super) struct MovedContainers<'a> {
+    repository: &'a Repository,
+    /// Containers that a prune may be deleting.
+    pub pending: HashSet<ContainerId>,
+    /// Containers that segments name.
+    named: HashSet<ContainerId>,
+}
+
+/// Whose bytes are under the name of a container.
+enum BytesOf {
+    /// Its own.
+    Itself,
+    /// They have damage, or there are none.
+    Nobody,
+    /// All those of another container, and how they are put, if its header says it.
+    Other(ContainerId, Option<PutOptions>),
+}
+
+/// The first container of a chain has the bytes of the first link, which has those of the second one, and so on.
+struct Chain {
+    first: ContainerId,
+    links: Vec<(ContainerId, Option<PutOptions>)>,
+}
+
+impl<'a> MovedContainers<'a> {
+    /// To look at `containers`. A prune may be deleting those that are `pending`.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub fn new(repository: &'a Repository, containers: &[ContainerId], pending: HashSet<ContainerId>) -> Result<Self> {
+        let mut named = HashSet::new();
+        if !containers.is_empty() {
+            let segments = ContainerListing::of_segments(&repository.store)?.segments();
+            named.extend(segments.iter().flat_map(|segment| segment.containers().iter().copied()));
+        }
+        Ok(MovedContainers { repository, pending, named })
+    }
+
+    /// The containers that are to be put back before `first` is overwritten.
+    ///
+    /// # Errors
+    /// Errors of [`Self::put_back`].
+    pub fn owners(&self, first: ContainerId) -> Result<Vec<ContainerId>> {
+        Ok(self.chain(first)?.links.into_iter().map(|(id, _)| id).collect())
+    }
+
+    /// Puts the bytes under the name of `first` under their own, and so on along the chain. Adds to `done` what it has
+    /// put. An intent must have what it puts: those are `held`.
+    ///
+    /// # Errors
+    /// If bytes of another container are there, or may be, and are not under their own name afterwards.
+    pub fn put_back(
+        &self,
+        first: ContainerId,
+        held: &HashSet<ContainerId>,
+        done: &mut BTreeSet<ContainerId>,
+    ) -> Result<()> {
+        let Chain { first, links } = self.chain(first)?;
+        if let Some((id, _)) = links.iter().find(|(id, _)| !held.contains(id)) {
+            return Err(Error::Usage(format!("it has got the bytes of {} meanwhile", blob_name(id))));
+        }
+        for (number, (owner, options)) in links.iter().enumerate().rev() {
+            let from = number.checked_sub(1).and_then(|before| links.get(before)).map_or(first, |(id, _)| *id);
+            let is_new = self.put(&blob_name(&from), owner, *options).map_err(|error| {
+                Error::Usage(format!("{} has the bytes of {}: {error}", blob_name(&from), blob_name(owner)))
+            })?;
+            if is_new {
+                done.insert(*owner);
+            }
+        }
+        Ok(())
+    }
+
+    fn chain(&self, first: ContainerId) -> Result<Chain> {
+        let mut links: Vec<(ContainerId, Option<PutOptions>)> = Vec::new();
+        loop {
+            let last = links.last().map_or(first, |(id, _)| *id);
+            match self.bytes_of(&last)? {
+                // What the link before has are spare.
+                BytesOf::Itself => {
+                    links.pop();
+                    break;
+                }
+                BytesOf::Nobody => break,
+                BytesOf::Other(owner, _) if owner == first => {
+                    self.check_rebuilt(&first, &last)?;
+                    break;
+                }
+                // The link before it has the same bytes.
+                BytesOf::Other(owner, _) if links.iter().any(|(id, _)| *id == owner) => break,
+                BytesOf::Other(owner, options) => {
+                    if self.pending.contains(&owner) && !matches!(self.bytes_of(&owner)?, BytesOf::Itself) {
+                        let (name, owner) = (blob_name(&last), blob_name(&owner));
+                        return Err(Error::Usage(format!(
+                            "{name} has the bytes of {owner}, which a prune may be deleting"
+                        )));
+                    }
+                    links.push((owner, options));
+                }
+            }
+        }
+        Ok(Chain { first, links })
+    }
+
+    /// Fails unless parity gives back the container `first`, whose bytes are under the name of `last`.
+    fn check_rebuilt(&self, first: &ContainerId, last: &ContainerId) -> Result<()> {
+        let (first, last) = (blob_name(first), blob_name(last));
+        let rebuilt = self.repository.parity.healed_bytes(&first);
+        rebuilt.map(drop).map_err(|error| {
+            let text = "and the other way round, and parity does not give back";
+            Error::Usage(format!("{last} has the bytes of {first}, {text} the latter: {error}"))
+        })
+    }
+
+    fn bytes_of(&self, id: &ContainerId) -> Result<BytesOf> {
+        let (store, name) = (self.repository.store.as_ref(), blob_name(id));
+        let bytes = match self.repository.parity.bytes_in_the_way(&name)? {
+            BytesInTheWay::Own => return Ok(BytesOf::Itself),
+            BytesInTheWay::Unreadable => return Ok(BytesOf::Nobody),
+            BytesInTheWay::Other(bytes) => bytes,
+        };
+        let owner = ContainerId(*blake3::hash(&bytes).as_bytes());
+        let owner_name = blob_name(&owner);
+        let is_known = self.named.contains(&owner) || self.pending.contains(&owner) || is_there(store, &owner_name)?;
+        let bytes = store.open_stored(&owner_name, bytes);
+        let header = bytes.as_deref().map(|bytes| bytes.get(..HEADER_BYTES).unwrap_or_default());
+        let kind = header.map_err(Error::duplicate).and_then(|header| match parse_header(&owner_name, header) {
+            Err(error) if error.is_newer() => Ok(None),
+            kind => kind.map(Some),
+        });
+        let is_other = match (&bytes, &kind) {
+            _ if is_known => true,
+            // Bytes with damage have a hash, too, and are no container's.
+            (_, Err(error)) if error.kind() == ErrorKind::Damaged => false,
+            (_, Err(error)) => return Err(error.duplicate()),
+            // No older program wrote such a header.
+            (_, Ok(None)) if read_kind(store, &name, Reading::Again).is_ok() => true,
+            (Ok(bytes), _) => is_of_other(store, &name, bytes)?,
+            (Err(_), _) => false,
+        };
+        let options = kind.ok().map(|kind| options_of_kind(store, kind));
+        Ok(if is_other { BytesOf::Other(owner, options) } else { BytesOf::Nobody })
+    }
+
+    /// Puts the bytes under the name `from` under that of the container `owner`. Returns whether they were not there.
+    fn put(&self, from: &BlobName, owner: &ContainerId, options: Option<PutOptions>) -> Result<bool> {
+        let parity = self.repository.parity.as_ref();
+        let name = blob_name(owner);
+        let options = options.ok_or_else(|| Error::Usage("they have no header that can be read".into()))?;
+        match parity.bytes_in_the_way(from)? {
+            BytesInTheWay::Other(moved) if blake3::hash(&moved).as_bytes() == &owner.0 => {
+                parity.put_back(&name, &moved, options)
+            }
+            _ => Err(Error::Usage("they have changed meanwhile".into())),
+        }
+    }
+}
+
+/// Whether there is anything of this name.
+fn is_there(store: &dyn Store, name: &BlobName) -> Result<bool> {
+    match store.head(name) {
+        Err(error) if error.is_unreadable() => Ok(true),
+        head => Ok(head?.is_some()),
+    }
+}
+
+/// Whether `bytes`, which are under the name of a container, end with the intact footer of another one. Segments may
+/// not name that any more.
+fn is_of_other(store: &dyn Store, name: &BlobName, bytes: &[u8]) -> Result<bool> {
+    let end = |bytes: &[u8]| bytes.len().checked_sub(FOOTER_BYTES).and_then(|at| bytes.get(at..).map(<[u8]>::to_vec));
+    let Some(footer) = end(bytes).filter(|footer| Footer::parse(name, bytes.len() as u64, footer).is_ok()) else {
+        return Ok(false);
+    };
+    let len = store.len_of(name)?.unwrap_or_default();
+    let Some(at) = len.checked_sub(FOOTER_BYTES as u64) else { return Ok(false) };
+    Ok(store.get_range(name, at, FOOTER_BYTES, Reading::Again)? != footer)
+}
