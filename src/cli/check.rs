@@ -19,7 +19,6 @@ use crate::inspect::check::{
 };
 use crate::metrics::Progress;
 use crate::overview::texts::HEALING;
-use crate::repair::index::repair_index;
 use crate::repair::quarantine::{self, QuarantineReport};
 use crate::repo::Repository;
 use crate::repo::bundle;
@@ -103,13 +102,7 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
         // What was put back was a defect. Only another look says whether any is left.
         Some(healed) if report.defect_count > 0 && healed.left.is_empty() && !healed.put_back.is_empty() => {
             let look = || check(&repository, &config, read_data, &Progress::default(), stop);
-            let mut again = look()?;
-            if again.defect_count > 0 {
-                // Segments that were written while files were mixed up name entries that are elsewhere.
-                repair_index(&repository, stop)?;
-                again = look()?;
-            }
-            quarantine::record(&repository, &Marks::read(repository.store.as_ref())?, &again)?;
+            let again = quarantine::look_again(&repository, stop, look)?;
             note(&format!("note: {} defects are left after healing", again.defect_count));
             again.defect_count
         }

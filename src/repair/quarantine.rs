@@ -6,9 +6,12 @@
 //! 3. Damaged key slots are written again from their second copies.
 
 use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use serde::Serialize;
 
+use super::index::repair_index;
 use crate::error::Result;
 use crate::inspect::check::CheckReport;
 use crate::repo::Repository;
@@ -60,4 +63,25 @@ pub fn record(repository: &Repository, before: &Marks, report: &CheckReport) -> 
         done.marks_deleted += 1;
     }
     Ok(done)
+}
+
+/// Lets `look` check again after a heal has put containers back, and records what is bad now. Segments that were
+/// written while files were mixed up name entries that are elsewhere: they are written again first.
+///
+/// # Errors
+/// Errors of `look`, of [`repair_index`] and of [`record`].
+pub fn look_again(
+    repository: &Repository,
+    stop: &Arc<AtomicBool>,
+    look: impl Fn() -> Result<CheckReport>,
+) -> Result<CheckReport> {
+    // Marks that others add while it looks stay.
+    let look = || Ok::<_, crate::Error>((Marks::read(repository.store.as_ref())?, look()?));
+    let (mut before, mut report) = look()?;
+    if report.defect_count > 0 {
+        repair_index(repository, stop)?;
+        (before, report) = look()?;
+    }
+    record(repository, &before, &report)?;
+    Ok(report)
 }

@@ -9,11 +9,13 @@ use fhrd::config::RepositoryConfig;
 use fhrd::error::Error;
 use fhrd::inspect::check::{CheckReport, check};
 use fhrd::metrics::Progress;
+use fhrd::repair::quarantine::look_again;
 use fhrd::repo::Repository;
 use fhrd::repo::claims::{ClaimKind, ContainerClaim};
 use fhrd::repo::cold;
 use fhrd::repo::container::{ContainerKind, parse_name, read_kind};
 use fhrd::repo::heal::{HealReport, heal};
+use fhrd::repo::marks::{BadParts, Mark, MarkKind, Marks, Quarantine};
 use fhrd::repo::parity;
 use fhrd::repo::paths::cache_directory;
 use fhrd::store::{BlobKind, BlobName, Durable, MemoryStore, ObservedStore, Reading, Store, StoreCall, StoreObserver};
@@ -296,6 +298,27 @@ fn no_prune_that_begins_meanwhile_may_delete_what_is_put_back() {
     let healed = scene.heal(&repository);
     assert_eq!((healed.put_back.len(), &*seen.lock()), (1, &vec![true]), "{healed:#?}");
     assert!(scene.store.list(BlobKind::Intent.into()).unwrap().is_empty());
+}
+
+#[test]
+fn what_another_check_quarantines_during_the_second_look_stays() {
+    let scene = Scene::new(false, false, true);
+    let repository = open(&scene.store);
+    let mark = |number: usize| {
+        let mut bad = Quarantine::default();
+        bad.insert(parse_name(&scene.containers[number].0).unwrap(), &BadParts::Whole);
+        Mark::new(MarkKind::Quarantine(bad), "another check").save(repository.store.as_ref()).unwrap();
+    };
+    mark(0);
+    let looked = look_again(&repository, &Arc::default(), || {
+        let report = run_check(&repository);
+        mark(1);
+        Ok(report)
+    });
+    assert_eq!(looked.unwrap().defect_count, 0);
+    let marks = Marks::read(repository.store.as_ref()).unwrap();
+    let marked: Vec<ContainerId> = marks.quarantine.containers().map(|(id, _)| *id).collect();
+    assert_eq!(marked, [parse_name(&scene.containers[1].0).unwrap()], "only what was there before goes");
 }
 
 #[test]
