@@ -200,8 +200,13 @@ pub fn add(repository: &Repository, progress: &Progress, stop: &AtomicBool) -> R
     Ok(added)
 }
 
-/// Writes the hot index of a container that can be read. Returns its bytes.
+/// Writes the hot index of a container that can be read. Returns its bytes. All bytes of the container are read first: a
+/// whole container of another name has a sound index, too, and readers of the hot index do not see whose it is.
+///
+/// # Errors
+/// [`Error::ChecksumMismatch`] if the container is damaged, or is another one. Errors of the store.
 pub(super) fn write_hot_index(store: &dyn Store, id: &ContainerId) -> Result<u64> {
+    read_stored_hash(store, &blob_name(id), &|| Ok(()))?;
     let hot_index = HotIndex::of_container(store, id)?;
     let name: BlobName = hot_index_name(id);
     let blob = hot_index.blob(id);

@@ -322,6 +322,26 @@ fn what_another_check_quarantines_during_the_second_look_stays() {
 }
 
 #[test]
+fn the_index_of_another_container_is_no_hot_index() {
+    for (is_encrypted, has_parity) in [(false, false), (true, false), (false, true), (true, true)] {
+        let what = format!("encrypted: {is_encrypted}, parity: {has_parity}");
+        let scene = Scene::new(is_encrypted, true, has_parity);
+        scene.mix_up(false);
+        for hot_index in scene.store.list(BlobKind::HotIndex.into()).unwrap() {
+            scene.store.delete(&hot_index.name, Durable::OnReturn).unwrap();
+        }
+        let repository = open(&scene.store);
+        let added = cold::add(&repository, &Progress::default(), &Default::default()).unwrap();
+        // Parity gives back the short one.
+        let lost = if has_parity { 1 } else { 2 };
+        assert_eq!((added.damaged, added.unread), (lost, lost), "{what}: {added:#?}");
+        let indexed = cold::indexed(&scene.store).unwrap();
+        let is_indexed = scene.containers.each_ref().map(|(name, _)| indexed.contains_key(&parse_name(name).unwrap()));
+        assert_eq!(is_indexed, [has_parity, false], "{what}");
+    }
+}
+
+#[test]
 fn a_check_without_data_sees_that_containers_in_cold_storage_have_other_lengths() {
     for is_encrypted in [false, true] {
         let scene = Scene::new(is_encrypted, true, false);
