@@ -39,7 +39,7 @@ enum BytesOf {
 }
 
 /// The first container of a chain has the bytes of the first link, which has those of the second one, and so on.
-struct Chain {
+struct MovedChain {
     first: ContainerId,
     links: Vec<(ContainerId, Option<PutOptions>)>,
 }
@@ -77,7 +77,7 @@ impl<'a> MovedContainers<'a> {
         held: &HashSet<ContainerId>,
         done: &mut BTreeSet<ContainerId>,
     ) -> Result<()> {
-        let Chain { first, links } = self.chain(first)?;
+        let MovedChain { first, links } = self.chain(first)?;
         if let Some((id, _)) = links.iter().find(|(id, _)| !held.contains(id)) {
             return Err(Error::Usage(format!("it has got the bytes of {} meanwhile", blob_name(id))));
         }
@@ -93,7 +93,7 @@ impl<'a> MovedContainers<'a> {
         Ok(())
     }
 
-    fn chain(&self, first: ContainerId) -> Result<Chain> {
+    fn chain(&self, first: ContainerId) -> Result<MovedChain> {
         let mut links: Vec<(ContainerId, Option<PutOptions>)> = Vec::new();
         loop {
             let last = links.last().map_or(first, |(id, _)| *id);
@@ -108,7 +108,7 @@ impl<'a> MovedContainers<'a> {
                     self.check_rebuilt(&first, &last)?;
                     break;
                 }
-                // The link before it has the same bytes.
+                // The one before it has the same bytes.
                 BytesOf::Other(owner, _) if links.iter().any(|(id, _)| *id == owner) => break,
                 BytesOf::Other(owner, options) => {
                     if self.pending.contains(&owner) && !matches!(self.bytes_of(&owner)?, BytesOf::Itself) {
@@ -121,7 +121,7 @@ impl<'a> MovedContainers<'a> {
                 }
             }
         }
-        Ok(Chain { first, links })
+        Ok(MovedChain { first, links })
     }
 
     /// Fails unless parity gives back the container `first`, whose bytes are under the name of `last`.
