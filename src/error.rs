@@ -177,6 +177,9 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// Stored bytes proved wrong, and what may give them back was not tried: the text says why. They may come back.
+    #[error("{0}; {1}")]
+    Untried(Box<Error>, String),
     /// The store has no blob of this name.
     #[error("{what} is missing from the repository")]
     BlobMissing {
@@ -294,8 +297,7 @@ pub enum Error {
 /// Characters of data that an error text quotes, at most.
 const QUOTED_CHARS_MAX: usize = 200;
 
-/// Text from data, such as a name, a header or the answer of a server, for an error text: its start, with `...` for the
-/// rest, and with control characters and changes of direction escaped.
+/// The start of a text from data, for an error text. Control characters and changes of direction are escaped.
 pub fn quoted(text: &str) -> String {
     let steers = |c: char| c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let mut shown = String::new();
@@ -359,6 +361,7 @@ impl Error {
             Error::Unreadable { what, offset, source } => {
                 Error::Unreadable { what: what.clone(), offset: *offset, source: duplicate(source) }
             }
+            Error::Untried(damage, reason) => Error::Untried(Box::new(damage.duplicate()), reason.clone()),
             Error::Io { action, path, source } => Error::Io { action, path: path.clone(), source: duplicate(source) },
             Error::Corrupt { what, offset, expected, got } => Error::corrupt(what, *offset, expected, got),
             Error::Unsupported { what, unknown } => Error::unsupported(what, unknown),
@@ -433,8 +436,7 @@ impl Error {
         matches!(self, Error::Corrupt { .. } | Error::ChecksumMismatch { .. })
     }
 
-    /// Whether stored bytes proved wrong or missing. It does not hold if the device or the server could not give them:
-    /// they may be sound, and come back.
+    /// Whether stored bytes proved wrong or missing. What was not given, or whose parity was not tried, may come back.
     pub fn is_proven_damage(&self) -> bool {
         matches!(
             self,
@@ -457,6 +459,7 @@ impl Error {
             Error::Corrupt { .. }
             | Error::ChecksumMismatch { .. }
             | Error::Unreadable { .. }
+            | Error::Untried(..)
             | Error::ChunkMissing { .. } => ErrorKind::Damaged,
             Error::BlobMissing { .. } => ErrorKind::NotFound,
             Error::Unsupported { .. } => ErrorKind::Unsupported,

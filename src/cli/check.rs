@@ -140,7 +140,7 @@ fn print_report(
         ("content", size(report.bytes_raw)),
         ("read", format!("{} in {} containers", size(report.bytes_read), report.containers_read)),
         ("damaged", damaged(report)),
-        ("quarantined", quarantined(report, quarantine)),
+        ("quarantined", quarantined(repository, report, quarantine)),
         ("defects", report.defect_count.to_string()),
     ];
     pairs.extend(parity_texts(report, healed));
@@ -278,9 +278,13 @@ fn healed(repository: &Repository, report: &CheckReport) -> HealReport {
     // Damage that no snapshot needs is no defect.
     let is_lost = |(id, is_sound): &&(_, bool)| !is_sound && !healed.put_back.contains(id);
     let lost: Vec<_> = report.read.iter().filter(|read| report.defect_count > 0 && is_lost(read)).collect();
-    healed
-        .left
-        .extend(lost.into_iter().map(|(id, _)| format!("{}: nothing gives its bytes back; {HEALING}", blob_name(id))));
+    healed.left.extend(lost.into_iter().map(|(id, _)| {
+        let name = blob_name(id);
+        match repository.parity.untried(&name) {
+            Some(reason) => format!("{name}: {reason}"),
+            None => format!("{name}: nothing gives its bytes back; {HEALING}"),
+        }
+    }));
     healed
 }
 
@@ -308,12 +312,20 @@ fn parity_texts(report: &CheckReport, healed: Option<&HealReport>) -> Vec<(&'sta
     pairs
 }
 
-fn quarantined(report: &CheckReport, done: Option<&QuarantineReport>) -> String {
+fn quarantined(repository: &Repository, report: &CheckReport, done: Option<&QuarantineReport>) -> String {
+    let is_untried = |id| repository.parity.untried(&blob_name(id)).is_some();
+    let untried = report.bad.containers().filter(|(id, _)| is_untried(id)).count();
     match done {
         None => "nothing was recorded".into(),
         Some(QuarantineReport { containers: 0, .. }) => "nothing".into(),
         Some(done) if report.defect_count == 0 => {
             format!("damage in {} containers, which no snapshot needs", done.containers)
+        }
+        Some(done) if untried > 0 => {
+            format!(
+                "damage in {} containers; parity of {untried} was not tried: see the reasons first",
+                done.containers
+            )
         }
         Some(done) => format!("damage in {} containers; {HEALING}", done.containers),
     }

@@ -21,8 +21,8 @@ use super::read::at_least_one;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::ByteLru;
 use crate::store::{
-    BlobKind, BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions,
-    ReadTwice, Reading, Sealing, Store, StoreExt, StoreProperties, Thawing, read_stream,
+    BlobKind, BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, OtherCopy, PutBlob,
+    PutOptions, ReadTwice, Reading, Sealing, Store, StoreExt, StoreProperties, Thawing, read_stream,
 };
 use crate::types::ContainerId;
 
@@ -208,7 +208,7 @@ impl Store for ColdStore {
         self.inner.sync_deletions(names)
     }
 
-    fn other_copy(&self, name: &BlobName) -> bool {
+    fn other_copy(&self, name: &BlobName) -> OtherCopy {
         self.forget(name);
         self.inner.other_copy(name)
     }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice,
-    Reading, Sealing, Store, StoreProperties, Thawing,
+    BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, OtherCopy, PutBlob, PutOptions,
+    ReadTwice, Reading, Sealing, Store, StoreProperties, Thawing,
 };
 use crate::error::Result;
 
@@ -53,7 +53,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).sync_deletions(names)
     }
 
-    fn other_copy(&self, name: &BlobName) -> bool {
+    fn other_copy(&self, name: &BlobName) -> OtherCopy {
         (**self).other_copy(name)
     }
 

@@ -91,13 +91,17 @@ pub fn read_again<T>(store: &dyn Store, name: &BlobName, read: impl Fn() -> Resu
 /// no other copy.
 ///
 /// # Errors
-/// `error`, and errors of `read`.
+/// `error`, and errors of `read`. [`Error::Untried`] in place of these if something that may help was not tried.
 pub fn again<T>(store: &dyn Store, name: &BlobName, error: Error, read: impl FnOnce() -> Result<T>) -> Result<T> {
-    if error.kind() != ErrorKind::Damaged || !store.other_copy(name) {
+    if error.kind() != ErrorKind::Damaged {
         return Err(error);
     }
+    let copy = store.other_copy(name);
+    if !copy.is_there {
+        return Err(copy.explain(error));
+    }
     tracing::debug!("reading {name} again: {error}");
-    read()
+    read().map_err(|error| copy.explain(error))
 }
 
 /// Reads a blob whose name ends with the BLAKE3 of what the store keeps, and checks that.

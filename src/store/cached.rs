@@ -27,8 +27,8 @@ use super::cached_fragments::{
 use super::name::check_range;
 use super::recent_containers::RecentContainers;
 use super::{
-    BlobKind, BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions,
-    ReadTwice, Reading, Sealing, Store, StoreProperties, Thawing,
+    BlobKind, BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, OtherCopy, PutBlob,
+    PutOptions, ReadTwice, Reading, Sealing, Store, StoreProperties, Thawing,
 };
 use crate::error::{Error, Result};
 
@@ -389,14 +389,17 @@ impl<S: Store> Store for CachedStore<S> {
         self.inner.sync_deletions(names)
     }
 
-    fn other_copy(&self, name: &BlobName) -> bool {
+    fn other_copy(&self, name: &BlobName) -> OtherCopy {
         let Some(blob) = CacheableBlob::of(name) else { return self.inner.other_copy(name) };
         let len = self.known_len(&blob).unwrap_or_default();
         let block = if blob.is_container() { CONTAINER_BLOCK_BYTES } else { WHOLE_BLOCK_BYTES };
         let remove = |any, fragment| self.files.remove(FragmentName { blob: name, fragment }) | any;
         let recent = self.recent.as_ref().is_some_and(|recent| recent.forget(name));
         let any = (0..len.div_ceil(block).min(BLOCKS_MAX)).chain([HEAD, TAIL, ALL]).fold(recent, remove);
-        any || self.inner.other_copy(name)
+        match any {
+            true => OtherCopy { is_there: true, untried: None },
+            false => self.inner.other_copy(name),
+        }
     }
 
     fn properties(&self) -> StoreProperties {

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use super::blob::{self, BlobMetadata, ListedBlob};
 use super::cold::{ColdState, Thawing};
 use super::kind::{BlobKind, BlobName, BlobPrefix};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// A stream that can be read twice.
 pub trait ReadTwice: Read + Seek {}
@@ -91,6 +91,27 @@ pub enum Durable {
     OnReturn,
     /// After [`Store::sync_deletions`]: for many blobs, of which none must be gone before another one.
     AfterSync,
+}
+
+/// What a store says of other copies of a blob whose bytes have proved wrong.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OtherCopy {
+    /// Whether there is one, so that a read may give other bytes now.
+    pub is_there: bool,
+    /// Why something that may give the right bytes was not tried. The blob does not count as damaged for good then.
+    pub untried: Option<String>,
+}
+
+impl OtherCopy {
+    /// What `error`, of reading the blob, says once no other copy has helped.
+    pub fn explain(self, error: Error) -> Error {
+        match self.untried {
+            Some(reason) if error.kind() == ErrorKind::Damaged && !matches!(error, Error::Untried(..)) => {
+                Error::Untried(Box::new(error), reason)
+            }
+            _ => error,
+        }
+    }
 }
 
 /// What never changes about a store.
@@ -183,9 +204,9 @@ pub trait Store: Send + Sync {
     /// [`Io`](crate::Error::Io) if a directory cannot be synced.
     fn sync_deletions(&self, names: &[BlobName]) -> Result<()>;
 
-    /// Turns to another copy of a blob whose bytes have proved wrong. Returns whether there is one, so that a read may
-    /// give other bytes now. A cache deletes its copies. See [`read_again`](super::read_again).
-    fn other_copy(&self, name: &BlobName) -> bool;
+    /// Turns to another copy of a blob whose bytes have proved wrong, and says whether there is one. A cache deletes its
+    /// copies. See [`read_again`](super::read_again).
+    fn other_copy(&self, name: &BlobName) -> OtherCopy;
 
     /// What never changes about the store.
     fn properties(&self) -> StoreProperties;

@@ -29,8 +29,8 @@ use super::local_listing::{is_absent, is_behind_link, is_lost_data, list_directo
 use super::name::{TEMPORARY_PREFIX, check_len, check_range, is_slot_id, missing};
 use super::temporary::{Temporary, clean, is_temporary_name};
 use super::{
-    BlobKind, BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions,
-    ReadTwice, Reading, Sealing, Store, StoreProperties, Thawing,
+    BlobKind, BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, OtherCopy, PutBlob,
+    PutOptions, ReadTwice, Reading, Sealing, Store, StoreProperties, Thawing,
 };
 use crate::error::{Error, Result};
 
@@ -352,8 +352,8 @@ impl Store for LocalStore {
         sync_parents(&self.root, names)
     }
 
-    fn other_copy(&self, _: &BlobName) -> bool {
-        false
+    fn other_copy(&self, _: &BlobName) -> OtherCopy {
+        OtherCopy::default()
     }
 
     fn properties(&self) -> StoreProperties {

@@ -9,8 +9,8 @@ use parking_lot::{Mutex, MutexGuard};
 use super::blob::read_stream;
 use super::name::{check_len, check_range, is_left_by_init, missing};
 use super::{
-    BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice,
-    Reading, Sealing, Store, StoreProperties, Thawing,
+    BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, OtherCopy, PutBlob, PutOptions,
+    ReadTwice, Reading, Sealing, Store, StoreProperties, Thawing,
 };
 use crate::error::Result;
 
@@ -111,8 +111,8 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    fn other_copy(&self, _: &BlobName) -> bool {
-        false
+    fn other_copy(&self, _: &BlobName) -> OtherCopy {
+        OtherCopy::default()
     }
 
     fn properties(&self) -> StoreProperties {

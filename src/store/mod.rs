@@ -61,7 +61,8 @@ pub use disk::{sync_content, sync_name};
 pub use faulty::{FaultyStore, InjectedFault};
 use interface::no_locks;
 pub use interface::{
-    Durable, Locks, NewName, PutBlob, PutOptions, ReadTwice, Reading, Sealing, Store, StoreExt, StoreProperties,
+    Durable, Locks, NewName, OtherCopy, PutBlob, PutOptions, ReadTwice, Reading, Sealing, Store, StoreExt,
+    StoreProperties,
 };
 pub use kind::{BlobKind, BlobName, BlobPrefix};
 pub use local::LocalStore;

@@ -7,8 +7,8 @@ use std::time::SystemTime;
 
 use super::interface::StoreExt;
 use super::{
-    BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice,
-    Reading, Sealing, Store, StoreProperties, Thawing,
+    BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, OtherCopy, PutBlob, PutOptions,
+    ReadTwice, Reading, Sealing, Store, StoreProperties, Thawing,
 };
 use crate::error::{Error, Result};
 
@@ -247,7 +247,7 @@ impl<S: Store, O: StoreObserver> Store for ObservedStore<S, O> {
         self.watch(StoreCall::SyncDeletions, "", no_bytes, |_| self.inner.sync_deletions(names))
     }
 
-    fn other_copy(&self, name: &BlobName) -> bool {
+    fn other_copy(&self, name: &BlobName) -> OtherCopy {
         self.inner.other_copy(name)
     }
 

@@ -11,8 +11,8 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::name::missing;
 use super::{
-    BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice,
-    Reading, Sealing, Store, StoreProperties, Thawing,
+    BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, OtherCopy, PutBlob, PutOptions,
+    ReadTwice, Reading, Sealing, Store, StoreProperties, Thawing,
 };
 use crate::error::{ErrorKind, Result};
 
@@ -121,7 +121,7 @@ impl Store for OverlayStore {
         self.own.sync_deletions(names)
     }
 
-    fn other_copy(&self, name: &BlobName) -> bool {
+    fn other_copy(&self, name: &BlobName) -> OtherCopy {
         self.below.other_copy(name)
     }
 

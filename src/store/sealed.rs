@@ -18,8 +18,8 @@ use super::blob::{hash_stream, named_bytes};
 use super::interface::StoreExt;
 use super::slots_in_use::SlotsInUse;
 use super::{
-    BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions, ReadTwice,
-    Reading, Sealing, Store, StoreProperties, Thawing, read_again,
+    BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, OtherCopy, PutBlob, PutOptions,
+    ReadTwice, Reading, Sealing, Store, StoreProperties, Thawing, read_again,
 };
 use crate::crypto::{
     BlobKey, CipherSuite, HEADER_BYTES, Keyring, SealedHeader, SealedReader, sealed_len, sealed_offset, unsealed_len,
@@ -198,11 +198,13 @@ impl Store for SealedStore {
         key.open_range(name, offset, len, read).or_else(|error| {
             // The blob of that name may be another one by now, or a copy may be damaged.
             self.known_keys().pop(name);
-            if error.kind() == ErrorKind::Damaged {
-                self.inner.other_copy(name);
-            }
-            let key = self.stored_key(name).map_err(|_| error)?;
-            key.open_range(name, offset, len, read)
+            let copy = match error.kind() {
+                ErrorKind::Damaged => self.inner.other_copy(name),
+                _ => OtherCopy::default(),
+            };
+            let opened =
+                self.stored_key(name).map_err(|_| error).and_then(|key| key.open_range(name, offset, len, read));
+            opened.map_err(|error| copy.explain(error))
         })
     }
 
@@ -230,7 +232,7 @@ impl Store for SealedStore {
         self.inner.sync_deletions(names)
     }
 
-    fn other_copy(&self, name: &BlobName) -> bool {
+    fn other_copy(&self, name: &BlobName) -> OtherCopy {
         self.inner.other_copy(name)
     }
 

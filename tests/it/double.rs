@@ -158,8 +158,8 @@ macro_rules! double_store {
                 crate::double::Double::inner(self).sync_deletions(names)
             }
 
-            fn other_copy(&self, _: &fhrd::store::BlobName) -> bool {
-                false
+            fn other_copy(&self, _: &fhrd::store::BlobName) -> fhrd::store::OtherCopy {
+                fhrd::store::OtherCopy::default()
             }
 
             fn properties(&self) -> fhrd::store::StoreProperties {

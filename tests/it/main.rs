@@ -84,6 +84,7 @@ mod swapped;
 mod tidy;
 mod trees;
 mod unreadable;
+mod untried;
 mod upgraded;
 mod weights;
 mod wire;

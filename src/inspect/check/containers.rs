@@ -220,7 +220,9 @@ impl Map for CheckWorker<'_> {
             // Its hot index is missing or damaged. Nothing says that its bytes are bad.
             Err(error) if error.kind() == ErrorKind::Cold => checked.defects.log.damaged_blob(&name, &error),
             Err(error) => {
-                checked.defects.is_whole_bad = error.kind() != ErrorKind::Unsupported;
+                // A mark that gives it up would say that nothing of it comes back.
+                let may_come_back = matches!(error, Error::Unsupported { .. } | Error::Untried(..));
+                checked.defects.is_whole_bad = !may_come_back;
                 checked.defects.log.damaged_blob(&name, &damage(error)?);
             }
         }

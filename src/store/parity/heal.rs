@@ -85,6 +85,8 @@ impl ParityStore {
             return outcome;
         }
         let outcome = self.try_heal(name).unwrap_or_else(|error| {
+            // What could not be read of the parity, or for it, may be sound.
+            let untried = (!error.is_proven_damage()).then(|| format!("its parity was not tried: {error}").into());
             match (error, name.hash()) {
                 (Error::Cold { .. }, Some(id)) => {
                     tracing::warn!("{name} is damaged, and its parity is in cold storage");
@@ -96,27 +98,29 @@ impl ParityStore {
                 }
                 (error, _) => tracing::debug!("{name} is not rebuilt: {error}"),
             }
-            HealOutcome::Failed
+            untried.map_or(HealOutcome::Failed, HealOutcome::Untried)
         });
         let outcome = match outcome {
-            HealOutcome::Failed if name.kind() == BlobKind::RequiredMark => self.guess(name),
+            HealOutcome::Failed | HealOutcome::Untried(_) if name.kind() == BlobKind::RequiredMark => {
+                self.guess(name).unwrap_or(outcome)
+            }
             outcome => outcome,
         };
         self.healed.note(name, outcome.clone());
         outcome
     }
 
-    /// What becomes of a required mark that parity does not give back.
-    fn guess(&self, name: &BlobName) -> HealOutcome {
+    /// The bytes of a required mark that parity does not give back, if its name gives them back.
+    fn guess(&self, name: &BlobName) -> Option<HealOutcome> {
         match guessed(&self.inner, name) {
             Ok(Some(right)) => {
                 tracing::warn!("{name} has one wrong byte, which its hash gives back; `fhrd repair index` writes it");
-                HealOutcome::Rebuilt(Arc::new(right))
+                Some(HealOutcome::Rebuilt(Arc::new(right)))
             }
-            Ok(None) => HealOutcome::Failed,
+            Ok(None) => None,
             Err(error) => {
                 tracing::debug!("{name} is not rebuilt: {error}");
-                HealOutcome::Failed
+                None
             }
         }
     }

@@ -90,12 +90,22 @@ pub(super) enum HealOutcome {
     Sound,
     /// It stays damaged.
     Failed,
+    /// It stays damaged, and its parity was not tried, with the reason.
+    Untried(Arc<str>),
 }
 
 impl HealOutcome {
     /// Whether a read may give other bytes than one before.
     pub fn may_help(&self) -> bool {
-        !matches!(self, HealOutcome::Failed)
+        matches!(self, HealOutcome::Rebuilt(_) | HealOutcome::Sound)
+    }
+
+    /// Why the parity was not tried, if it was not.
+    pub fn untried(&self) -> Option<String> {
+        match self {
+            HealOutcome::Untried(reason) => Some(reason.to_string()),
+            _ => None,
+        }
     }
 }
 
@@ -110,6 +120,8 @@ pub(super) struct HealedContainers {
     cold: Mutex<BTreeSet<BlobName>>,
     /// Containers that take more memory.
     too_large: Mutex<BTreeSet<BlobName>>,
+    /// Blobs whose parity was not tried, with the reasons.
+    untried: Mutex<BTreeMap<BlobName, Arc<str>>>,
 }
 
 impl Default for HealedContainers {
@@ -120,6 +132,7 @@ impl Default for HealedContainers {
             seen: Mutex::default(),
             cold: Mutex::default(),
             too_large: Mutex::default(),
+            untried: Mutex::default(),
         }
     }
 }
@@ -145,7 +158,14 @@ impl HealedContainers {
     }
 
     pub fn note(&self, name: &BlobName, outcome: HealOutcome) {
-        let mut bytes = OUTCOME_BYTES;
+        let (mut bytes, mut untried) = (OUTCOME_BYTES, self.untried.lock());
+        match &outcome {
+            HealOutcome::Untried(reason) if untried.len() < NAMES_MAX => {
+                drop(untried.insert(name.clone(), reason.clone()))
+            }
+            _ => drop(untried.remove(name)),
+        }
+        drop(untried);
         if let HealOutcome::Rebuilt(rebuilt) = &outcome {
             bytes += rebuilt.bytes();
             let mut names = self.names.lock();
@@ -195,8 +215,14 @@ impl HealedContainers {
         self.too_large.lock().iter().cloned().collect()
     }
 
+    /// Why the parity of a blob was not tried.
+    pub fn untried(&self, name: &BlobName) -> Option<String> {
+        self.untried.lock().get(name).map(ToString::to_string)
+    }
+
     /// Forgets a container that was written again or deleted.
     pub fn forget(&self, name: &BlobName) {
+        self.untried.lock().remove(name);
         self.outcomes.lock().remove(name);
         self.names.lock().remove(name);
         self.seen.lock().remove(name);

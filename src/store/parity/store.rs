@@ -30,8 +30,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::store::blob::{check_hash, compare_hash, read_stream, stored_hash};
 use crate::store::name::{check_len, missing};
 use crate::store::{
-    BlobKind, BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions,
-    ReadTwice, Reading, Sealing, Store, StoreProperties, Thawing, read_again,
+    BlobKind, BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, OtherCopy, PutBlob,
+    PutOptions, ReadTwice, Reading, Sealing, Store, StoreProperties, Thawing, read_again,
 };
 
 /// Kinds of blobs that have parity as containers have it.
@@ -97,6 +97,11 @@ impl ParityStore {
     /// Blobs that were not healed, or whose parity was not read, because that takes more memory.
     pub fn too_large(&self) -> Vec<BlobName> {
         self.healed.too_large()
+    }
+
+    /// Why the parity of a damaged blob was not tried, if it was not.
+    pub fn untried(&self, name: &BlobName) -> Option<String> {
+        self.healed.untried(name)
     }
 
     /// The share of parity that containers get.
@@ -382,10 +387,15 @@ impl Store for ParityStore {
         self.inner.sync_deletions(names)
     }
 
-    fn other_copy(&self, name: &BlobName) -> bool {
-        let is_other = self.inner.other_copy(name);
+    fn other_copy(&self, name: &BlobName) -> OtherCopy {
+        let other = self.inner.other_copy(name);
         let may_have_parity = name.kind() == BlobKind::Container || SHORT_KINDS.contains(&name.kind());
-        may_have_parity && self.heal(name).may_help() || is_other
+        if !may_have_parity {
+            return other;
+        }
+        let outcome = self.heal(name);
+        let is_there = outcome.may_help() || other.is_there;
+        OtherCopy { is_there, untried: outcome.untried().or(other.untried) }
     }
 
     fn properties(&self) -> StoreProperties {

@@ -210,7 +210,7 @@ fn what_is_written_back_is_in_the_store() {
     let mut damaged = scene.container.clone();
     damaged[1] ^= 1;
     let store = scene.store(&damaged, &scene.blob);
-    assert!(store.other_copy(&scene.name));
+    assert!(store.other_copy(&scene.name).is_there);
     assert_eq!(store.healed(), std::slice::from_ref(&scene.name));
     store.write_back(&scene.name, PutOptions::default()).unwrap();
     assert!(store.healed().is_empty());
@@ -276,7 +276,8 @@ fn a_heal_stays_in_its_memory_and_says_what_does_not_fit() {
         });
         assert_eq!(store.too_large(), if is_read.is_ok() { vec![] } else { vec![scene.name.clone()] }, "{memory}");
         assert_eq!(store.healed().is_empty(), is_read.is_err(), "{memory}");
-        if is_read.is_err() {
+        if let Err(error) = &is_read {
+            assert!(!error.is_proven_damage() && error.to_string().contains("--memory 2MiB"), "{memory}: {error}");
             let back = store.write_back(&scene.name, PutOptions::default());
             assert!(back.is_err() && store.get(&scene.name, 1 << 20).unwrap() == damaged, "{memory}");
         }
@@ -291,10 +292,10 @@ fn a_heal_stays_in_its_memory_and_says_what_does_not_fit() {
     (0..147).for_each(|number| many[number * 4096] ^= 1);
     let store = whole.store(&many, &whole.blob);
     store.set_memory(3 << 20);
-    assert!(!store.other_copy(&whole.name) && store.too_large() == std::slice::from_ref(&whole.name));
+    assert!(!store.other_copy(&whole.name).is_there && store.too_large() == std::slice::from_ref(&whole.name));
     let store = whole.store(&many, &whole.blob);
     store.set_memory(6 << 20);
-    assert!(store.other_copy(&whole.name) && store.too_large().is_empty());
+    assert!(store.other_copy(&whole.name).is_there && store.too_large().is_empty());
 }
 
 #[test]
@@ -340,7 +341,7 @@ fn containers_too_long_for_parity_are_unprotected_and_otherwise_sound() {
     assert!(matches!(store.inspect(&name).unwrap(), ParityFound::Absent));
     assert_eq!(store.len_of(&name).unwrap(), Some(long.len() as u64));
     assert!(store.get_range(&name, 0, 100, Reading::Once).unwrap().iter().all(|byte| *byte == 0));
-    assert!(!store.other_copy(&name), "nothing gives it back");
+    assert!(!store.other_copy(&name).is_there, "nothing gives it back");
     assert!(!store.add(&name, PutOptions::default()).unwrap(), "it gets none");
 }
 

@@ -15,8 +15,8 @@ use super::requests::{RequestKind, Requests};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::name::{check_len, check_range, is_left_by_init, missing};
 use crate::store::{
-    BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, ObjectTag, PutBlob, PutOptions,
-    ReadTwice, Reading, Sealing, StorageClasses, Store, StoreOptions, StoreProperties, Thawing,
+    BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, ObjectTag, OtherCopy, PutBlob,
+    PutOptions, ReadTwice, Reading, Sealing, StorageClasses, Store, StoreOptions, StoreProperties, Thawing,
 };
 
 /// Entries of a listing that may repeat earlier ones, besides one for each that is new.
@@ -313,8 +313,8 @@ impl Store for RemoteStore {
         Ok(())
     }
 
-    fn other_copy(&self, _: &BlobName) -> bool {
-        false
+    fn other_copy(&self, _: &BlobName) -> OtherCopy {
+        OtherCopy::default()
     }
 
     fn properties(&self) -> StoreProperties {

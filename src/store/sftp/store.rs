@@ -23,8 +23,8 @@ use crate::error::{Error, Result};
 use crate::store::directories::{NO_DIRECTORY, is_containers_part, no_directory, no_file};
 use crate::store::name::{TEMPORARY_PREFIX, check_len, is_component, is_slot_id, missing};
 use crate::store::{
-    BlobKind, BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, PutBlob, PutOptions,
-    ReadTwice, Reading, Sealing, Store, StoreOptions, StoreProperties, Thawing,
+    BlobKind, BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, OtherCopy, PutBlob,
+    PutOptions, ReadTwice, Reading, Sealing, Store, StoreOptions, StoreProperties, Thawing,
 };
 
 /// Entries of a listing, at most.
@@ -394,8 +394,8 @@ impl Store for SftpStore {
         directories.into_values().try_for_each(|name| self.sync_deletion(name))
     }
 
-    fn other_copy(&self, _: &BlobName) -> bool {
-        false
+    fn other_copy(&self, _: &BlobName) -> OtherCopy {
+        OtherCopy::default()
     }
 
     fn properties(&self) -> StoreProperties {

@@ -23,8 +23,8 @@ use fhrd::repo::snapshot;
 use fhrd::repo::{Repository, keys};
 use fhrd::restore::restore;
 use fhrd::store::{
-    BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, MemoryStore, NewName, PutBlob,
-    PutOptions, ReadTwice, Reading, SealedStore, Sealing, Store, StoreProperties, Thawing,
+    BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, MemoryStore, NewName, OtherCopy,
+    PutBlob, PutOptions, ReadTwice, Reading, SealedStore, Sealing, Store, StoreProperties, Thawing,
 };
 
 use super::scene::{Blobs, P, Q, blobs_of, open, store_with};
@@ -76,7 +76,7 @@ impl Store for OneNewer {
     fn sync_deletions(&self, names: &[BlobName]) -> Result<()> {
         self.new.sync_deletions(names)
     }
-    fn other_copy(&self, name: &BlobName) -> bool {
+    fn other_copy(&self, name: &BlobName) -> OtherCopy {
         self.new.other_copy(name)
     }
     fn properties(&self) -> StoreProperties {

@@ -1,0 +1,129 @@
+//! Damage that parity gives back, where the parity was not tried: it counts as unreadable, and nothing is dropped.
+
+use std::io;
+use std::sync::Arc;
+
+use fhrd::config::RepositoryConfig;
+use fhrd::error::Error;
+use fhrd::repair::containers::repair_containers;
+use fhrd::repair::quarantine;
+use fhrd::repair::snapshots::{SnapshotRepair, repair_snapshots};
+use fhrd::repo::Repository;
+use fhrd::repo::container::{ContainerKind, HEADER_BYTES, read_kind};
+use fhrd::repo::heal::heal;
+use fhrd::repo::marks::Marks;
+use fhrd::repo::parity;
+use fhrd::repo::paths::cache_directory;
+use fhrd::repo::snapshot;
+use fhrd::store::{BlobKind, BlobName, MemoryStore, ObservedStore, Reading, Store, StoreCall, StoreObserver};
+
+use crate::flips::{back_up, config, run_check};
+use crate::input::write;
+use crate::parity::{lost_files, open, share};
+use crate::trees::Random;
+
+/// A repository with parity, and its containers.
+struct Scene {
+    store: Arc<MemoryStore>,
+    source: tempfile::TempDir,
+    snapshot: String,
+    containers: Vec<(ContainerKind, BlobName)>,
+}
+
+/// Why the parity is not tried.
+#[derive(Debug, Clone, Copy)]
+enum Obstacle {
+    /// It takes more memory.
+    Memory,
+    /// It is in cold storage.
+    Cold,
+    /// The server does not give it.
+    Failure,
+}
+
+impl StoreObserver for Obstacle {
+    fn before(&self, call: StoreCall, name: &str) -> fhrd::Result<u64> {
+        let is_read = matches!(call, StoreCall::Get | StoreCall::GetRange) && name.starts_with("parity/");
+        match self {
+            Obstacle::Cold if is_read => Err(Error::Cold { what: name.into() }),
+            Obstacle::Failure if is_read => Err(Error::io("read", name, io::Error::other("no answer"))),
+            _ => Ok(0),
+        }
+    }
+}
+
+impl Scene {
+    fn new() -> Self {
+        let store = Arc::new(MemoryStore::new());
+        let repository = Repository::init(store.clone(), &RepositoryConfig::default()).unwrap();
+        parity::set(&repository, share()).unwrap();
+        let (source, mut random) = (tempfile::tempdir().unwrap(), Random(4));
+        write(source.path().join("file"), &random.bytes(400_000));
+        write(source.path().join("directory/other"), &random.bytes(4000));
+        let snapshot = back_up(&repository, source.path());
+        let listed = store.list(BlobKind::Container.into()).unwrap().into_iter().map(|blob| blob.name);
+        let kind = |name: &BlobName| read_kind(repository.store.as_ref(), name, Reading::FromStore).unwrap();
+        let containers = listed.map(|name| (kind(&name), name)).collect();
+        Scene { store, source, snapshot, containers }
+    }
+
+    fn open(&self, obstacle: Obstacle) -> Repository {
+        let repository = Repository::open(Arc::new(ObservedStore::with(self.store.clone(), obstacle))).unwrap();
+        let _ = std::fs::remove_dir_all(cache_directory(&repository).unwrap());
+        if matches!(obstacle, Obstacle::Memory) {
+            repository.parity.set_memory(0);
+        }
+        repository
+    }
+
+    /// Damages `len` bytes of the first container of this kind, in its frames or at its end.
+    fn damage(&self, kind: ContainerKind, len: usize, is_in_frames: bool) -> BlobName {
+        let (_, name) = self.containers.iter().find(|(of, _)| *of == kind).unwrap();
+        let mut bytes = self.store.get(name, 1 << 30).unwrap();
+        let at = if is_in_frames { HEADER_BYTES + 40 } else { bytes.len() - len - 70 };
+        bytes[at..at + len].fill(0x55);
+        self.store.replace(name, &bytes);
+        name.clone()
+    }
+}
+
+#[test]
+fn damage_whose_parity_was_not_tried_is_unreadable_and_costs_no_snapshot() {
+    for obstacle in [Obstacle::Memory, Obstacle::Cold, Obstacle::Failure] {
+        for (kind, is_in_frames) in
+            [(ContainerKind::Data, true), (ContainerKind::Data, false), (ContainerKind::Metadata, true)]
+        {
+            let (what, scene) = (format!("{obstacle:?}, {kind:?}, frames: {is_in_frames}"), Scene::new());
+            let name = scene.damage(kind, 30, is_in_frames);
+            let repository = scene.open(obstacle);
+            let before = Marks::read(repository.store.as_ref()).unwrap();
+            let report = run_check(&repository);
+            let said = |reason: &str| report.defects.iter().any(|text| text.contains(reason));
+            assert!(said("its parity was not tried: "), "{what}: {report:#?}");
+            assert!(!matches!(obstacle, Obstacle::Memory) || said("`--memory 1MiB`"), "{what}: {report:#?}");
+            quarantine::record(&repository, &before, &report).unwrap();
+            assert!(repository.parity.untried(&name).is_some(), "{what}");
+            let healed = heal(&repository, &report.healable).unwrap();
+            assert_eq!(healed.containers, 0, "{what}: {healed:#?}");
+            repair_containers(&scene.open(obstacle), &config(), &Arc::default()).unwrap();
+            let forget = SnapshotRepair { forget: true, ..SnapshotRepair::default() };
+            let repaired = repair_snapshots(&scene.open(obstacle), &config(), forget, &Arc::default()).unwrap();
+            assert!(repaired.forgotten.is_empty(), "{what}: {repaired:#?}");
+            assert!(repaired.damaged.iter().all(|damaged| damaged.may_come_back), "{what}: {repaired:#?}");
+            // Without the index, what its frames have was stored again.
+            assert_eq!(repaired.whole == 0, is_in_frames, "{what}: {repaired:#?}");
+            assert_eq!(snapshot::list(scene.store.as_ref()).unwrap().0.len(), 1, "{what}");
+            // Without the obstacle, nothing is lost and no mark is left.
+            let repository = open(&scene.store);
+            let before = Marks::read(repository.store.as_ref()).unwrap();
+            let report = run_check(&repository);
+            assert_eq!(report.defect_count, 0, "{what}: {report:#?}");
+            quarantine::record(&repository, &before, &report).unwrap();
+            let healed = heal(&repository, &report.healable).unwrap();
+            assert_eq!((healed.containers, healed.left.len()), (1, 0), "{what}: {healed:#?}");
+            assert!(Marks::read(repository.store.as_ref()).unwrap().quarantine.is_empty(), "{what}");
+            let lost = lost_files(&open(&scene.store), &scene.snapshot, scene.source.path(), &what);
+            assert_eq!(lost, [""; 0], "{what}");
+        }
+    }
+}
