@@ -200,8 +200,8 @@ pub fn add(repository: &Repository, progress: &Progress, stop: &AtomicBool) -> R
     Ok(added)
 }
 
-/// Writes the hot index of a container that can be read. Returns its bytes. All bytes of the container are read first: a
-/// whole container of another name has a sound index, too, and readers of the hot index do not see whose it is.
+/// Writes the hot index of a container that can be read. Returns its bytes. All bytes of the container are read first:
+/// a whole container of another name has a sound index, too, and readers of the hot index do not see whose it is.
 ///
 /// # Errors
 /// [`Error::ChecksumMismatch`] if the container is damaged, or is another one. Errors of the store.

@@ -98,7 +98,7 @@ impl<'a> MovedContainers<'a> {
         loop {
             let last = links.last().map_or(first, |(id, _)| *id);
             match self.bytes_of(&last)? {
-                // What the link before has are spare.
+                // What the one before has is a spare copy.
                 BytesOf::Itself => {
                     links.pop();
                     break;

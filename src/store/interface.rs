@@ -204,8 +204,8 @@ pub trait Store: Send + Sync {
     /// [`Io`](crate::Error::Io) if a directory cannot be synced.
     fn sync_deletions(&self, names: &[BlobName]) -> Result<()>;
 
-    /// Turns to another copy of a blob whose bytes have proved wrong, and says whether there is one. A cache deletes its
-    /// copies. See [`read_again`](super::read_again).
+    /// Turns to another copy of a blob whose bytes have proved wrong, and says whether there is one. A cache deletes
+    /// its copies. See [`read_again`](super::read_again).
     fn other_copy(&self, name: &BlobName) -> OtherCopy;
 
     /// What never changes about the store.

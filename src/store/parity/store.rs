@@ -235,8 +235,8 @@ impl ParityStore {
     /// What the store has under the name of a container, whatever was rebuilt.
     ///
     /// # Errors
-    /// [`Error::Usage`] if other bytes than its own are there, and take more memory than a heal may. Errors of the store
-    /// that are no damage.
+    /// [`Error::Usage`] if other bytes than its own are there, and take more memory than a heal may. Errors of the
+    /// store that are no damage.
     pub fn bytes_in_the_way(&self, name: &BlobName) -> Result<BytesInTheWay> {
         let is_own = |hash: [u8; 32]| name.hash() == Some(hash);
         let read = || {
