@@ -9,7 +9,7 @@ const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
 /// Where a repository is, beside the objects below a prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RepositoryPlace {
+pub enum RepositoryPrefix {
     /// Elsewhere.
     Apart,
     /// Below the prefix: its keys begin with this.
@@ -18,7 +18,7 @@ pub enum RepositoryPlace {
     Around,
 }
 
-impl RepositoryPlace {
+impl RepositoryPrefix {
     /// The place of `repository` beside the objects of `bucket`.
     ///
     /// # Errors
@@ -28,7 +28,7 @@ impl RepositoryPlace {
         let url = location.rsplit_once(" at ").map_or(location.as_str(), |(url, _)| url);
         let below = |inner: &str, outer: &str| inner == outer || inner.starts_with(&format!("{outer}/"));
         if !below(url, bucket.url()) && !below(bucket.url(), url) {
-            return Ok(RepositoryPlace::Apart);
+            return Ok(RepositoryPrefix::Apart);
         }
         let root = bucket.url_of("");
         let prefix = url.strip_prefix(root.as_str()).map_or(String::new(), |prefix| format!("{prefix}/"));
@@ -36,8 +36,8 @@ impl RepositoryPlace {
         let config = BlobName::only(BlobKind::Config);
         let there = bucket.read_start(&format!("{prefix}{config}"), CONFIG_BYTES_MAX)?;
         if there.is_none_or(|there| repository.store.get(&config, CONFIG_BYTES_MAX).is_ok_and(|own| own != there)) {
-            return Ok(RepositoryPlace::Apart);
+            return Ok(RepositoryPrefix::Apart);
         }
-        Ok(if below(bucket.url(), url) { RepositoryPlace::Around } else { RepositoryPlace::Below(prefix) })
+        Ok(if below(bucket.url(), url) { RepositoryPrefix::Around } else { RepositoryPrefix::Below(prefix) })
     }
 }

@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::error::{Error, Result, quoted};
 use crate::metrics::Progress;
 use crate::repo::Repository;
-use crate::repo::in_bucket::RepositoryPlace;
+use crate::repo::in_bucket::RepositoryPrefix;
 use crate::repo::index::ContainerListing;
 use crate::repo::read::{ChunkReader, Reader};
 use crate::repo::snapshot::{NamedSnapshot, forgotten, is_forgotten};
@@ -56,10 +56,10 @@ pub fn restore_into_bucket(
     let listing = Arc::new(ContainerListing::take(&repository.store)?);
     let mut chunks = ChunkReader::with_cache(repository, listing.clone(), METADATA_CACHE_BYTES);
     let base = find_root(repository, snapshot, &mut request, &mut chunks)?;
-    let own_keys = match RepositoryPlace::find(repository, bucket)? {
-        RepositoryPlace::Apart => None,
-        RepositoryPlace::Below(prefix) => Some(prefix),
-        RepositoryPlace::Around => {
+    let own_keys = match RepositoryPrefix::find(repository, bucket)? {
+        RepositoryPrefix::Apart => None,
+        RepositoryPrefix::Below(prefix) => Some(prefix),
+        RepositoryPrefix::Around => {
             return Err(Error::Usage(format!("{} is in the repository, where nothing is restored", bucket.url())));
         }
     };

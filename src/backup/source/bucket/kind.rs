@@ -18,7 +18,7 @@ use crate::filesystem::Patterns;
 use crate::metrics::Progress;
 use crate::pipeline::Pipeline;
 use crate::repo::Repository;
-use crate::repo::in_bucket::RepositoryPlace;
+use crate::repo::in_bucket::RepositoryPrefix;
 use crate::repo::snapshot::{EXCLUDES_KEY, SERVER_KEY, Snapshot};
 use crate::store::{ObjectPage, SourceBucket};
 
@@ -107,10 +107,10 @@ impl BucketSource {
 /// # Errors
 /// [`Error::Usage`] if the source is in the repository. Errors of reading which repository is there.
 fn own_keys(repository: &Repository, bucket: &SourceBucket) -> Result<Option<String>> {
-    match RepositoryPlace::find(repository, bucket)? {
-        RepositoryPlace::Apart => Ok(None),
-        RepositoryPlace::Below(prefix) => Ok(Some(prefix)),
-        RepositoryPlace::Around => {
+    match RepositoryPrefix::find(repository, bucket)? {
+        RepositoryPrefix::Apart => Ok(None),
+        RepositoryPrefix::Below(prefix) => Ok(Some(prefix)),
+        RepositoryPrefix::Around => {
             Err(Error::Usage(format!("there is nothing to back up: {} is in the repository", bucket.url())))
         }
     }
