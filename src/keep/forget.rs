@@ -221,17 +221,17 @@ fn keep_jobs(groups: &mut [ForgetGroup]) {
         let paths: Vec<Vec<u8>> = retained.snapshot.snapshot.paths.iter().map(|path| path.to_vec()).collect();
         Some(((record.group, share.count(), paths), share.index()))
     };
-    let mut kept: BTreeMap<_, BTreeSet<u32>> = BTreeMap::new();
+    let mut stays: BTreeMap<_, BTreeSet<u32>> = BTreeMap::new();
     let all = groups.iter().flat_map(|group| &group.snapshots);
     for retained in all.filter(|retained| !retained.reasons.is_empty()) {
         if let Some((job, share)) = job_of(retained) {
-            kept.entry(job).or_default().insert(share);
+            stays.entry(job).or_default().insert(share);
         }
     }
     for retained in groups.iter_mut().flat_map(|group| &mut group.snapshots) {
         let Some((job, share)) = job_of(retained) else { continue };
         if retained.reasons.is_empty()
-            && let Some(shares) = kept.get_mut(&job)
+            && let Some(shares) = stays.get_mut(&job)
             && shares.insert(share)
         {
             retained.reasons.push("job");

@@ -1,7 +1,8 @@
 //! Names for the model directories of backups, without records of them in the repository.
 //!
-//! 1. Of each host and its paths, the last backup counts, or the last of each share of it. A directory that has a model of the catalogue has the name
-//!    `HOST/PATH`, with dots for slashes. A model in a cache of the Hub has the name that it has there.
+//! 1. Of each host and its paths, the last backup counts, or the last of each share of it. A directory that has a model
+//!    of the catalogue has the name `HOST/PATH`, with dots for slashes. A model in a cache of the Hub has the name that
+//!    it has there.
 //! 2. The root of such a name is the directory itself, so links lead to nothing else. Of a cache of the Hub it is the
 //!    directory of the model, as for `fhrd publish`.
 //! 3. Each backup is walked once. A name that is published is left out. While a backup, or a model in it, cannot be

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use fhrd::config::RepositoryConfig;
 use fhrd::error::Error;
+use fhrd::inspect::check::check;
+use fhrd::metrics::Progress;
 use fhrd::repair::containers::repair_containers;
 use fhrd::repair::quarantine;
 use fhrd::repair::snapshots::{SnapshotRepair, repair_snapshots};
@@ -89,7 +91,7 @@ impl Scene {
 
 #[test]
 fn damage_whose_parity_was_not_tried_is_unreadable_and_costs_no_snapshot() {
-    for obstacle in [Obstacle::Memory, Obstacle::Cold, Obstacle::Failure] {
+    for obstacle in [Obstacle::Memory, Obstacle::Cold] {
         for (kind, is_in_frames) in
             [(ContainerKind::Data, true), (ContainerKind::Data, false), (ContainerKind::Metadata, true)]
         {
@@ -125,5 +127,25 @@ fn damage_whose_parity_was_not_tried_is_unreadable_and_costs_no_snapshot() {
             let lost = lost_files(&open(&scene.store), &scene.snapshot, scene.source.path(), &what);
             assert_eq!(lost, [""; 0], "{what}");
         }
+    }
+}
+
+#[test]
+fn damage_whose_parity_a_server_does_not_give_costs_no_snapshot() {
+    for kind in [ContainerKind::Data, ContainerKind::Metadata] {
+        let scene = Scene::new();
+        scene.damage(kind, 30, true);
+        let repository = || scene.open(Obstacle::Failure);
+        let checked = check(&repository(), &config(), true, &Progress::default(), &Arc::default());
+        assert!(checked.is_err(), "{kind:?}: what was not read is not judged: {checked:#?}");
+        let forget = SnapshotRepair { forget: true, ..SnapshotRepair::default() };
+        let repaired = repair_snapshots(&repository(), &config(), forget, &Arc::default());
+        let is_kept = repaired.as_ref().is_ok_and(|repaired| {
+            repaired.forgotten.is_empty() && repaired.damaged.iter().all(|damaged| damaged.may_come_back)
+        });
+        assert!(is_kept || repaired.is_err(), "{kind:?}: {repaired:#?}");
+        assert_eq!(snapshot::list(scene.store.as_ref()).unwrap().0.len(), 1, "{kind:?}");
+        let lost = lost_files(&open(&scene.store), &scene.snapshot, scene.source.path(), "healed");
+        assert_eq!(lost, [""; 0], "{kind:?}");
     }
 }

@@ -82,8 +82,8 @@ impl FramesInFlight {
         self.changed.notify_all();
     }
 
-    /// Called before a frame is published that was planned as a delta and holds the block itself. Its entry is another one
-    /// than those expect that were planned upon it.
+    /// Called before a frame is published that was planned as a delta and holds the block itself. Its entry is another
+    /// one than those expect that were planned upon it.
     pub fn make_whole(&self, number: SessionFrameNumber) {
         self.lock().whole.insert(number);
     }

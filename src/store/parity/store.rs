@@ -145,8 +145,8 @@ impl ParityStore {
         Ok(Some((BlobName::parity_of(&id), blob)))
     }
 
-    /// Puts the parity of a blob that is there, in place of what there is. Returns whether there is any now: a container
-    /// that is too long gets none. `options` are those with which the blob itself is put.
+    /// Puts the parity of a blob that is there, in place of what there is. Returns whether there is any now: a
+    /// container that is too long gets none. `options` are those with which the blob itself is put.
     ///
     /// # Errors
     /// [`Error::ChecksumMismatch`] if the blob is damaged and not healed. Errors of the store.
