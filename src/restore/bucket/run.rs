@@ -85,6 +85,10 @@ pub fn restore_into_bucket(
         tracing::error!("the snapshot has no entry {}", missing.display());
         walk.report.problems += 1;
     }
+    if tree.includes_nothing() {
+        tracing::error!("the snapshot has no entry that the patterns include");
+        walk.report.problems += 1;
+    }
     if walk.report.damaged > 0 && is_forgotten(repository.store.as_ref(), &snapshot.id)? {
         return Err(forgotten(&snapshot.id));
     }

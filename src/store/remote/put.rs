@@ -22,6 +22,7 @@ use object_store::{
 use super::RemoteStore;
 use super::failure::{Cause, RequestFailure};
 use super::requests::RequestKind;
+use super::transport::SLICE_BYTES;
 use crate::error::Result;
 use crate::store::blob::read_stream;
 use crate::store::{BlobName, ReadTwice, Store};
@@ -32,8 +33,6 @@ const SINGLE_PUT_BYTES_MAX: u64 = 64 << 20;
 const PART_BYTES: u64 = 16 << 20;
 /// Parts of a blob, at most. S3 allows 10 000.
 const PARTS_MAX: u64 = 9_000;
-/// A request is sent in slices of this length, bytes.
-const SLICE_BYTES: usize = 128 << 10;
 /// The longest blob that is read again to see whether it is the one that was put, bytes. Of longer ones the length must
 /// do; their names are hashes.
 const COMPARED_BYTES_MAX: u64 = 1 << 20;

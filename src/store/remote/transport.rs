@@ -11,9 +11,10 @@ use futures_util::future::{Either, select};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponse, HttpResponseBody,
+    HttpService,
 };
-use object_store::{ClientConfigKey, ClientOptions};
+use object_store::{ClientConfigKey, ClientOptions, PutPayload};
 use parking_lot::Mutex;
 use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, RANGE};
@@ -21,6 +22,9 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use super::listing_page::PageRoot;
 use crate::store::rate::{RateLimit, RateLimits};
+
+/// A request is sent in slices of this length, bytes.
+pub(super) const SLICE_BYTES: usize = 128 << 10;
 
 /// The time to connect to a server.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -106,8 +110,10 @@ impl PacedClient {
         *request.headers_mut() = parts.headers;
         let last_move = Arc::new(LastMove(Mutex::new(Instant::now())));
         *request.body_mut() = Some(match body.as_bytes() {
-            Some(bytes) => bytes.clone().into(),
-            None => {
+            Some(bytes) if bytes.len() <= SLICE_BYTES => bytes.clone().into(),
+            bytes => {
+                // What is sent in one piece moves once, and is not limited.
+                let body = bytes.map(sliced).unwrap_or(body);
                 reqwest::Body::wrap(PacedBody::new(body, self.limits.upload.clone(), last_move.clone(), None, u64::MAX))
             }
         });
@@ -134,6 +140,13 @@ impl PacedClient {
         (*answer.status_mut(), *answer.headers_mut()) = (status, headers);
         Ok(answer)
     }
+}
+
+/// A body in slices.
+fn sliced(bytes: &Bytes) -> HttpRequestBody {
+    let slices = (0..bytes.len()).step_by(SLICE_BYTES);
+    let slices = slices.map(|at| bytes.slice(at..bytes.len().min(at + SLICE_BYTES)));
+    slices.collect::<PutPayload>().into()
 }
 
 impl LastMove {

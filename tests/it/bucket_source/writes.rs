@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use bytes::Bytes;
 use hyper::Method;
 use hyper::http::request::Parts;
@@ -86,9 +87,29 @@ fn made(bytes: Bytes, etag: String, noted: [String; 2]) -> SourceObject {
     SourceObject { bytes, etag, fault: ObjectFault::None, gets: 0, noted }
 }
 
+/// The refusal of a request that does not say how long its body is, or whose object has no checksum: what S3 answers,
+/// the second in buckets with retention.
+fn unsaid(request: &Parts, body: &Bytes) -> Option<Answer> {
+    let header = |name: &str| request.headers.get(name).and_then(|value| value.to_str().ok());
+    if request.method == Method::DELETE {
+        return None;
+    }
+    if header("content-length") != Some(body.len().to_string().as_str()) {
+        return Some(refusal(411, "MissingContentLength"));
+    }
+    match header("content-md5") {
+        None if request.method == Method::PUT => Some(refusal(400, "InvalidRequest")),
+        Some(said) if said != BASE64_STANDARD.encode(Md5::digest(body)) => Some(refusal(400, "BadDigest")),
+        _ => None,
+    }
+}
+
 /// Takes an object, or a part of an upload.
 pub fn write(state: &State, request: &Parts, key: &str, query: &BTreeMap<String, String>, body: Bytes) -> Answer {
     let header = |name: &str| request.headers.get(name).map_or("", |value| value.to_str().unwrap()).to_string();
+    if let Some(answer) = unsaid(request, &body) {
+        return answer;
+    }
     let method_and_key = format!("{} {key}", request.method);
     let before = state.writes.lock().unwrap().before.take_if(|(of, _)| *of == method_and_key);
     before.into_iter().for_each(|(_, happens)| happens(state));

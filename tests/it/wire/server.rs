@@ -263,7 +263,8 @@ async fn serve(state: Arc<State>, request: Request<Incoming>) -> Result<Response
     let fault = fault.map(|(_, fault)| *fault);
     tokio::time::sleep(behaviour.latency).await;
     let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let has_checksum = parts.headers.keys().any(|name| name.as_str().starts_with("x-amz-checksum-"));
+    let is_checksum = |name: &str| name == "content-md5" || name.starts_with("x-amz-checksum-");
+    let has_checksum = parts.headers.keys().any(|name| is_checksum(name.as_str()));
     let credential = query.get("X-Amz-Credential").cloned().unwrap_or_default();
     let is_known = header("authorization").contains(&format!("Credential={ACCESS_KEY}/"))
         || credential.starts_with(&format!("{ACCESS_KEY}/"));

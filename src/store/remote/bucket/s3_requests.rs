@@ -3,9 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use bytes::Bytes;
 use futures_util::{Stream, TryStreamExt};
 use jiff::fmt::rfc2822::DateTimeParser;
+use md5::{Digest, Md5};
 use object_store::aws::{AmazonS3, AwsAuthorizer};
 use object_store::client::{HttpClient, HttpRequest, HttpRequestBody, HttpResponse};
 use reqwest::Method;
@@ -45,7 +47,8 @@ impl S3Requests {
         self.send(Method::GET, key, query, headers, HttpRequestBody::empty()).await
     }
 
-    /// Sends a request about `key`, which is empty for the bucket. The answer may be a refusal.
+    /// Sends a request about `key`, which is empty for the bucket. The answer may be a refusal. A PUT says the MD5 of
+    /// its body, which buckets with retention demand; what makes something says its length, even if there is none.
     pub(super) async fn send(
         &self,
         method: Method,
@@ -62,10 +65,19 @@ impl S3Requests {
         *request.method_mut() = method;
         *request.uri_mut() = url.parse().map_err(other)?;
         *request.headers_mut() = headers;
+        let makes = matches!(*request.method(), Method::PUT | Method::POST);
+        let len = HeaderValue::from(request.body().content_length());
+        if let Some(bytes) = request.body().as_bytes().filter(|_| *request.method() == Method::PUT) {
+            let digest = BASE64_STANDARD.encode(Md5::digest(bytes));
+            request.headers_mut().insert("content-md5", HeaderValue::from_str(&digest).map_err(other)?);
+        }
         if self.is_signed {
             let credential = self.objects.credentials().get_credential().await?;
             let authorizer = AwsAuthorizer::new(&credential, "s3", &self.region);
             authorizer.with_request_payer(self.requester_pays).try_authorize(&mut request, None)?;
+        }
+        if makes {
+            request.headers_mut().insert(CONTENT_LENGTH, len);
         }
         self.client.execute(request).await.map_err(failed)
     }
