@@ -13,7 +13,9 @@ use std::collections::{BTreeSet, HashSet};
 
 use super::Repository;
 use super::cold::options_of_kind;
-use super::container::{FOOTER_BYTES, Footer, HEADER_BYTES, blob_name, parse_header, read_kind};
+use super::container::{
+    ContainerIndex, FOOTER_BYTES, Footer, HEADER_BYTES, blob_name, parse_frame, parse_header, read_kind,
+};
 use super::index::ContainerListing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{BlobName, BytesInTheWay, PutOptions, Reading, Store, StoreExt};
@@ -195,5 +197,27 @@ fn is_of_other(store: &dyn Store, name: &BlobName, bytes: &[u8]) -> Result<bool>
     };
     let len = store.len_of(name)?.unwrap_or_default();
     let Some(at) = len.checked_sub(FOOTER_BYTES as u64) else { return Ok(false) };
-    Ok(store.get_range(name, at, FOOTER_BYTES, Reading::Again)? != footer)
+    if store.get_range(name, at, FOOTER_BYTES, Reading::Again)? == footer {
+        return Ok(false);
+    }
+    // Their hash says what they are now, not what they were.
+    match check_all(name, bytes) {
+        Ok(()) => Ok(true),
+        Err(error) => Err(Error::Usage(format!("it has damaged bytes of another container, which stay: {error}"))),
+    }
+}
+
+/// Fails unless the index and all frames of a container with these bytes are intact.
+fn check_all(name: &BlobName, bytes: &[u8]) -> Result<()> {
+    let part = |offset: u64, len: u64| {
+        let (from, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
+        bytes.get(from..from.checked_add(len)?)
+    };
+    let missing = || Error::corrupt(name, 0, "all of a container", "a part");
+    let end = bytes.len().saturating_sub(FOOTER_BYTES);
+    let footer = Footer::parse(name, bytes.len() as u64, bytes.get(end..).unwrap_or_default())?;
+    let index = part(footer.index_offset, footer.index_len).ok_or_else(missing)?;
+    ContainerIndex::parse(name, &footer, index)?.frames.iter().try_for_each(|info| {
+        parse_frame(name, info, part(info.offset, info.stored_bytes() as u64).ok_or_else(missing)?).map(drop)
+    })
 }

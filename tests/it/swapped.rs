@@ -13,7 +13,7 @@ use fhrd::repair::quarantine::look_again;
 use fhrd::repo::Repository;
 use fhrd::repo::claims::{ClaimKind, ContainerClaim};
 use fhrd::repo::cold;
-use fhrd::repo::container::{ContainerKind, parse_name, read_kind};
+use fhrd::repo::container::{ContainerKind, HEADER_BYTES, parse_name, read_kind};
 use fhrd::repo::heal::{HealReport, heal};
 use fhrd::repo::marks::{BadParts, Mark, MarkKind, Marks, Quarantine};
 use fhrd::repo::parity;
@@ -282,6 +282,21 @@ fn containers_that_have_the_bytes_of_each_other_stay_if_parity_gives_back_neithe
     let healed = scene.heal(&open(&scene.store));
     assert_eq!((healed.containers, healed.left.len()), (0, 2), "{healed:#?}");
     assert!(scene.has(short, long_bytes) && scene.has(long, short_bytes), "the only bytes of both");
+}
+
+#[test]
+fn damaged_bytes_of_another_container_stay_and_become_none() {
+    let scene = Scene::new(false, false, true);
+    let [(short, _), (long, long_bytes)] = &scene.containers;
+    let mut damaged = long_bytes.clone();
+    damaged[HEADER_BYTES + 40] ^= 1;
+    scene.store.replace(short, &damaged);
+    scene.store.delete(long, Durable::OnReturn).unwrap();
+    let before = scene.store.list(BlobKind::Container.into()).unwrap().len();
+    let healed = scene.heal(&open(&scene.store));
+    assert!(healed.left.iter().any(|left| left.contains("damaged bytes of another container")), "{healed:#?}");
+    assert_eq!((healed.containers, scene.store.list(BlobKind::Container.into()).unwrap().len()), (0, before));
+    assert!(scene.has(short, &damaged), "its other bytes are the only ones");
 }
 
 #[test]

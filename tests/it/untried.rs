@@ -39,6 +39,8 @@ enum Obstacle {
     Memory,
     /// It is in cold storage.
     Cold,
+    /// The device cannot read it.
+    Device,
     /// The server does not give it.
     Failure,
 }
@@ -48,6 +50,10 @@ impl StoreObserver for Obstacle {
         let is_read = matches!(call, StoreCall::Get | StoreCall::GetRange) && name.starts_with("parity/");
         match self {
             Obstacle::Cold if is_read => Err(Error::Cold { what: name.into() }),
+            Obstacle::Device if is_read => {
+                let source = io::Error::other("a bad sector");
+                Err(Error::Unreadable { what: name.into(), offset: 0, source })
+            }
             Obstacle::Failure if is_read => Err(Error::io("read", name, io::Error::other("no answer"))),
             _ => Ok(0),
         }
@@ -91,7 +97,7 @@ impl Scene {
 
 #[test]
 fn damage_whose_parity_was_not_tried_is_unreadable_and_costs_no_snapshot() {
-    for obstacle in [Obstacle::Memory, Obstacle::Cold] {
+    for obstacle in [Obstacle::Memory, Obstacle::Cold, Obstacle::Device] {
         for (kind, is_in_frames) in
             [(ContainerKind::Data, true), (ContainerKind::Data, false), (ContainerKind::Metadata, true)]
         {

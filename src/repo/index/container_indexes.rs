@@ -63,7 +63,9 @@ impl SharedContainerIndexes {
             // What was healed meanwhile has another index.
             if checked? { read_container_index(store, id) } else { Ok(container_index) }
         });
-        if read.is_ok() || is_refused.get() {
+        // Parity that was not tried may give it back another time.
+        let is_refused = is_refused.get() && read.as_ref().is_err_and(Error::is_proven_damage);
+        if read.is_ok() || is_refused {
             self.owned.lock().insert(*id, read.is_ok());
         }
         read

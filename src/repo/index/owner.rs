@@ -52,7 +52,7 @@ pub(super) fn check_owner(
         Ok(()) => Ok(true),
         // The index is not from there.
         Err(error) if error.kind() == ErrorKind::Cold => Ok(false),
-        Err(error) if error.kind() == ErrorKind::Damaged => Err(not_its_own(id)),
+        Err(error) if error.is_proven_damage() && error.kind() == ErrorKind::Damaged => Err(not_its_own(id)),
         Err(error) => Err(error),
     }
 }

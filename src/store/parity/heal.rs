@@ -1,6 +1,7 @@
 //! How the right bytes of a blob are computed from its parity, in bounded memory.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::sync::Arc;
 
 use super::blob::ParityBlob;
@@ -24,17 +25,31 @@ struct DamagedBytes {
     unread: BTreeSet<usize>,
 }
 
+/// Whether the store gave all bytes of a blob.
+pub(super) struct WhollyRead(bool);
+
+fn unread_part(name: &BlobName) -> Error {
+    let source = io::Error::other("the store does not give all of it");
+    Error::Unreadable { what: name.to_string(), offset: 0, source }
+}
+
 impl ParityStore {
     /// Reads the parity blob `parity`, beside a container of `len` bytes.
     ///
     /// # Errors
-    /// [`Error::Usage`] if both take more memory than a heal may. Errors of the store, and of [`ParityBlob::parse`].
-    pub(super) fn parity_blob(&self, parity: &BlobName, len: u64) -> Result<ParityBlob> {
+    /// [`Error::Usage`] if both take more memory than a heal may. [`Error::Unreadable`] if parts that it needs cannot
+    /// be read. Errors of the store, and of [`ParityBlob::parse`].
+    pub(super) fn parity_blob(&self, parity: &BlobName, len: u64) -> Result<(ParityBlob, WhollyRead)> {
         let head = self.inner.head(parity)?.ok_or_else(|| missing(parity))?;
         // Before either is read.
         self.memory.lock().check(len.saturating_add(head.len))?;
         let len = check_len(parity, head.len, BLOB_BYTES_MAX)?;
-        ParityBlob::parse(parity, self.read_damaged(parity, len, (len, len), READ_BYTES / 256)?.bytes)
+        let DamagedBytes { bytes, unread } = self.read_damaged(parity, len, (len, len), READ_BYTES / 256)?;
+        match ParityBlob::parse(parity, bytes) {
+            // What was not read is zero here, and may be sound.
+            Err(error) if !unread.is_empty() && error.is_proven_damage() => Err(unread_part(parity)),
+            blob => Ok((blob?, WhollyRead(unread.is_empty()))),
+        }
     }
 
     /// The first `stored` bytes of a blob of `len` bytes, as far as they can be read, and zeros up to `padded`. `unit`
@@ -129,7 +144,7 @@ impl ParityStore {
         let id = name.hash().ok_or_else(|| missing(name))?;
         let stored_len = self.inner.head(name)?.ok_or_else(|| missing(name))?.len;
         let (parity, memory) = (BlobName::parity_of(&id), *self.memory.lock());
-        let blob = self.parity_blob(&parity, stored_len)?;
+        let (blob, WhollyRead(is_parity_read)) = self.parity_blob(&parity, stored_len)?;
         let ParityLayout { len, shard_bytes, recovery_shards, .. } = blob.layout;
         memory.check((blob.layout.padded_bytes() + blob.layout.blob_bytes()) as u64)?;
         // Whoever wrote the blob may say any length. What is missing must be less than what the parity gives back.
@@ -148,7 +163,12 @@ impl ParityStore {
                 bad.len(),
                 blob.layout.data_shards,
             );
-            return Ok(HealOutcome::Failed);
+            let not_given = if is_parity_read { name } else { &parity };
+            return match is_parity_read && unread.is_empty() {
+                true => Ok(HealOutcome::Failed),
+                // With what the store may give another time, it could be enough.
+                false => Err(unread_part(not_given)),
+            };
         }
         let mut wrong: BTreeSet<usize> = unread;
         wrong.extend(bad);

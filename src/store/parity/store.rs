@@ -173,7 +173,7 @@ impl ParityStore {
         let Some(id) = name.hash() else { return Ok(ParityFound::Absent) };
         let parity = BlobName::parity_of(&id);
         match self.parity_blob(&parity, 0) {
-            Ok(blob) if blob.is_whole() && blob.id == id => Ok(ParityFound::Whole),
+            Ok((blob, _)) if blob.is_whole() && blob.id == id => Ok(ParityFound::Whole),
             Ok(_) => {
                 let damage = Error::corrupt(parity, 0, format!("the parity of {name}"), "other bytes");
                 Ok(ParityFound::Damaged(damage))
