@@ -436,6 +436,12 @@ impl Error {
         matches!(self, Error::Corrupt { .. } | Error::ChecksumMismatch { .. })
     }
 
+    /// Whether the bytes of a blob that is there are wrong as they are read now: proven damage, or damage whose parity
+    /// was not tried. A copy of the right bytes may replace them; nothing may be dropped for it.
+    pub fn is_wrong_blob(&self) -> bool {
+        matches!(self, Error::Untried(damage, _) if damage.is_bad_blob()) || self.is_bad_blob()
+    }
+
     /// Whether stored bytes proved wrong or missing. What was not given, or whose parity was not tried, may come back.
     pub fn is_proven_damage(&self) -> bool {
         matches!(

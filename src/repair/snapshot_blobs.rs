@@ -36,7 +36,10 @@ pub(super) fn read_again(repository: &Repository, unreadable: Vec<Unreadable>, d
                 done.snapshots.push(NamedSnapshot { id, snapshot });
             }
             Err(error) if error.stops_reading() => return Err(error),
-            Err(error) if error.is_bad_blob() && first.is_bad_blob() => damaged.push((id, (name, error))),
+            Err(error) if error.is_wrong_blob() && first.is_wrong_blob() => {
+                // If either reading left the parity untried, nothing is proven.
+                damaged.push((id, (name, if error.is_bad_blob() { first } else { error })));
+            }
             // Which of the two is true, nobody knows.
             Err(error) => done.unreadable.push((name, if error.is_bad_blob() { first } else { error })),
         }

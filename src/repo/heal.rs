@@ -80,7 +80,10 @@ pub fn heal(repository: &Repository, found: &Healable) -> Result<HealReport> {
         None => !pending.is_empty(),
     };
     let (left, mut held): (Vec<&BlobName>, Vec<&BlobName>) = wanted.iter().partition(|name| is_claimed(name));
-    report.left.extend(left.iter().map(|name| format!("{name}: a prune may be deleting it")));
+    report.left.extend(
+        left.iter()
+            .map(|name| format!("{name}: a prune may be deleting it; `fhrd prune` completes one that was killed")),
+    );
     // What parity gives back comes first: bytes of it that lie elsewhere can be overwritten.
     held.sort_by_key(|name| !rebuilt.contains(*name));
     let containers: Vec<ContainerId> = held.iter().filter_map(|name| container(name)).collect();
@@ -91,7 +94,7 @@ pub fn heal(repository: &Repository, found: &Healable) -> Result<HealReport> {
     // As a writer that relies on these, so that no prune deletes them meanwhile.
     let reliance = Reliance::new(repository, Arc::default());
     let done = reliance.hold_with(&there, &owners).and_then(|_| {
-        moved.pending = ContainerClaim::containers_of(repository.store.as_ref(), ClaimKind::Pending)?;
+        moved.look_again(ContainerClaim::containers_of(repository.store.as_ref(), ClaimKind::Pending)?);
         let refused = put_back(&moved, &containers, &there.union(&owners).copied().collect(), &mut report);
         let stays = |id: ContainerId, report: &HealReport| refused.contains(&id) || report.put_back.contains(&id);
         for name in held {

@@ -9,7 +9,8 @@
 //! 4. What is not put back stays where it is, and so does what cannot be looked at: the container that should be there
 //!    is not healed.
 
-use std::collections::{BTreeSet, HashSet};
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::Repository;
 use super::cold::options_of_kind;
@@ -25,16 +26,19 @@ use crate::types::ContainerId;
 pub(super) struct MovedContainers<'a> {
     repository: &'a Repository,
     /// Containers that a prune may be deleting.
-    pub pending: HashSet<ContainerId>,
+    pending: HashSet<ContainerId>,
     /// Containers that segments name.
     named: HashSet<ContainerId>,
+    /// What was found under names that nobody wrote since: a long chain begins at each of its containers.
+    found: RefCell<HashMap<ContainerId, BytesOf>>,
 }
 
 /// Whose bytes are under the name of a container.
+#[derive(Clone, Copy)]
 enum BytesOf {
     /// Its own.
     Itself,
-    /// They have damage, or there are none.
+    /// They have damage, or there are none, or not all of them can be read.
     Nobody,
     /// All those of another container, and how they are put, if its header says it.
     Other(ContainerId, Option<PutOptions>),
@@ -57,7 +61,13 @@ impl<'a> MovedContainers<'a> {
             let segments = ContainerListing::of_segments(&repository.store)?.segments();
             named.extend(segments.iter().flat_map(|segment| segment.containers().iter().copied()));
         }
-        Ok(MovedContainers { repository, pending, named })
+        Ok(MovedContainers { repository, pending, named, found: RefCell::default() })
+    }
+
+    /// Forgets what was found. From now on, a prune may be deleting those that are `pending`.
+    pub fn look_again(&mut self, pending: HashSet<ContainerId>) {
+        self.pending = pending;
+        self.found.get_mut().clear();
     }
 
     /// The containers that are to be put back before `first` is overwritten.
@@ -88,6 +98,7 @@ impl<'a> MovedContainers<'a> {
             let is_new = self.put(&blob_name(&from), owner, *options).map_err(|error| {
                 Error::Usage(format!("{} has the bytes of {}: {error}", blob_name(&from), blob_name(owner)))
             })?;
+            self.found.borrow_mut().remove(owner);
             if is_new {
                 done.insert(*owner);
             }
@@ -96,10 +107,11 @@ impl<'a> MovedContainers<'a> {
     }
 
     fn chain(&self, first: ContainerId) -> Result<MovedChain> {
-        let mut links: Vec<(ContainerId, Option<PutOptions>)> = Vec::new();
+        let (mut links, mut seen): (Vec<(ContainerId, Option<PutOptions>)>, _) = (Vec::new(), HashSet::new());
         loop {
             let last = links.last().map_or(first, |(id, _)| *id);
-            match self.bytes_of(&last)? {
+            let before = links.len().checked_sub(2).and_then(|at| links.get(at)).map_or(first, |(id, _)| *id);
+            match self.bytes_of(&last, Some(&before))? {
                 // What the one before has is a spare copy.
                 BytesOf::Itself => {
                     links.pop();
@@ -111,14 +123,15 @@ impl<'a> MovedContainers<'a> {
                     break;
                 }
                 // The one before it has the same bytes.
-                BytesOf::Other(owner, _) if links.iter().any(|(id, _)| *id == owner) => break,
+                BytesOf::Other(owner, _) if seen.contains(&owner) => break,
                 BytesOf::Other(owner, options) => {
-                    if self.pending.contains(&owner) && !matches!(self.bytes_of(&owner)?, BytesOf::Itself) {
+                    if self.pending.contains(&owner) && !matches!(self.bytes_of(&owner, None)?, BytesOf::Itself) {
                         let (name, owner) = (blob_name(&last), blob_name(&owner));
                         return Err(Error::Usage(format!(
                             "{name} has the bytes of {owner}, which a prune may be deleting"
                         )));
                     }
+                    seen.insert(owner);
                     links.push((owner, options));
                 }
             }
@@ -136,13 +149,47 @@ impl<'a> MovedContainers<'a> {
         })
     }
 
-    fn bytes_of(&self, id: &ContainerId) -> Result<BytesOf> {
-        let (store, name) = (self.repository.store.as_ref(), blob_name(id));
-        let bytes = match self.repository.parity.bytes_in_the_way(&name)? {
-            BytesInTheWay::Own => return Ok(BytesOf::Itself),
-            BytesInTheWay::Unreadable => return Ok(BytesOf::Nobody),
-            BytesInTheWay::Other(bytes) => bytes,
+    /// Whose bytes are under the name of a container that the bytes under the name `before` are to replace: its own,
+    /// if that is another container. Without `before`, nothing replaces them.
+    fn bytes_of(&self, id: &ContainerId, before: Option<&ContainerId>) -> Result<BytesOf> {
+        if let Some(found) = self.found.borrow().get(id) {
+            return Ok(*found);
+        }
+        let found = match self.repository.parity.bytes_in_the_way(&blob_name(id))? {
+            BytesInTheWay::Own => BytesOf::Itself,
+            BytesInTheWay::Unreadable => {
+                let Some(before) = before else { return Ok(BytesOf::Nobody) };
+                self.check_part(id, before)?;
+                BytesOf::Nobody
+            }
+            BytesInTheWay::Other(bytes) => self.owner_of(id, bytes)?,
         };
+        self.found.borrow_mut().insert(*id, found);
+        Ok(found)
+    }
+
+    /// Fails if what can be read under the name of a container is not its own. Its right bytes are under the name
+    /// `before`, or parity gives them back if that is its own name.
+    fn check_part(&self, id: &ContainerId, before: &ContainerId) -> Result<()> {
+        let (parity, name) = (self.repository.parity.as_ref(), blob_name(id));
+        let right = match id == before {
+            // What parity does not give back replaces nothing.
+            true if !parity.healed().contains(&name) => return Ok(()),
+            true => parity.healed_bytes(&name)?,
+            false => match parity.bytes_in_the_way(&blob_name(before))? {
+                BytesInTheWay::Other(moved) if blake3::hash(&moved).as_bytes() == &id.0 => moved,
+                _ => return Err(Error::Usage(format!("the bytes of {name} have changed meanwhile"))),
+            },
+        };
+        match parity.is_part_of(&name, &right)? {
+            true => Ok(()),
+            false => Err(Error::Usage(format!("{name} has other bytes, which cannot all be read and stay"))),
+        }
+    }
+
+    /// Whose `bytes` are under the name of the container `id`, which are not its own.
+    fn owner_of(&self, id: &ContainerId, bytes: Vec<u8>) -> Result<BytesOf> {
+        let (store, name) = (self.repository.store.as_ref(), blob_name(id));
         let owner = ContainerId(*blake3::hash(&bytes).as_bytes());
         let owner_name = blob_name(&owner);
         let is_known = self.named.contains(&owner) || self.pending.contains(&owner) || is_there(store, &owner_name)?;

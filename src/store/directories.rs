@@ -67,7 +67,7 @@ pub(super) fn no_directory(directory: &str) -> Error {
 
 /// The error of what has the name of a blob and is no file.
 pub(super) fn no_file(name: &str) -> Error {
-    let source = io::Error::other("something that is no regular file is in its place");
+    let source = io::Error::other("something that is no regular file is in its place: move it away");
     Error::Unreadable { what: name.into(), offset: 0, source }
 }
 

@@ -1,7 +1,9 @@
 //! Files of containers that were mixed up: whole bytes of one container are under the name of another.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -25,6 +27,7 @@ use crate::flips::{back_up, config, run_check};
 use crate::input::write;
 use crate::parity::{lost_files, open, share, unlock};
 use crate::trees::Random;
+use crate::unreadable::BadSectors;
 
 /// A repository with two data containers, a short one and a longer one, of two snapshots.
 struct Scene {
@@ -374,4 +377,78 @@ fn a_check_without_data_sees_that_containers_in_cold_storage_have_other_lengths(
 
 fn run_quick_check(scene: &Scene) -> CheckReport {
     check(&open(&scene.store), &config(), false, &Progress::default(), &Arc::default()).unwrap()
+}
+
+#[test]
+fn other_bytes_of_which_a_sector_cannot_be_read_are_not_overwritten() {
+    for is_encrypted in [false, true] {
+        for is_own in [false, true] {
+            let what = format!("encrypted: {is_encrypted}, its own: {is_own}");
+            let scene = Scene::new(is_encrypted, false, true);
+            let [(short, short_bytes), (long, long_bytes)] = scene.containers.clone();
+            let (name, sector) = if is_own { (long.clone(), 8192..8193) } else { (short.clone(), 4096..4097) };
+            if !is_own {
+                scene.mix_up(true);
+            }
+            let store = BadSectors {
+                inner: scene.store.clone(),
+                hidden: None.into(),
+                bad: [(name.to_string(), sector)].into_iter().collect::<BTreeMap<_, _>>().into(),
+            };
+            let repository = Repository::open_with(Arc::new(store), &|| Ok(unlock())).unwrap();
+            let _ = std::fs::remove_dir_all(cache_directory(&repository).unwrap());
+            let healed = scene.heal(&repository);
+            match is_own {
+                true => assert!(healed.containers == 1 && healed.left.is_empty(), "{what}: {healed:#?}"),
+                false => {
+                    assert!(healed.left.iter().any(|left| left.contains("cannot all be read")), "{what}: {healed:#?}");
+                    assert!(scene.has(&short, &long_bytes), "{what}: the only bytes");
+                }
+            }
+            // The device gives the sector again.
+            scene.heal(&open(&scene.store));
+            assert!(scene.has(&short, &short_bytes) && scene.has(&long, &long_bytes), "{what}");
+            scene.assert_whole(&what);
+        }
+    }
+}
+
+/// Reads of containers.
+#[derive(Default)]
+struct Reads(AtomicU64);
+
+impl StoreObserver for &'static Reads {
+    fn before(&self, call: StoreCall, name: &str) -> fhrd::Result<u64> {
+        let is_read = matches!(call, StoreCall::Get | StoreCall::GetRange) && name.starts_with("containers/");
+        self.0.fetch_add(u64::from(is_read), Ordering::Relaxed);
+        Ok(0)
+    }
+}
+
+#[test]
+fn the_reads_of_a_heal_grow_with_the_containers_that_were_rotated() {
+    let [few, many] = [8, 32].map(|count| {
+        let scene = Scene::new(false, false, true);
+        let mut random = Random(7);
+        for number in 0..count {
+            write(scene.source.path().join(format!("more-{number}")), &random.bytes(2_000));
+            back_up(&open(&scene.store), scene.source.path());
+        }
+        let listed = scene.store.list(BlobKind::Container.into()).unwrap().into_iter().map(|blob| blob.name);
+        let all: Vec<(BlobName, Vec<u8>)> =
+            listed.map(|name| (name.clone(), scene.store.get(&name, 1 << 30).unwrap())).collect();
+        for ((name, _), (_, bytes)) in all.iter().zip(all.iter().cycle().skip(1)) {
+            scene.store.replace(name, bytes);
+        }
+        let reads: &'static Reads = Box::leak(Box::default());
+        let repository = Repository::open(Arc::new(ObservedStore::with(scene.store.clone(), reads))).unwrap();
+        let _ = std::fs::remove_dir_all(cache_directory(&repository).unwrap());
+        let report = run_check(&repository);
+        let before = reads.0.load(Ordering::Relaxed);
+        let healed = heal(&repository, &report.healable).unwrap();
+        assert!(healed.left.is_empty(), "{healed:#?}");
+        assert!(all.iter().all(|(name, bytes)| scene.has(name, bytes)), "{count}");
+        (reads.0.load(Ordering::Relaxed) - before) / all.len() as u64
+    });
+    assert!(many <= few + 2, "{many} reads a container, {few} with a quarter of the containers");
 }

@@ -17,7 +17,11 @@ use fhrd::repo::marks::Marks;
 use fhrd::repo::parity;
 use fhrd::repo::paths::cache_directory;
 use fhrd::repo::snapshot;
-use fhrd::store::{BlobKind, BlobName, MemoryStore, ObservedStore, Reading, Store, StoreCall, StoreObserver};
+use fhrd::repo::snapshot_listing;
+use fhrd::store::{
+    BlobKind, BlobName, Durable, MemoryStore, NewName, ObservedStore, PutOptions, Reading, Store, StoreCall,
+    StoreObserver,
+};
 
 use crate::flips::{back_up, config, run_check};
 use crate::input::write;
@@ -154,4 +158,54 @@ fn damage_whose_parity_a_server_does_not_give_costs_no_snapshot() {
         let lost = lost_files(&open(&scene.store), &scene.snapshot, scene.source.path(), "healed");
         assert_eq!(lost, [""; 0], "{kind:?}");
     }
+}
+
+#[test]
+fn a_snapshot_whose_parity_was_not_tried_is_written_again_from_a_copy() {
+    for obstacle in [Obstacle::Memory, Obstacle::Device] {
+        let scene = Scene::new();
+        let name = scene.store.list(BlobKind::Snapshot.into()).unwrap().swap_remove(0).name;
+        let right = scene.store.get(&name, 1 << 20).unwrap();
+        // This machine has a copy.
+        assert_eq!(snapshot_listing::list(&open(&scene.store)).unwrap().snapshots.len(), 1);
+        let mut wrong = right.clone();
+        wrong[40] ^= 1;
+        scene.store.replace(&name, &wrong);
+        let repository = Repository::open(Arc::new(ObservedStore::with(scene.store.clone(), obstacle))).unwrap();
+        if matches!(obstacle, Obstacle::Memory) {
+            repository.parity.set_memory(0);
+        }
+        let forget = SnapshotRepair { forget: true, ..SnapshotRepair::default() };
+        let repaired = repair_snapshots(&repository, &config(), forget, &Arc::default()).unwrap();
+        assert!(repaired.forgotten.is_empty() && repaired.damaged.is_empty(), "{obstacle:?}: {repaired:#?}");
+        assert!(scene.store.get(&name, 1 << 20).unwrap() == right, "{obstacle:?}: {repaired:#?}");
+    }
+}
+
+#[test]
+fn without_any_parity_where_it_is_set_damage_is_not_proven() {
+    let scene = Scene::new();
+    let name = scene.damage(ContainerKind::Data, 30, false);
+    let away: Vec<(BlobName, Vec<u8>)> = scene
+        .store
+        .list(BlobKind::Parity.into())
+        .unwrap()
+        .into_iter()
+        .map(|blob| (blob.name.clone(), scene.store.get(&blob.name, 1 << 30).unwrap()))
+        .collect();
+    assert!(!away.is_empty());
+    for (name, _) in &away {
+        scene.store.delete(name, Durable::OnReturn).unwrap();
+    }
+    let forget = || SnapshotRepair { forget: true, ..SnapshotRepair::default() };
+    let repaired = repair_snapshots(&open(&scene.store), &config(), forget(), &Arc::default()).unwrap();
+    assert!(repaired.forgotten.is_empty(), "{repaired:#?}");
+    assert!(repaired.damaged.iter().all(|damaged| damaged.may_come_back), "{repaired:#?}");
+    // That of one blob alone is gone: the damage is proven.
+    for (name, bytes) in &away {
+        scene.store.put(NewName::Given(name), &[bytes], PutOptions::default()).unwrap();
+    }
+    scene.store.delete(&BlobName::parity_of(&name.hash().unwrap()), Durable::OnReturn).unwrap();
+    let repaired = repair_snapshots(&open(&scene.store), &config(), forget(), &Arc::default()).unwrap();
+    assert!(repaired.damaged.iter().any(|damaged| !damaged.may_come_back), "{repaired:#?}");
 }

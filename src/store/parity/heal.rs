@@ -93,6 +93,11 @@ impl ParityStore {
         }
     }
 
+    /// Whether parity is set and there is none at all, not even that of the mark which says so.
+    fn is_parity_away(&self) -> Result<bool> {
+        Ok(self.share().is_some() && self.inner.list(BlobKind::Parity.into())?.is_empty())
+    }
+
     /// Finds out whether parity gives back the bytes of a container that proved wrong.
     pub(super) fn heal(&self, name: &BlobName) -> HealOutcome {
         let _turn = self.healing.lock();
@@ -144,7 +149,12 @@ impl ParityStore {
         let id = name.hash().ok_or_else(|| missing(name))?;
         let stored_len = self.inner.head(name)?.ok_or_else(|| missing(name))?.len;
         let (parity, memory) = (BlobName::parity_of(&id), *self.memory.lock());
-        let (blob, WhollyRead(is_parity_read)) = self.parity_blob(&parity, stored_len)?;
+        let found = self.parity_blob(&parity, stored_len);
+        if found.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) && self.is_parity_away()? {
+            let source = io::Error::other("there is nothing in it, although parity is set; move it back");
+            return Err(Error::Unreadable { what: format!("the directory {}", BlobKind::Parity), offset: 0, source });
+        }
+        let (blob, WhollyRead(is_parity_read)) = found?;
         let ParityLayout { len, shard_bytes, recovery_shards, .. } = blob.layout;
         memory.check((blob.layout.padded_bytes() + blob.layout.blob_bytes()) as u64)?;
         // Whoever wrote the blob may say any length. What is missing must be less than what the parity gives back.

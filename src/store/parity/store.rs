@@ -43,6 +43,11 @@ const LOOKS_AGAIN: Duration = Duration::from_secs(1);
 /// indexes of containers.
 const SHORT_BYTES_MAX: u64 = 32 << 20;
 
+/// Bytes that a device gives as a whole or not at all, at least.
+const SECTOR_BYTES: usize = 4096;
+/// Bytes that two containers have in common at the same offset by no chance.
+const TELLING_BYTES: usize = 64;
+
 /// What there is of the parity of a container, or of another blob.
 #[derive(Debug)]
 pub enum ParityFound {
@@ -255,6 +260,37 @@ impl ParityStore {
             Err(error) if error.is_unreadable() => Ok(BytesInTheWay::Unreadable),
             found => found,
         }
+    }
+
+    /// Whether what can be read under the name of a blob is a part of `right`, its right bytes, or nobody's. If nothing
+    /// can be read, its length tells.
+    ///
+    /// # Errors
+    /// Errors of the store that are no damage.
+    pub fn is_part_of(&self, name: &BlobName, right: &[u8]) -> Result<bool> {
+        let Some(len) = self.inner.len_of(name)? else { return Ok(true) };
+        let (mut is_read, mut is_other) = (false, false);
+        for offset in (0..len).step_by(SECTOR_BYTES) {
+            let part = SECTOR_BYTES.min((len - offset) as usize);
+            let bytes = match self.inner.get_range(name, offset, part, Reading::FromStore) {
+                Err(error) if error.is_unreadable() => continue,
+                bytes => bytes?,
+            };
+            is_read = true;
+            let own = right.get(offset as usize..).unwrap_or_default().chunks(TELLING_BYTES);
+            for (number, (bytes, own)) in bytes.chunks(TELLING_BYTES).zip(own).enumerate() {
+                // Headers are alike, and one value over and over is nobody's.
+                if offset == 0 && number == 0 || bytes.iter().all(|byte| Some(byte) == bytes.first()) {
+                    continue;
+                }
+                if bytes == own && own.len() == TELLING_BYTES {
+                    return Ok(true);
+                }
+                is_other = true;
+            }
+            is_other |= offset + part as u64 > right.len() as u64;
+        }
+        Ok(if is_read { !is_other } else { len == right.len() as u64 })
     }
 
     /// Puts the moved bytes of a container under their own name, unless they are there. Returns whether they were not.
