@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use fhrd::error::{Error, ErrorKind};
-use fhrd::inspect::lineage::{FamilyMember, lineage};
+use fhrd::inspect::lineage::{FamilyMember, FoundFamilies, lineage};
 use fhrd::inspect::stats::repository_stats;
 use fhrd::keep::{self, Copier, CopyOutcome, PublishRequest, TagChange, tag};
 use fhrd::repair::containers::repair_containers;
@@ -132,8 +132,10 @@ pub fn statistics(engine: &Bound<'_, Engine>) -> PyResult<String> {
 pub fn families(engine: &Bound<'_, Engine>, snapshots: Vec<String>) -> PyResult<String> {
     let (py, engine) = (engine.py(), engine.get());
     let (members, damaged) = engine.run(py, None, |call, _| {
-        let Chosen { snapshots, damaged } = chosen(engine, &snapshots)?;
-        Ok((lineage(&engine.repository, &snapshots, &call.stop)?, damaged))
+        let Chosen { snapshots, mut damaged } = chosen(engine, &snapshots)?;
+        let FoundFamilies { members, skipped } = lineage(&engine.repository, &snapshots, &call.stop)?;
+        damaged.extend(skipped.error().map(|error| error.to_string()));
+        Ok((members, damaged))
     })?;
     to_json(&json!({ "rows": members.iter().map(member_document).collect::<Vec<_>>(), "damaged": damaged }))
 }

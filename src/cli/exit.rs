@@ -42,6 +42,12 @@ impl Exit {
         }
     }
 
+    /// This outcome, or `other` if this one is fine.
+    #[must_use]
+    pub fn and(self, other: Exit) -> Exit {
+        if self == Exit::Fine { other } else { self }
+    }
+
     /// Says for people what a command with this outcome has not done. The lines before it have the details.
     pub fn summary(self) -> &'static str {
         match self {

@@ -15,7 +15,7 @@ use super::output::{
     Align, count, failed, hex_unless_utf8, note_empty, print, print_json, printable, size, write_fitting,
 };
 use crate::error::Result;
-use crate::inspect::lineage::{FamilyMember, branches, lineage};
+use crate::inspect::lineage::{FamilyMember, FoundFamilies, branches, lineage};
 use crate::inspect::models::{bits, kind};
 
 /// Prints the trees, as text, JSON or DOT.
@@ -25,7 +25,8 @@ use crate::inspect::models::{bits, kind};
 pub fn run(session: &Session, arguments: &LineageArguments) -> Result<Exit> {
     let repository = location::open(session)?;
     let ChosenModels { snapshots, path, exit } = models::chosen(&repository, &arguments.snapshots)?;
-    let mut members = lineage(&repository, &snapshots, &session.stop)?;
+    let FoundFamilies { mut members, skipped } = lineage(&repository, &snapshots, &session.stop)?;
+    let exit = exit.and(Exit::of_unreadable(skipped.unreadable, skipped.newer));
     if let Some(path) = &path {
         members = trees_with(members, path);
     }

@@ -17,7 +17,7 @@ use super::exit::Exit;
 use super::location;
 use super::output::{Align, count, failed, hex_unless_utf8, note_empty, print, print_json, ratio, size, write_fitting};
 use crate::error::Result;
-use crate::inspect::models::{ModelReport, bits, kind, models};
+use crate::inspect::models::{FoundModels, ModelReport, bits, kind, models};
 use crate::model::BaseModel;
 use crate::repo::Repository;
 use crate::repo::index::ContainerListing;
@@ -124,7 +124,8 @@ fn existing(repository: &Repository, named: &NamedSnapshot, path: &Path) -> Resu
 pub fn run(session: &Session, arguments: &ModelsArguments) -> Result<Exit> {
     let repository = location::open(session)?;
     let ChosenModels { snapshots, path, exit } = chosen(&repository, &arguments.snapshots)?;
-    let mut found = models(&repository, &snapshots, &session.stop)?.models;
+    let FoundModels { models: mut found, summaries, .. } = models(&repository, &snapshots, &session.stop)?;
+    let exit = exit.and(Exit::of_unreadable(summaries.skipped.unreadable, summaries.skipped.newer));
     found.retain(|model| {
         path.as_ref().is_none_or(|path| model.path.starts_with(path))
             && arguments.family.as_ref().is_none_or(|family| model.family == *family)

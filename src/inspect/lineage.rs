@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicBool;
 use super::labels::{NamedModel, labels};
 use super::models::{DEPTH_MAX, FoundModels, ModelReport, models};
 use crate::error::Result;
-use crate::model::BaseModel;
+use crate::model::{BaseModel, SkippedCatalogues};
 use crate::repo::Repository;
 use crate::repo::snapshot::NamedSnapshot;
 use crate::types::Fingerprint;
@@ -46,16 +46,25 @@ pub struct FamilyMember {
     pub note: Option<&'static str>,
 }
 
-/// The families of the models of `snapshots`, each member after its parent.
+/// The families of models.
+pub struct FoundFamilies {
+    /// Each after its parent.
+    pub members: Vec<FamilyMember>,
+    /// What of the catalogue could not be read: models may be missing here.
+    pub skipped: SkippedCatalogues,
+}
+
+/// The families of the models of `snapshots`.
 ///
 /// # Errors
 /// As for [`models`].
-pub fn lineage(repository: &Repository, snapshots: &[NamedSnapshot], stop: &AtomicBool) -> Result<Vec<FamilyMember>> {
+pub fn lineage(repository: &Repository, snapshots: &[NamedSnapshot], stop: &AtomicBool) -> Result<FoundFamilies> {
     let found = models(repository, snapshots, stop)?;
+    let skipped = found.summaries.skipped;
     let mut members = with_bases(found)?;
     break_cycles(&mut members);
     set_labels(&mut members);
-    Ok(in_order(members))
+    Ok(FoundFamilies { members: in_order(members), skipped })
 }
 
 /// All models, and the bases that are not among them. Each has its parent set.

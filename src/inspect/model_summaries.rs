@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use crate::error::{Error, Result};
 use crate::format::card::hub_name;
-use crate::model::{BaseModel, CatalogueBlob, CatalogueEntry, ModelRecord};
+use crate::model::{BaseModel, CatalogueBlob, CatalogueEntry, ModelRecord, SkippedCatalogues};
 use crate::repo::index::is_anything_bad;
 use crate::repo::read::ChunkReader;
 use crate::store::Store;
@@ -84,6 +84,8 @@ pub struct ModelSummaries {
     by_content: HashMap<Fingerprint, Vec<usize>>,
     by_id: HashMap<Fingerprint, Vec<usize>>,
     cached: HashMap<Fingerprint, Option<Rc<ModelSummary>>>,
+    /// What of the catalogue could not be read: models may be missing here.
+    pub skipped: SkippedCatalogues,
     /// Whether a record that nobody finds may be lost. `None`: nobody has asked.
     may_be_lost: Option<bool>,
 }
@@ -94,7 +96,7 @@ impl ModelSummaries {
     /// # Errors
     /// Fails if the store cannot be listed.
     pub fn load(store: &dyn Store) -> Result<Self> {
-        let entries = CatalogueBlob::load_all(store)?;
+        let (entries, skipped) = CatalogueBlob::load_readable(store)?;
         let (mut by_content, mut by_id) = (HashMap::new(), HashMap::new());
         for (at, entry) in entries.iter().enumerate() {
             by_id.entry(entry.id).or_insert_with(Vec::new).push(at);
@@ -102,7 +104,7 @@ impl ModelSummaries {
                 by_content.entry(content).or_insert_with(Vec::new).push(at);
             }
         }
-        Ok(ModelSummaries { entries, by_content, by_id, cached: HashMap::new(), may_be_lost: None })
+        Ok(ModelSummaries { entries, by_content, by_id, cached: HashMap::new(), skipped, may_be_lost: None })
     }
 
     /// Whether a content is a model of the catalogue.

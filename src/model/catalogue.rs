@@ -4,6 +4,8 @@
 //! backup and an entry for each model. The records are chunks. Like an index, the catalogue is a hint: a blob that does
 //! not parse is skipped.
 
+use std::io;
+
 use minicbor::{Decode, Encode};
 
 use super::record::ModelRecord;
@@ -111,14 +113,26 @@ impl CatalogueBlob {
     /// # Errors
     /// Errors of listing the store.
     pub fn load_all(store: &dyn Store) -> Result<Vec<CatalogueEntry>> {
-        let (mut blobs, mut count) = (Vec::new(), 0);
+        Self::load_readable(store).map(|(entries, _)| entries)
+    }
+
+    /// Like [`Self::load_all`], and says what was skipped.
+    ///
+    /// # Errors
+    /// Errors of listing the store.
+    pub fn load_readable(store: &dyn Store) -> Result<(Vec<CatalogueEntry>, SkippedCatalogues)> {
+        let (mut blobs, mut count, mut skipped) = (Vec::new(), 0, SkippedCatalogues::default());
         for listed in store.list(BlobKind::Model.into())? {
             match CatalogueBlob::load(store, &listed.name) {
                 Ok(blob) => {
                     count += blob.entries.len();
                     blobs.push(NamedBlob { name: listed.name, blob });
                 }
-                Err(error) => tracing::warn!("skipping {}: {error}", listed.name),
+                Err(error) => {
+                    tracing::warn!("skipping {}: {error}", listed.name);
+                    skipped.unreadable += 1;
+                    skipped.newer += u64::from(error.is_newer());
+                }
             }
             // Bounds the memory, however many blobs there are.
             if count > 2 * ENTRIES_MAX {
@@ -128,7 +142,28 @@ impl CatalogueBlob {
         retain_latest(&mut blobs);
         let mut entries: Vec<CatalogueEntry> = blobs.into_iter().flat_map(|named| named.blob.entries).collect();
         entries.drain(..entries.len().saturating_sub(ENTRIES_MAX));
-        Ok(entries)
+        Ok((entries, skipped))
+    }
+}
+
+/// Blobs that [`CatalogueBlob::load_readable`] could not read, so their models are not known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SkippedCatalogues {
+    /// Of any cause.
+    pub unreadable: u64,
+    /// Of these, blobs that a newer version wrote.
+    pub newer: u64,
+}
+
+impl SkippedCatalogues {
+    /// What cannot be read, as an error. `None` if all could.
+    pub fn error(&self) -> Option<Error> {
+        let text = format!("{} blobs of the catalogue, which cannot be read", self.unreadable);
+        let what = BlobKind::Model.to_string();
+        (self.unreadable > 0).then(|| match self.unreadable <= self.newer {
+            true => Error::unsupported(what, text),
+            false => Error::Unreadable { what, offset: 0, source: io::Error::other(text) },
+        })
     }
 }
 

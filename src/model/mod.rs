@@ -44,7 +44,7 @@ mod slice_plan;
 mod split;
 mod tensor_comparison;
 
-pub use catalogue::{BLOB_ENTRIES_MAX, CatalogueBlob, CatalogueEntry, PREFIX};
+pub use catalogue::{BLOB_ENTRIES_MAX, CatalogueBlob, CatalogueEntry, PREFIX, SkippedCatalogues};
 pub use choice::{BaseChoice, ModelComparison, TensorBase, TensorLookup, choose, compare_models};
 pub use delta_plan::{BlockPlan, DeltaPlan, DeltaPlanner, PlannedDelta, element_type_of};
 pub use detect::{

@@ -69,7 +69,7 @@ fn counting_and_searching_end() {
     let counted = usage(&repository, &snapshots[0], None, &stop).unwrap();
     assert_eq!((counted.files, counted.bytes), (u64::MAX, u64::MAX), "no number is large enough");
     assert_eq!(models(&repository, &snapshots, &stop).unwrap().models.len(), 0);
-    assert_eq!(lineage(&repository, &snapshots, &stop).unwrap().len(), 0);
+    assert_eq!(lineage(&repository, &snapshots, &stop).unwrap().members.len(), 0);
     let query = FindQuery::new(&["nothing*".into()], false).unwrap();
     let mut found = |_| panic!("nothing has that name");
     assert_eq!(find_entries(&repository, &snapshots, &query, &stop, &mut found).unwrap(), (0, 0));

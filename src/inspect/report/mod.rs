@@ -12,7 +12,7 @@ pub mod growth;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
-use super::lineage::{FamilyMember, lineage};
+use super::lineage::{FamilyMember, FoundFamilies, lineage};
 use super::stats::{RepositoryStats, repository_stats};
 use super::status::{RepositoryStatus, status};
 use super::usage::{RepositoryUsage, usage_of_all};
@@ -52,7 +52,7 @@ pub fn report(repository: &Repository, snapshots: Vec<NamedSnapshot>, stop: &Ato
     // As `models --all` does: of several snapshots with one content, the latest counts.
     let latest_first: Vec<NamedSnapshot> = snapshots.iter().rev().cloned().collect();
     let (members, models_unread) = match lineage(repository, &latest_first, stop) {
-        Ok(members) => (members, None),
+        Ok(FoundFamilies { members, skipped }) => (members, skipped.error()),
         Err(error) if error.is_unreadable() => (Vec::new(), Some(error)),
         Err(error) => return Err(error),
     };

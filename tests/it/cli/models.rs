@@ -67,6 +67,26 @@ fn without_models_or_without_the_catalogue_nothing_is_listed() {
 }
 
 #[test]
+fn a_damaged_catalogue_is_no_missing_one() {
+    let home = stored();
+    let directory = home.path("data/fhrd/repository/models");
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let mut bytes = std::fs::read(&path).unwrap();
+        let at = bytes.len() / 2;
+        bytes[at] ^= 1;
+        std::fs::write(path, bytes).unwrap();
+    }
+    for arguments in [&["models", "--json"][..], &["models", "--all", "--json"], &["lineage", "--json"]] {
+        let output = home.run(arguments);
+        assert_eq!(code(&output), 20, "{arguments:?}: {}", stderr(&output));
+        assert!(stdout(&output).trim() == "[]" && stderr(&output).contains("models/"), "{arguments:?}");
+    }
+    let report = home.run(&["report", "--json"]);
+    assert_eq!(code(&report), 20, "{}", stderr(&report));
+}
+
+#[test]
 fn all_snapshots_have_each_model_once_and_a_base_that_is_gone_is_still_named() {
     let home = stored();
     std::fs::remove_dir_all(home.path("m/a-base")).unwrap();
