@@ -25,7 +25,9 @@ impl RepositoryPrefix {
     /// Errors of reading which repository is there.
     pub fn find(repository: &Repository, bucket: &SourceBucket) -> Result<Self> {
         let location = repository.store.location();
-        let url = location.rsplit_once(" at ").map_or(location.as_str(), |(url, _)| url);
+        // A prefix may have these words, too.
+        let server = location.rsplit_once(" at ").filter(|(_, server)| server.contains("://"));
+        let url = server.map_or(location.as_str(), |(url, _)| url);
         let below = |inner: &str, outer: &str| inner == outer || inner.starts_with(&format!("{outer}/"));
         if !below(url, bucket.url()) && !below(bucket.url(), url) {
             return Ok(RepositoryPrefix::Apart);

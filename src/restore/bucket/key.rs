@@ -22,6 +22,16 @@ pub fn key_of(path: &Path, node: &Node, facts: &ObjectFacts) -> Result<String, S
     if is_own { Ok(key) } else { Err(format!("its key `{key}` is that of another path")) }
 }
 
+/// What is left of the key of an entry below another root: a name of the key for each of `path`. `None` if it would not
+/// be stored under this path.
+pub fn key_below(path: &Path, node: &Node, key: &str) -> Option<String> {
+    let names = if node.kind == NodeKind::Directory { key.strip_suffix('/')? } else { key };
+    let above = names.split('/').count().checked_sub(path.components().count())?;
+    let key = key.splitn(above + 1, '/').nth(above)?.to_string();
+    let facts = ObjectFacts { key: Some(key), ..ObjectFacts::default() };
+    key_of(path, node, &facts).ok()
+}
+
 /// The keys that an entry of the tree may have in common with one before it, in the order of the tree.
 pub struct NearbyKeys {
     /// The open directories.
@@ -90,6 +100,28 @@ mod tests {
         assert!(directory(Some("e/")).is_err() && directory(Some("")).is_err() && directory(Some("d")).is_err());
         assert_eq!(key(b"a/b", NodeKind::File, None).unwrap(), "a/b");
         assert!(key(b"a/\xff", NodeKind::File, None).unwrap_err().contains("not UTF-8"));
+    }
+
+    #[test]
+    fn below_another_root_a_key_loses_the_names_above() {
+        let node = |kind| Node { kind, ..Node::default() };
+        let below = |path: &str, key: &str| key_below(Path::new(path), &node(NodeKind::File), key);
+        for (path, key, left) in [
+            ("%2F/b", "a//b", "/b"),
+            ("b", "a//b", "b"),
+            ("%2F", "d/", ""),
+            ("d/%2F", "c/d/", "d/"),
+            ("a%2F", "c/a", "a"),
+            ("%2F/%2F/x", "///x", "//x"),
+        ] {
+            assert_eq!(below(path, key).as_deref(), Some(left), "{path} of {key}");
+        }
+        for (path, key) in [("a/b/c", "b/c"), ("x", "a/y")] {
+            assert_eq!(below(path, key), None, "{path} of {key}");
+        }
+        let marker = |path: &str, key: &str| key_below(Path::new(path), &node(NodeKind::Directory), key);
+        assert_eq!(marker("d", "c/d/").as_deref(), Some("d/"));
+        assert_eq!(marker("d", "c/e/"), None);
     }
 
     #[test]

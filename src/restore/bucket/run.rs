@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::key::{NearbyKeys, key_of};
+use super::key::{NearbyKeys, key_below, key_of};
 use super::known::KnownObjects;
 use super::parts::PartMemory;
 use super::put::{BucketRestore, FileToPut, PutFailure, PutOutcome};
@@ -139,8 +139,9 @@ impl BucketWalk<'_> {
 
     /// The file at `path`, or the marker of the directory, and its key behind the prefix of the target.
     fn entry(&mut self, path: &Path, node: Node, mut facts: ObjectFacts) -> Option<(String, FileToPut)> {
-        // Below another root the whole key would not be where the path is.
-        facts.key = facts.key.filter(|_| self.restore.request.base.is_none());
+        if self.restore.request.base.is_some() {
+            facts.key = facts.key.and_then(|key| key_below(path, &node, &key));
+        }
         let key = key_of(path, &node, &facts).map_err(|reason| self.refuse(path, &reason)).ok()?;
         let object = ObjectToPut {
             key: format!("{}{key}", self.restore.bucket.prefix()),

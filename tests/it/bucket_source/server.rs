@@ -175,6 +175,9 @@ fn answer(state: &State, request: &Parts, body: Bytes) -> Answer {
         };
     }
     state.seen.lock().unwrap().push(format!("{} {key}", request.method));
+    let method_and_key = format!("{} {key}", request.method);
+    let before = state.writes.lock().unwrap().before.take_if(|(of, _)| *of == method_and_key);
+    before.into_iter().for_each(|(_, happens)| happens(state));
     if request.method != Method::GET && request.method != Method::HEAD {
         return writes::write(state, request, &key, &query, body);
     }

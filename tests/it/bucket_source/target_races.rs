@@ -1,5 +1,6 @@
 //! Restores into a bucket that others write to as well.
 
+use hyper::Method;
 use serde_json::Value;
 
 use super::server::{ObjectFault, SourceServer, State};
@@ -77,6 +78,34 @@ fn a_server_that_knows_no_conditions_is_asked_first() {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((code(&output), count(&report, "left_alone")), (1, 1), "{}", stderr(&output));
     assert_eq!(server.objects()["back/small"].bytes, &b"of another"[..]);
+}
+
+#[test]
+fn what_others_put_is_left_alone_by_servers_that_ignore_conditions() {
+    let (home, mut random) = (Home::new(), Random(8));
+    let files: Vec<Vec<u8>> = (0..4).map(|number| random.bytes(3000 + number)).collect();
+    files.iter().enumerate().for_each(|(number, bytes)| home.write(&format!("src/{number}"), bytes));
+    home.write("src/large", &random.bytes(20_000_000));
+    home.backup(&["src"]);
+    for ignored in [&[][..], &[Method::POST], &[Method::PUT, Method::POST]] {
+        for (request, key) in [("HEAD back/3", "back/3"), ("PUT back/large", "back/large")] {
+            let server = SourceServer::start();
+            server.writes().ignored = ignored;
+            let is_obeyed = !ignored.contains(&Method::PUT);
+            // Who ignores the condition of this is asked just before, and who obeys it is not.
+            let request = if is_obeyed && key == "back/3" { "PUT back/3" } else { request };
+            puts_meanwhile(&server, request, key, b"of another");
+            let output = restore(&home, &server, &["latest:src", "--target", "s3://bucket/back", "--threads", "1"]);
+            let what = format!("{ignored:?}, {key}: {}", stderr(&output));
+            let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert_eq!((code(&output), count(&report, "left_alone")), (1, 1), "{what}");
+            assert_eq!(server.objects()[key].bytes, &b"of another"[..], "{what}");
+            let others = files.iter().enumerate().filter(|(number, _)| format!("back/{number}") != key);
+            for (number, bytes) in others {
+                assert!(server.objects()[&format!("back/{number}")].bytes == bytes, "{what}: {number}");
+            }
+        }
+    }
 }
 
 #[test]

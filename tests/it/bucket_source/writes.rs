@@ -20,6 +20,8 @@ pub struct WriteFaults {
     pub refusal: Option<(u16, &'static str)>,
     /// Conditions are refused, because the server does not know them.
     pub no_conditions: bool,
+    /// Conditions of these requests are ignored, as `PUT`.
+    pub ignored: &'static [Method],
     /// So many conditional requests get a conflict first.
     pub conflicts: usize,
     /// What happens just before a request, as `PUT key`, is looked at.
@@ -45,7 +47,7 @@ impl WriteFaults {
         if let (&Method::PUT, Some((status, said))) = (method, self.refusal) {
             return Some(refusal(status, said));
         }
-        if condition.is_empty() {
+        if condition.is_empty() || self.ignored.contains(method) {
             return None;
         }
         assert_eq!(condition, "*");
@@ -110,9 +112,6 @@ pub fn write(state: &State, request: &Parts, key: &str, query: &BTreeMap<String,
     if let Some(answer) = unsaid(request, &body) {
         return answer;
     }
-    let method_and_key = format!("{} {key}", request.method);
-    let before = state.writes.lock().unwrap().before.take_if(|(of, _)| *of == method_and_key);
-    before.into_iter().for_each(|(_, happens)| happens(state));
     let mut faults = state.writes.lock().unwrap();
     let (mut objects, mut uploads) = (state.objects.lock().unwrap(), state.uploads.lock().unwrap());
     if objects.get(key).is_some_and(|object| object.fault == ObjectFault::Locked) {

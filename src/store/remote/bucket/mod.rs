@@ -7,6 +7,7 @@
 //! 3. A range is read with the ETag that the caller expects. [`Fetched::Replaced`] says that the object is another one.
 //! 4. `put` writes objects, large ones in parts.
 
+mod conditions;
 mod key;
 mod object;
 mod opened;

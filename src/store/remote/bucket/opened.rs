@@ -3,8 +3,9 @@
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use super::conditions::KnownConditions;
 use super::key::is_addressable;
 use super::object::{ExpectedObject, Fetched, ObjectPage};
 use super::other_requests::{ListedObjects, OtherRequests};
@@ -30,8 +31,7 @@ pub struct SourceBucket {
     /// The URL with the server, as messages of a repository have it.
     location: String,
     sent: BucketRequests,
-    /// Whether the server knows the condition that a key is free, as far as known.
-    pub(super) puts_conditionally: AtomicBool,
+    pub(super) conditions: KnownConditions,
     /// Requests in a row that failed for a reason that is not of their object.
     lost: AtomicU32,
 }
@@ -91,8 +91,8 @@ impl SourceBucket {
         let prefix = opening.location.prefix.to_string();
         let prefix = if prefix.is_empty() { prefix } else { format!("{prefix}/") };
         let (bucket, sent) = (opening.location.bucket, BucketRequests::default());
-        let (puts_conditionally, lost) = (AtomicBool::new(true), AtomicU32::new(0));
-        SourceBucket { service, requests, scheme, bucket, prefix, url, location, sent, puts_conditionally, lost }
+        let (conditions, lost) = Default::default();
+        SourceBucket { service, requests, scheme, bucket, prefix, url, location, sent, conditions, lost }
     }
 
     /// The URL, in its only spelling.

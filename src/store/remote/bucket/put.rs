@@ -1,7 +1,6 @@
 //! Puts objects into a bucket: in one request, or in parts.
 
 use std::fmt::Write;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use md5::{Digest, Md5};
@@ -9,6 +8,7 @@ use object_store::client::HttpRequestBody;
 use reqwest::Method;
 use reqwest::header::{CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_NONE_MATCH};
 
+use super::conditions::Conditions;
 use super::object::{ObjectState, collected, unquoted};
 use super::opened::{Service, SourceBucket};
 use super::s3_requests::{METADATA_PREFIX, S3Requests, other, parts, refused, state};
@@ -125,7 +125,16 @@ impl SourceBucket {
             answered(client, Method::PUT, &object.key, &[], headers, body).await.map(drop)
         };
         let put = self.requests.run(RequestKind::Write, async || {
-            self.send_unless_taken(client, (&object.key, object.is_new), object.headers()?, &send).await
+            let put = self.send_unless_taken(client, (&object.key, object.is_new), object.headers()?, &send).await?;
+            if put == ObjectPut::Done && object.is_new && self.conditions.get() == Conditions::Unknown {
+                // The same bytes once more: a server that obeys the condition refuses them.
+                match send(conditional(object.headers()?)).await {
+                    Ok(()) => self.conditions.set(Conditions::Ignored),
+                    Err(failure) if failure.cause() == Cause::Taken => self.conditions.set(Conditions::Obeyed),
+                    Err(failure) => tracing::debug!("how the bucket takes conditions stays unknown: {failure}"),
+                }
+            }
+            Ok(put)
         })?;
         put.map_err(|failure| self.put_error(failure, &object.key))
     }
@@ -138,31 +147,45 @@ impl SourceBucket {
         headers: HeaderMap,
         send: &impl AsyncFn(HeaderMap) -> Sent<()>,
     ) -> Sent<ObjectPut> {
-        if is_new && self.puts_conditionally.load(Ordering::Relaxed) {
-            let mut conditional = headers.clone();
-            conditional.insert(IF_NONE_MATCH, HeaderValue::from_static("*"));
-            match send(conditional).await {
-                Err(failure) if failure.cause() == Cause::Unsupported => {
-                    tracing::debug!("the bucket does not know conditional puts: {failure}");
-                    self.puts_conditionally.store(false, Ordering::Relaxed);
+        if !is_new {
+            return send(headers).await.map(|()| ObjectPut::Done);
+        }
+        let known = self.conditions.get();
+        if known != Conditions::Obeyed {
+            match head(client, key).await {
+                // Whoever may not look relies on the condition.
+                Err(denied) if denied.cause() == Cause::Denied && known == Conditions::Unknown => {}
+                found => {
+                    if let Some(found) = found? {
+                        return Ok(ObjectPut::Taken(found));
+                    }
                 }
-                Err(failure) if matches!(failure.cause(), Cause::Taken | Cause::Conflict) => {
-                    let none = || RequestFailure::new(Cause::Conflict, format!("{failure}, but there is no object"));
-                    return match head(client, key).await {
-                        // The object is there, and nobody here may look at it.
-                        Err(denied) if denied.cause() == Cause::Denied && failure.cause() == Cause::Taken => {
-                            Ok(ObjectPut::Taken(ObjectState::default()))
-                        }
-                        found => found?.map(ObjectPut::Taken).ok_or_else(none),
-                    };
-                }
-                sent => return sent.map(|()| ObjectPut::Done),
             }
         }
-        if is_new && let Some(found) = head(client, key).await? {
-            return Ok(ObjectPut::Taken(found));
+        if known == Conditions::Refused {
+            return send(headers).await.map(|()| ObjectPut::Done);
         }
-        send(headers).await.map(|()| ObjectPut::Done)
+        match send(conditional(headers.clone())).await {
+            Err(failure) if failure.cause() == Cause::Unsupported => {
+                tracing::debug!("the bucket does not know conditional puts: {failure}");
+                self.conditions.set(Conditions::Refused);
+                match head(client, key).await? {
+                    Some(found) => Ok(ObjectPut::Taken(found)),
+                    None => send(headers).await.map(|()| ObjectPut::Done),
+                }
+            }
+            Err(failure) if matches!(failure.cause(), Cause::Taken | Cause::Conflict) => {
+                let none = || RequestFailure::new(Cause::Conflict, format!("{failure}, but there is no object"));
+                match head(client, key).await {
+                    // The object is there, and nobody here may look at it.
+                    Err(denied) if denied.cause() == Cause::Denied && failure.cause() == Cause::Taken => {
+                        Ok(ObjectPut::Taken(ObjectState::default()))
+                    }
+                    found => found?.map(ObjectPut::Taken).ok_or_else(none),
+                }
+            }
+            sent => sent.map(|()| ObjectPut::Done),
+        }
     }
 
     /// Begins an upload in parts.
@@ -219,6 +242,13 @@ impl SourceBucket {
             sent.and_then(|(_, text)| completed(&text))
         };
         let finished = self.requests.run(RequestKind::Write, async || {
+            // Some servers obey the condition for whole objects alone.
+            if upload.is_new
+                && let Ok(Some(found)) = head(client, &upload.key).await
+                && !upload.is_of_parts(&found)
+            {
+                return Ok(ObjectPut::Taken(found));
+            }
             match self.send_unless_taken(client, (&upload.key, upload.is_new), HeaderMap::new(), &send).await {
                 // This request or one before it may have finished the upload, which is then unknown.
                 Err(failure) if failure.is_transient() || failure.cause() == Cause::Missing => {
@@ -254,6 +284,12 @@ impl SourceBucket {
         self.note_failure(&failure);
         failure.into_error("write", &self.url_of(key), RequestKind::Write)
     }
+}
+
+/// The headers of a request that may replace no object.
+fn conditional(mut headers: HeaderMap) -> HeaderMap {
+    headers.insert(IF_NONE_MATCH, HeaderValue::from_static("*"));
+    headers
 }
 
 /// What is known of an object without its bytes.
