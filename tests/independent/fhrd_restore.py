@@ -901,14 +901,10 @@ def masked_decode(data: bytes, base: bytes, kind: int) -> bytes:
     return bytes(out)
 
 
-def sparse_decode(data: bytes, base: bytes, kind: int) -> bytes:
-    """Mode 9: gaps between changed elements, and these elements."""
-    code, bits, _ = ELEMENTS[kind]
-    values = numbers(base, code)
-    count, at = varint(data, 0)
-    expect(count <= len(values), f"{count} changed elements of {len(values)}")
+def sparse_numbers(data: bytes, at: int, count: int) -> tuple[list[int], int]:
+    """A plane of tokens and the bits that they leave out, as numbers, and where these end."""
     tokens, at = plane_decode(data, at, count)
-    positions, position, held, held_bits = [], -1, 0, 0
+    found, held, held_bits = [], 0, 0
     for token in tokens:
         expect(token < 36, f"token {token} of a gap")
         extra = (token - 4) // 2 + 1 if token >= 4 else 0
@@ -916,21 +912,37 @@ def sparse_decode(data: bytes, base: bytes, kind: int) -> bytes:
             expect(at < len(data), "the gaps of a delta end too early")
             held, held_bits, at = held | data[at] << held_bits, held_bits + 8, at + 1
         high = (2 + token % 2) << extra if extra else token
-        position += 1 + high + (held & ((1 << extra) - 1))
+        found.append(high + (held & ((1 << extra) - 1)))
         held, held_bits = held >> extra, held_bits - extra
+    return found, at
+
+
+def sparse_decode(data: bytes, base: bytes, kind: int) -> bytes:
+    """Mode 9: gaps between changed elements, and these elements."""
+    code, bits, _ = ELEMENTS[kind]
+    values = numbers(base, code)
+    count, at = varint(data, 0)
+    expect(count <= len(values), f"{count} changed elements of {len(values)}")
+    gaps, at = sparse_numbers(data, at, count)
+    positions, position = [], -1
+    for gap in gaps:
+        position += 1 + gap
         expect(position < len(values), f"a change of element {position} of {len(values)}")
         positions.append(position)
     expect(at < len(data), "a sparse delta ends too early")
     how, at = data[at], at + 1
-    known(how < 2, f"changed elements of kind {how}")
+    known(how < 3, f"changed elements of kind {how}")
     if how == 0:
         own = number_bytes(array(code, (values[position] for position in positions)))
         changed = list(numbers(context_decode(data[at:], own, kind), code))
     else:
-        differences, at = plane_decode(data, at, count)
+        steps, at = sparse_numbers(data, at, count) if how == 2 else plane_decode(data, at, count)
         expect(at == len(data), "bytes after a sparse delta")
-        signed = [-(d // 2 + 1) if d % 2 else d // 2 + 1 for d in differences]
-        changed = [values[position] + d & ((1 << bits) - 1) for position, d in zip(positions, signed)]
+        mask, sign = (1 << bits) - 1, 1 << (bits - 1)
+        flip = [sign - 1 if how == 2 and values[position] & sign else 0 for position in positions]
+        signed = [-(d // 2 + 1) if d % 2 else d // 2 + 1 for d in steps]
+        stepped = [(values[position] ^ inverted) + d & mask for position, inverted, d in zip(positions, flip, signed)]
+        changed = [value ^ (sign - 1) if how == 2 and value & sign else value for value in stepped]
     for position, value in zip(positions, changed):
         values[position] = value
     return number_bytes(values)

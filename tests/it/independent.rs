@@ -126,6 +126,9 @@ fn write_tree(tree: &Path, second: bool) {
         write(tree.join("tuned.safetensors"), &file("BF16", half(&tuned(&base, 2, 0.0003))));
         write(tree.join("single.safetensors"), &file("F32", float32(&tuned(&base, 3, 0.0003))));
         write(tree.join("sparse.safetensors"), &file("F32", float32(&sparse)));
+        let mut few = base.clone();
+        few.iter_mut().step_by(371).enumerate().for_each(|(at, weight)| *weight *= 0.5 + (at % 5) as f32);
+        write(tree.join("few.safetensors"), &file("BF16", half(&few)));
     }
     write(tree.join("prose"), &prose);
 }

@@ -6,12 +6,12 @@
 //! | varint | number of changed elements |
 //! | a plane of [`crate::codec::floats`] | a token for each of them: how many unchanged elements precede it |
 //! | | the low bits that these tokens leave out, packed, the lowest bit of a byte first |
-//! | 1 | how the changed elements follow: 0 as in mode 3, 1 as differences |
-//! | the rest | the changed elements as in mode 3, or a plane of a difference each |
+//! | 1 | how the changed elements follow: 0 as in mode 3, 1 as differences, 2 as steps |
+//! | the rest | the changed elements as in mode 3, or a plane of a difference each, or steps as the gaps above |
 //!
 //! A gap below 4 is its token. Of a greater one the token has the number of bits and the second highest bit: 4 is 4 and
 //! 5, 5 is 6 and 7, 6 is 8 to 11. A difference is the signed one of the bits of chunk and base: 0 is 1, 1 is -1, 2 is
-//! 2, and so on.
+//! 2, and so on. A step is the same in the order of the values, where a sign inverts all other bits.
 
 use super::context;
 use crate::codec::entropy::packed::BitWriter;
@@ -31,20 +31,24 @@ const CONTEXT_SHARE: usize = 32;
 /// How changed elements follow.
 const AS_CONTEXT: u8 = 0;
 const AS_DIFFERENCES: u8 = 1;
+const AS_STEPS: u8 = 2;
 
 /// Buffers of one worker, reused between chunks.
 #[derive(Default)]
 pub(super) struct SparseBuffers {
     positions: Vec<u32>,
+    numbers: Vec<u32>,
     tokens: Vec<u8>,
     extra: Vec<u8>,
     raw: Vec<u8>,
     base: Vec<u8>,
+    steps: Vec<u8>,
+    step_bits: Vec<u8>,
     trials: [Vec<u8>; 2],
     context: context::ContextBuffers,
 }
 
-/// The token of a gap and the number of low bits that it leaves out. `None` for a gap that has no token.
+/// The token of a gap or a step and the number of low bits that it leaves out. `None` for one that has no token.
 fn token(gap: u32) -> Option<(u8, u32)> {
     if gap < LITERAL_GAPS {
         return Some((gap as u8, 0));
@@ -92,6 +96,38 @@ fn add(element: &mut [u8], difference: u8) {
     }
 }
 
+/// The bits of an element as an integer in the order of the values, and the other way round: with the sign set, all
+/// other bits are inverted.
+fn in_order(bits: u32, width: usize) -> u32 {
+    let sign = 1 << (width * 8 - 1);
+    if bits & sign == 0 { bits } else { bits ^ (sign - 1) }
+}
+
+/// The bits of a little-endian element of 2 or 4 bytes.
+fn bits_of(element: &[u8]) -> u32 {
+    element.iter().rev().fold(0, |bits, byte| bits << 8 | u32::from(*byte))
+}
+
+/// The step from an element to another one, as a number from 0 on. They differ.
+fn step(raw: &[u8], base: &[u8]) -> u32 {
+    let width = raw.len();
+    let unused = 32 - width as u32 * 8;
+    let step = in_order(bits_of(raw), width).wrapping_sub(in_order(bits_of(base), width));
+    // The sign of a narrow step, too.
+    let step = (step << unused).cast_signed() >> unused;
+    step.unsigned_abs().wrapping_sub(1).wrapping_mul(2) + u32::from(step < 0)
+}
+
+/// Replaces an element by the one that is this step away.
+fn take_step(element: &mut [u8], step: u32) {
+    let width = element.len();
+    let steps = step / 2 + 1;
+    let step = if step.is_multiple_of(2) { steps } else { steps.wrapping_neg() };
+    let mask = u32::MAX >> (32 - width as u32 * 8);
+    let bits = in_order(in_order(bits_of(element), width).wrapping_add(step) & mask, width);
+    element.iter_mut().zip(bits.to_le_bytes()).for_each(|(byte, new)| *byte = new);
+}
+
 /// Appends the encoding of `raw`, which has as many elements as `base`. Whether it is possible: a gap may be too long.
 pub(super) fn encode(
     element_type: ElementType,
@@ -103,17 +139,26 @@ pub(super) fn encode(
 ) -> Result<bool> {
     let width = element_type.width();
     let SparseBuffers {
-        tokens, extra, raw: changed, base: changed_base, trials: [differences, trial], context, ..
+        tokens,
+        extra,
+        raw: changed,
+        base: changed_base,
+        steps,
+        step_bits,
+        trials: [differences, trial],
+        context,
+        ..
     } = buffers;
-    [&mut *tokens, extra, changed, changed_base, differences, trial].into_iter().for_each(Vec::clear);
-    let (mut bits, mut expected, mut has_differences) = (BitWriter::new(extra), 0, true);
+    [&mut *tokens, extra, changed, changed_base, steps, step_bits, differences, trial].into_iter().for_each(Vec::clear);
+    let (mut bits, mut low, mut expected) = (BitWriter::new(extra), BitWriter::new(step_bits), 0);
+    let (mut has_differences, mut has_steps) = (true, true);
     for (at, (raw, base)) in (0..).zip(raw.chunks_exact(width).zip(base.chunks_exact(width))) {
         if raw == base {
             continue;
         }
         let gap = at - expected;
-        let Some((token, count)) = token(gap) else { return Ok(false) };
-        tokens.push(token);
+        let Some((short, count)) = token(gap) else { return Ok(false) };
+        tokens.push(short);
         bits.put(gap & ((1 << count) - 1), count);
         changed.extend_from_slice(raw);
         changed_base.extend_from_slice(base);
@@ -121,9 +166,18 @@ pub(super) fn encode(
             Some(difference) => differences.push(difference),
             None => has_differences = false,
         }
+        let step = step(raw, base);
+        match token(step) {
+            Some((short, count)) => {
+                steps.push(short);
+                low.put(step & ((1 << count) - 1), count);
+            }
+            None => has_steps = false,
+        }
         expected = at + 1;
     }
     bits.finish();
+    low.finish();
     let whole = out.len();
     put_varint(out, tokens.len() as u64);
     plane::encode(tokens, scratch, out)?;
@@ -132,7 +186,17 @@ pub(super) fn encode(
     let start = out.len();
     out.push(AS_CONTEXT);
     found.write(context, out);
+    if has_steps {
+        plane::encode(steps, scratch, trial)?;
+        trial.extend_from_slice(step_bits);
+        if start + 1 + trial.len() < out.len() {
+            out.truncate(start);
+            out.push(AS_STEPS);
+            out.extend_from_slice(trial);
+        }
+    }
     if has_differences {
+        trial.clear();
         plane::encode(differences, scratch, trial)?;
         if start + 1 + trial.len() <= out.len() + (out.len() - whole) / CONTEXT_SHARE {
             out.truncate(start);
@@ -154,13 +218,13 @@ pub(super) fn decode(
 ) -> Result<()> {
     let width = element_type.width();
     positions(base.len() / width, reader, buffers, scratch)?;
-    let SparseBuffers { positions, raw: changed, base: changed_base, context, .. } = buffers;
     let start = out.len();
     out.extend_from_slice(base);
     let out = out.get_mut(start..).unwrap_or_default();
     let element = |at: u32| at as usize * width..at as usize * width + width;
     match reader.u8()? {
         AS_CONTEXT => {
+            let SparseBuffers { positions, raw: changed, base: changed_base, context, .. } = buffers;
             changed_base.clear();
             positions.iter().for_each(|at| changed_base.extend_from_slice(base.get(element(*at)).unwrap_or_default()));
             changed.resize(changed_base.len(), 0);
@@ -173,10 +237,19 @@ pub(super) fn decode(
             Ok(())
         }
         AS_DIFFERENCES => {
+            let SparseBuffers { positions, raw: changed, .. } = buffers;
             changed.resize(positions.len(), 0);
             let differences = plane::decode(reader, scratch, changed)?.unwrap_or(changed.as_slice());
             for (at, difference) in positions.iter().zip(differences) {
                 add(out.get_mut(element(*at)).unwrap_or_default(), *difference);
+            }
+            reader.finish()
+        }
+        AS_STEPS => {
+            let count = buffers.positions.len();
+            numbers(count, reader, buffers, scratch)?;
+            for (at, step) in buffers.positions.iter().zip(&buffers.numbers) {
+                take_step(out.get_mut(element(*at)).unwrap_or_default(), *step);
             }
             reader.finish()
         }
@@ -191,12 +264,35 @@ fn positions(
     buffers: &mut SparseBuffers,
     scratch: &mut Scratch,
 ) -> Result<()> {
-    let SparseBuffers { positions, tokens, extra, .. } = buffers;
     let count = reader.varint()?;
     if count > elements as u64 {
         return Err(reader.error(format!("at most {elements} changed elements"), count.to_string()));
     }
-    tokens.resize(count as usize, 0);
+    numbers(count as usize, reader, buffers, scratch)?;
+    let SparseBuffers { positions, numbers: gaps, .. } = buffers;
+    positions.clear();
+    positions.reserve(gaps.len());
+    let mut next = 0u64;
+    for gap in gaps {
+        let at = next + u64::from(*gap);
+        positions.push(at as u32);
+        next = at + 1;
+        if next > elements as u64 {
+            return Err(reader.error(format!("positions below {elements}"), at.to_string()));
+        }
+    }
+    Ok(())
+}
+
+/// Reads `count` numbers that are stored as gaps are: a plane of tokens, then the bits that these leave out.
+fn numbers(
+    count: usize,
+    reader: &mut WireReader<'_>,
+    buffers: &mut SparseBuffers,
+    scratch: &mut Scratch,
+) -> Result<()> {
+    let SparseBuffers { numbers, tokens, extra, .. } = buffers;
+    tokens.resize(count, 0);
     let tokens = plane::decode(reader, scratch, tokens)?.unwrap_or(tokens.as_slice());
     let mut bits = 0;
     for token in tokens {
@@ -208,20 +304,15 @@ fn positions(
     extra.clear();
     extra.extend_from_slice(reader.bytes(bits.div_ceil(8))?);
     extra.extend_from_slice(&[0; 8]);
-    positions.clear();
-    positions.reserve(tokens.len());
-    let (mut bit, mut next) = (0, 0u64);
+    numbers.clear();
+    numbers.reserve(tokens.len());
+    let mut bit = 0;
     for token in tokens {
         let (count, high) = GAPS.get(usize::from(*token)).copied().unwrap_or_default();
         let window = extra.get(bit / 8..).and_then(|left| left.first_chunk()).copied().unwrap_or_default();
-        let low = u64::from_le_bytes(window) >> (bit % 8) & ((1 << count) - 1);
+        let low = (u64::from_le_bytes(window) >> (bit % 8)) as u32 & ((1 << count) - 1);
         bit += count as usize;
-        let at = next + u64::from(high) + low;
-        positions.push(at as u32);
-        next = at + 1;
-        if next > elements as u64 {
-            return Err(reader.error(format!("positions below {elements}"), at.to_string()));
-        }
+        numbers.push(high + low);
     }
     Ok(())
 }

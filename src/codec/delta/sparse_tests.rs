@@ -83,19 +83,51 @@ fn the_frozen_vector() {
     expected[2] += 1;
     expected[14] -= 1;
     assert_eq!(decoded(ElementType::Bf16, &payload, &base, 16).unwrap(), expected);
+    // Above 0, steps are differences.
+    let steps = [SPARSE, 2, 0, 1, 4, 1, 2, 0, 0, 1];
+    assert_eq!(decoded(ElementType::Bf16, &steps, &base, 16).unwrap(), expected);
     let beyond = [SPARSE, 2, 0, 1, 5, 1, 1, 0, 0, 1];
     assert!(matches!(decoded(ElementType::Bf16, &beyond, &base, 16), Err(Error::Corrupt { .. })), "an element 9");
 }
 
 #[test]
+fn the_frozen_vector_of_steps() {
+    // Across the sign of FP32: -0 is one step below 0, so the step is -3, which is 5 as a number.
+    let mut base = [0u8; 16];
+    base[4] = 1;
+    let payload = [SPARSE, 1, 1, 1, 2, 1, 4, 1];
+    let mut expected = base;
+    expected[4..8].copy_from_slice(&[1, 0, 0, 0x80]);
+    assert_eq!(decoded(ElementType::Fp32, &payload, &base, 16).unwrap(), expected);
+}
+
+#[test]
+fn few_changes_of_any_length_take_no_states() {
+    for element_type in [ElementType::Bf16, ElementType::Fp32] {
+        // Steps of up to 13 bits, most of them short.
+        let changes: Vec<(usize, i32)> = (0..900usize)
+            .map(|at| (at * 1000 + at * at % 700, 1 + ((at * 37 % 97) as i32 >> 3 << (at % 10))))
+            .collect();
+        let (raw, base) = pair(element_type, 1_000_000, &changes);
+        let payload = encoded(element_type, &raw, &base);
+        assert!(decoded(element_type, &payload, &base, raw.len()).unwrap() == raw);
+        // Gaps have about 10.5 bits, steps 7. The tables and states of mode 3 take 350 bytes more.
+        assert!(payload.len() < 900 * 35 / 16 + 200, "{element_type:?}: {}", payload.len());
+    }
+}
+
+#[test]
 fn hostile_payloads_are_damage_or_newer() {
     let base = [0u8; 16];
-    let cases: [(&[u8], bool); 6] = [
+    let cases: [(&[u8], bool); 9] = [
         (&[SPARSE], false),
         (&[SPARSE, 9, 0], false),
         (&[SPARSE, 1, 1, 36, 1, 1, 0], false),
         (&[SPARSE, 1, 1, 35, 0xff, 0xff, 1, 1, 0], false),
-        (&[SPARSE, 1, 1, 0, 2, 1, 0], true),
+        (&[SPARSE, 1, 1, 0, 3, 1, 0], true),
+        (&[SPARSE, 1, 1, 0, 2, 1, 36], false),
+        (&[SPARSE, 1, 1, 0, 2, 1, 35, 0xff], false),
+        (&[SPARSE, 1, 1, 0, 2, 1, 0, 0], false),
         (&[SPARSE, 1, 1, 0, 1, 1, 0, 0], false),
     ];
     for (payload, is_newer) in cases {
