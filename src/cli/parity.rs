@@ -10,7 +10,7 @@ use super::output::{note, print, print_json, size, write_pairs};
 use super::progress::shown;
 use crate::error::Result;
 use crate::metrics::Progress;
-use crate::repo::parity::{add, set};
+use crate::repo::parity::{AddedParity, add, set};
 
 /// What was set as JSON. None is no parity.
 #[derive(Serialize)]
@@ -66,9 +66,14 @@ fn run_add(session: &Session) -> Result<Exit> {
             ),
             ("before", format!("{} containers had it", added.containers_before)),
             ("too long", format!("{} containers, which get none", added.containers_too_long)),
+            ("cold", format!("{} containers, which get none until they are thawed", added.cold)),
             ("damaged", format!("{} containers, which get none", added.damaged)),
         ];
         print(|out| write_pairs(out, &pairs))?;
     }
-    Ok(if added.damaged > 0 { Exit::Damaged } else { Exit::Fine })
+    Ok(match &added {
+        AddedParity { damaged: 1.., .. } => Exit::Damaged,
+        AddedParity { cold: 1.., .. } => Exit::Cold,
+        _ => Exit::Fine,
+    })
 }

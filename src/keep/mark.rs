@@ -274,9 +274,14 @@ impl<'a> Marker<'a> {
     /// Marks the records of models whose content is marked. They are hints, so a missing one is none.
     ///
     /// # Errors
-    /// [`Error::Interrupted`], and those of listing the catalogue and of reading bases.
+    /// [`Error::Interrupted`], and those of listing the catalogue and of reading bases. [`Error::Unreadable`] if a blob
+    /// of the catalogue cannot be read now: its records would go.
     pub fn models(&mut self, repository: &Repository) -> Result<()> {
-        for entry in CatalogueBlob::load_all(repository.store.as_ref())? {
+        let (entries, skipped) = CatalogueBlob::load_readable(repository.store.as_ref())?;
+        if let Some(error) = skipped.error().filter(|_| skipped.unreadable > skipped.damaged) {
+            return Err(error);
+        }
+        for entry in entries {
             let Some(content) = entry.content else { continue };
             self.check_stop()?;
             let Ok(Some(content)) = self.locate(&content) else { continue };

@@ -9,7 +9,7 @@ use std::io;
 use minicbor::{Decode, Encode};
 
 use super::record::ModelRecord;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::store::{BlobKind, BlobName, Store, StoreExt, get_hashed};
 use crate::types::Fingerprint;
 use crate::wire::Envelope;
@@ -99,7 +99,7 @@ impl CatalogueBlob {
     /// # Errors
     /// Errors of listing the store that are not damage.
     pub fn load_known(store: &dyn Store) -> Result<Vec<CatalogueEntry>> {
-        match Self::load_all(store) {
+        match Self::load_each(store, false).map(|(entries, _)| entries) {
             Err(error @ Error::Unreadable { .. }) => {
                 tracing::warn!("no model is known: {error}");
                 Ok(Vec::new())
@@ -108,10 +108,10 @@ impl CatalogueBlob {
         }
     }
 
-    /// The entries of all blobs, latest last. Blobs that cannot be read are skipped with a warning.
+    /// The entries of all blobs, latest last. Blobs that are damaged, newer or cold are skipped with a warning.
     ///
     /// # Errors
-    /// Errors of listing the store.
+    /// Errors of listing the store, and other ones of reading it.
     pub fn load_all(store: &dyn Store) -> Result<Vec<CatalogueEntry>> {
         Self::load_readable(store).map(|(entries, _)| entries)
     }
@@ -119,8 +119,13 @@ impl CatalogueBlob {
     /// Like [`Self::load_all`], and says what was skipped.
     ///
     /// # Errors
-    /// Errors of listing the store.
+    /// Errors of [`Self::load_all`].
     pub fn load_readable(store: &dyn Store) -> Result<(Vec<CatalogueEntry>, SkippedCatalogues)> {
+        Self::load_each(store, true)
+    }
+
+    /// Unless it `is_strict`, any blob can be skipped.
+    fn load_each(store: &dyn Store, is_strict: bool) -> Result<(Vec<CatalogueEntry>, SkippedCatalogues)> {
         let (mut blobs, mut count, mut skipped) = (Vec::new(), 0, SkippedCatalogues::default());
         for listed in store.list(BlobKind::Model.into())? {
             match CatalogueBlob::load(store, &listed.name) {
@@ -128,10 +133,14 @@ impl CatalogueBlob {
                     count += blob.entries.len();
                     blobs.push(NamedBlob { name: listed.name, blob });
                 }
+                // Somebody has written it again under another name.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) if error.stops_reading() || is_strict && !error.is_unavailable() => return Err(error),
                 Err(error) => {
                     tracing::warn!("skipping {}: {error}", listed.name);
                     skipped.unreadable += 1;
                     skipped.newer += u64::from(error.is_newer());
+                    skipped.damaged += u64::from(error.is_proven_damage());
                 }
             }
             // Bounds the memory, however many blobs there are.
@@ -153,6 +162,8 @@ pub struct SkippedCatalogues {
     pub unreadable: u64,
     /// Of these, blobs that a newer version wrote.
     pub newer: u64,
+    /// Of these, blobs whose bytes proved wrong.
+    pub damaged: u64,
 }
 
 impl SkippedCatalogues {

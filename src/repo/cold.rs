@@ -176,11 +176,16 @@ pub fn add(repository: &Repository, progress: &Progress, stop: &AtomicBool) -> R
         if stop.load(Ordering::Relaxed) {
             return Err(Error::Interrupted);
         }
-        let is_sound = there.contains_key(&id) && !verify(store, &id).is_err_and(|error| error.is_unreadable());
-        if is_sound {
+        let found = if there.contains_key(&id) { verify(store, &id).map(Some) } else { Ok(None) };
+        let is_lacking = match &found {
+            Ok(found) => found.is_none(),
+            Err(error) => error.is_unreadable() && !error.is_newer(),
+        };
+        if let Ok(Some(_)) = found {
             added.containers_before += 1;
         } else {
-            match write_hot_index(store, &id) {
+            let written = if is_lacking { write_hot_index(store, &id) } else { found.map(|_| 0) };
+            match written {
                 Ok(bytes) => (added.containers, added.bytes) = (added.containers + 1, added.bytes + bytes),
                 // A prune has deleted it.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}

@@ -6,7 +6,9 @@
 //!    one container in memory. So no bytes are overwritten before they are read again under their own name.
 //! 3. The bytes of a container that is lost elsewhere may be at the end of the chain that begins with it. Then they are
 //!    overwritten first, which must cost nothing: parity must give them back.
-//! 4. What is not put back stays where it is, and so does what cannot be looked at: the container that should be there
+//! 4. Bytes that are damaged, or cannot all be read, are compared with the right ones of that name: those of another
+//!    container stay.
+//! 5. What is not put back stays where it is, and so does what cannot be looked at: the container that should be there
 //!    is not healed.
 
 use std::cell::RefCell;
@@ -18,6 +20,7 @@ use super::container::{
     ContainerIndex, FOOTER_BYTES, Footer, HEADER_BYTES, blob_name, parse_frame, parse_header, read_kind,
 };
 use super::index::ContainerListing;
+use super::marks::Marks;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{BlobName, BytesInTheWay, PutOptions, Reading, Store, StoreExt};
 use crate::types::ContainerId;
@@ -27,7 +30,7 @@ pub(super) struct MovedContainers<'a> {
     repository: &'a Repository,
     /// Containers that a prune may be deleting.
     pending: HashSet<ContainerId>,
-    /// Containers that segments name.
+    /// Containers that segments or marks name.
     named: HashSet<ContainerId>,
     /// What was found under names that nobody wrote since: a long chain begins at each of its containers.
     found: RefCell<HashMap<ContainerId, BytesOf>>,
@@ -60,6 +63,9 @@ impl<'a> MovedContainers<'a> {
         if !containers.is_empty() {
             let segments = ContainerListing::of_segments(&repository.store)?.segments();
             named.extend(segments.iter().flat_map(|segment| segment.containers().iter().copied()));
+            // Segments that were written again may lack what was lost.
+            let marks = Marks::read(repository.store.as_ref())?;
+            named.extend(marks.quarantine.containers().map(|(id, _)| *id));
         }
         Ok(MovedContainers { repository, pending, named, found: RefCell::default() })
     }
@@ -157,24 +163,26 @@ impl<'a> MovedContainers<'a> {
         }
         let found = match self.repository.parity.bytes_in_the_way(&blob_name(id))? {
             BytesInTheWay::Own => BytesOf::Itself,
-            BytesInTheWay::Unreadable => {
-                let Some(before) = before else { return Ok(BytesOf::Nobody) };
-                self.check_part(id, before)?;
-                BytesOf::Nobody
-            }
+            BytesInTheWay::Unreadable => BytesOf::Nobody,
             BytesInTheWay::Other(bytes) => self.owner_of(id, bytes)?,
         };
+        if matches!(found, BytesOf::Nobody) {
+            // What is damaged may be of another container, too. Where nothing replaces it, nobody has looked.
+            let is_replaced = before.map_or(Ok(false), |before| self.check_part(id, before))?;
+            if !is_replaced {
+                return Ok(found);
+            }
+        }
         self.found.borrow_mut().insert(*id, found);
         Ok(found)
     }
 
-    /// Fails if what can be read under the name of a container is not its own. Its right bytes are under the name
-    /// `before`, or parity gives them back if that is its own name.
-    fn check_part(&self, id: &ContainerId, before: &ContainerId) -> Result<()> {
+    /// Fails if what can be read under the name of a container is not its own, or nobody's. Its right bytes are under
+    /// the name `before`, or parity gives them back if that is its own name. Returns whether anything gives them.
+    fn check_part(&self, id: &ContainerId, before: &ContainerId) -> Result<bool> {
         let (parity, name) = (self.repository.parity.as_ref(), blob_name(id));
         let right = match id == before {
-            // What parity does not give back replaces nothing.
-            true if !parity.healed().contains(&name) => return Ok(()),
+            true if !parity.is_healed(&name) => return Ok(false),
             true => parity.healed_bytes(&name)?,
             false => match parity.bytes_in_the_way(&blob_name(before))? {
                 BytesInTheWay::Other(moved) if blake3::hash(&moved).as_bytes() == &id.0 => moved,
@@ -182,8 +190,11 @@ impl<'a> MovedContainers<'a> {
             },
         };
         match parity.is_part_of(&name, &right)? {
-            true => Ok(()),
-            false => Err(Error::Usage(format!("{name} has other bytes, which cannot all be read and stay"))),
+            true => Ok(true),
+            false => Err(Error::Usage(format!(
+                "{name} has other bytes, which are damaged or cannot all be read, and stay; empty the file if nobody \
+                 needs them"
+            ))),
         }
     }
 

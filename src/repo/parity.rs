@@ -114,6 +114,8 @@ pub struct AddedParity {
     pub containers_before: u64,
     /// Containers that are too long for parity.
     pub containers_too_long: u64,
+    /// Containers in cold storage, which were not read.
+    pub cold: u64,
     /// Containers that are damaged, so parity would keep wrong bytes.
     pub damaged: u64,
     /// The first 1000 of them, with the reason.
@@ -161,6 +163,7 @@ pub fn add(repository: &Repository, progress: &Progress, stop: &AtomicBool) -> R
             }
             // A prune has deleted it.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) if error.kind() == ErrorKind::Cold => added.cold += 1,
             Err(error) if error.is_refused() || error.is_unreadable() => {
                 added.damaged += 1;
                 if added.damaged_containers.len() < NAMED_MAX {

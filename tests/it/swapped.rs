@@ -11,6 +11,7 @@ use fhrd::config::RepositoryConfig;
 use fhrd::error::Error;
 use fhrd::inspect::check::{CheckReport, check};
 use fhrd::metrics::Progress;
+use fhrd::repair::index::repair_index;
 use fhrd::repair::quarantine::look_again;
 use fhrd::repo::Repository;
 use fhrd::repo::claims::{ClaimKind, ContainerClaim};
@@ -289,17 +290,52 @@ fn containers_that_have_the_bytes_of_each_other_stay_if_parity_gives_back_neithe
 
 #[test]
 fn damaged_bytes_of_another_container_stay_and_become_none() {
-    let scene = Scene::new(false, false, true);
-    let [(short, _), (long, long_bytes)] = &scene.containers;
-    let mut damaged = long_bytes.clone();
-    damaged[HEADER_BYTES + 40] ^= 1;
-    scene.store.replace(short, &damaged);
-    scene.store.delete(long, Durable::OnReturn).unwrap();
-    let before = scene.store.list(BlobKind::Container.into()).unwrap().len();
-    let healed = scene.heal(&open(&scene.store));
-    assert!(healed.left.iter().any(|left| left.contains("damaged bytes of another container")), "{healed:#?}");
-    assert_eq!((healed.containers, scene.store.list(BlobKind::Container.into()).unwrap().len()), (0, before));
-    assert!(scene.has(short, &damaged), "its other bytes are the only ones");
+    for is_encrypted in [false, true] {
+        let scene = Scene::new(is_encrypted, false, true);
+        let [(short, _), (long, long_bytes)] = &scene.containers;
+        let len = long_bytes.len();
+        // In its header, its frames and its footer, then cut, then longer.
+        for (number, cut) in [(20, len), (HEADER_BYTES + 40, len), (len - 10, len), (9, len - 1), (9, len + 1)] {
+            let what = format!("encrypted: {is_encrypted}, {number}, {cut}");
+            let mut damaged = long_bytes.clone();
+            damaged.resize(cut, 3);
+            damaged[number] ^= u8::from(cut == len);
+            scene.store.replace(short, &damaged);
+            scene.store.delete(long, Durable::OnReturn).unwrap();
+            let before = scene.store.list(BlobKind::Container.into()).unwrap().len();
+            let healed = scene.heal(&open(&scene.store));
+            assert!(healed.left.iter().any(|left| left.contains(" stay")), "{what}: {healed:#?}");
+            let after = scene.store.list(BlobKind::Container.into()).unwrap().len();
+            assert_eq!((healed.containers, after), (0, before), "{what}");
+            assert!(scene.has(short, &damaged), "{what}: its other bytes are the only ones");
+            // The file is moved back.
+            scene.store.replace(long, &damaged);
+            scene.store.replace(short, &[]);
+            let healed = scene.heal(&open(&scene.store));
+            assert!(healed.left.is_empty(), "{what}: {healed:#?}");
+            scene.assert_whole(&what);
+        }
+    }
+}
+
+#[test]
+fn bytes_of_a_container_that_no_segment_names_any_more_are_put_back() {
+    for is_encrypted in [false, true] {
+        let what = format!("encrypted: {is_encrypted}");
+        let scene = Scene::new(is_encrypted, false, true);
+        let (metadata, metadata_bytes) = &scene.metadata;
+        scene.rotate(None);
+        let repository = open(&scene.store);
+        repair_index(&repository, &Arc::default()).unwrap();
+        let healed = scene.heal(&open(&scene.store));
+        let is_there = scene
+            .store
+            .list(BlobKind::Container.into())
+            .unwrap()
+            .into_iter()
+            .any(|blob| scene.store.get(&blob.name, 1 << 30).unwrap() == *metadata_bytes);
+        assert!(is_there, "{what}: the only bytes of {metadata}: {healed:#?}");
+    }
 }
 
 #[test]

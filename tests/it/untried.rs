@@ -6,6 +6,7 @@ use std::sync::Arc;
 use fhrd::config::RepositoryConfig;
 use fhrd::error::Error;
 use fhrd::inspect::check::check;
+use fhrd::keep::prune;
 use fhrd::metrics::Progress;
 use fhrd::repair::containers::repair_containers;
 use fhrd::repair::quarantine;
@@ -25,8 +26,10 @@ use fhrd::store::{
 
 use crate::flips::{back_up, config, run_check};
 use crate::input::write;
+use crate::interleavings::scene::no_grace;
 use crate::parity::{lost_files, open, share};
 use crate::trees::Random;
+use crate::weights::{Tensor, float32, safetensors};
 
 /// A repository with parity, and its containers.
 struct Scene {
@@ -197,6 +200,8 @@ fn without_any_parity_where_it_is_set_damage_is_not_proven() {
     for (name, _) in &away {
         scene.store.delete(name, Durable::OnReturn).unwrap();
     }
+    let report = run_check(&open(&scene.store));
+    assert!(report.defects.iter().any(|text| text.contains("its parity was not tried")), "{report:#?}");
     let forget = || SnapshotRepair { forget: true, ..SnapshotRepair::default() };
     let repaired = repair_snapshots(&open(&scene.store), &config(), forget(), &Arc::default()).unwrap();
     assert!(repaired.forgotten.is_empty(), "{repaired:#?}");
@@ -208,4 +213,58 @@ fn without_any_parity_where_it_is_set_damage_is_not_proven() {
     scene.store.delete(&BlobName::parity_of(&name.hash().unwrap()), Durable::OnReturn).unwrap();
     let repaired = repair_snapshots(&open(&scene.store), &config(), forget(), &Arc::default()).unwrap();
     assert!(repaired.damaged.iter().any(|damaged| !damaged.may_come_back), "{repaired:#?}");
+}
+
+#[test]
+fn what_a_cut_container_lacks_is_no_untried_parity() {
+    let scene = Scene::new();
+    let (_, name) = scene.containers.iter().find(|(kind, _)| *kind == ContainerKind::Data).unwrap();
+    let mut bytes = scene.store.get(name, 1 << 30).unwrap();
+    let len = bytes.len() - 4000;
+    bytes.truncate(len);
+    // Every sector, so parity cannot help.
+    bytes.iter_mut().skip(HEADER_BYTES).step_by(1000).for_each(|byte| *byte ^= 1);
+    scene.store.replace(name, &bytes);
+    let repository = open(&scene.store);
+    let report = run_check(&repository);
+    assert!(report.defect_count > 0, "{report:#?}");
+    assert_eq!(repository.parity.untried(name), None, "{report:#?}");
+}
+
+#[test]
+fn a_catalogue_that_cannot_be_read_now_costs_no_records() {
+    let scene = Scene::new();
+    write(
+        scene.source.path().join("model.safetensors"),
+        &safetensors(&[Tensor::new("w", "F32", &[65536], float32(&[0.5; 65536]))]),
+    );
+    back_up(&open(&scene.store), scene.source.path());
+    assert_eq!(scene.store.list(BlobKind::Model.into()).unwrap().len(), 1);
+    let opened = |error: fn(&str) -> Error| {
+        let observer = Unreadable(error);
+        Repository::open(Arc::new(ObservedStore::with(scene.store.clone(), observer))).unwrap()
+    };
+    let options = no_grace();
+    for error in [(|name| Error::Cold { what: name.into() }) as fn(&str) -> Error, |name| Error::Unreadable {
+        what: name.into(),
+        offset: 0,
+        source: io::Error::other("a bad sector"),
+    }] {
+        let pruned = prune(&opened(error), &options, &Arc::default());
+        assert!(pruned.is_err(), "{pruned:#?}");
+    }
+    let corrupt = |name: &str| Error::corrupt(name, 0, "a catalogue", "junk");
+    prune(&opened(corrupt), &options, &Arc::default()).unwrap();
+}
+
+/// Blobs of the catalogue cannot be read.
+struct Unreadable(fn(&str) -> Error);
+
+impl StoreObserver for Unreadable {
+    fn before(&self, call: StoreCall, name: &str) -> fhrd::Result<u64> {
+        match matches!(call, StoreCall::Get | StoreCall::GetRange) && name.starts_with("models/") {
+            true => Err((self.0)(name)),
+            false => Ok(0),
+        }
+    }
 }

@@ -279,6 +279,8 @@ fn check_once(
     let has_newer_segments = segments::unopened(&mut listing, &mut log, stop)?;
     let marks = Marks::read(repository.store.as_ref())?;
     let parity = marks.parity();
+    // Without it, parity that is away would count as none.
+    repository.parity.set_share(parity);
     for (name, error) in marks.damaged {
         log.damaged_blob(&name, &damage(error)?);
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::blob::ParityBlob;
 use super::guess::guessed;
@@ -21,8 +22,10 @@ const BLOB_BYTES_MAX: u64 = CONTAINER_BYTES_MAX + CONTAINER_BYTES_MAX / 64;
 /// What was read of a blob that may be damaged.
 struct DamagedBytes {
     bytes: Vec<u8>,
-    /// Numbers of the ranges that could not be read, and are zero.
+    /// Numbers of the ranges that could not be read, or that the store lacks, and are zero.
     unread: BTreeSet<usize>,
+    /// Whether the store refused any: it may give them another time.
+    is_refused: bool,
 }
 
 /// Whether the store gave all bytes of a blob.
@@ -44,11 +47,11 @@ impl ParityStore {
         // Before either is read.
         self.memory.lock().check(len.saturating_add(head.len))?;
         let len = check_len(parity, head.len, BLOB_BYTES_MAX)?;
-        let DamagedBytes { bytes, unread } = self.read_damaged(parity, len, (len, len), READ_BYTES / 256)?;
+        let DamagedBytes { bytes, is_refused, .. } = self.read_damaged(parity, len, (len, len), READ_BYTES / 256)?;
         match ParityBlob::parse(parity, bytes) {
             // What was not read is zero here, and may be sound.
-            Err(error) if !unread.is_empty() && error.is_proven_damage() => Err(unread_part(parity)),
-            blob => Ok((blob?, WhollyRead(unread.is_empty()))),
+            Err(error) if is_refused && error.is_proven_damage() => Err(unread_part(parity)),
+            blob => Ok((blob?, WhollyRead(!is_refused))),
         }
     }
 
@@ -61,7 +64,7 @@ impl ParityStore {
         (len, padded): (usize, usize),
         unit: usize,
     ) -> Result<DamagedBytes> {
-        let (mut bytes, mut unread) = (vec![0; padded], BTreeSet::new());
+        let (mut bytes, mut unread, mut is_refused) = (vec![0; padded], BTreeSet::new(), false);
         let wide = READ_BYTES.next_multiple_of(unit);
         for start in (0..len).step_by(wide) {
             let end = (start + wide).min(len);
@@ -70,12 +73,14 @@ impl ParityStore {
             }
             for start in (start..end).step_by(unit) {
                 let end = (start + unit).min(end);
-                if !self.read_part(name, stored.min(end), start, &mut bytes)? || end > stored {
+                let is_read = self.read_part(name, stored.min(end), start, &mut bytes)?;
+                is_refused |= !is_read;
+                if !is_read || end > stored {
                     unread.insert(start / unit);
                 }
             }
         }
-        Ok(DamagedBytes { bytes, unread })
+        Ok(DamagedBytes { bytes, unread, is_refused })
     }
 
     /// Reads bytes `start` to `end` into their place. Returns `false` if the store cannot give them.
@@ -95,7 +100,12 @@ impl ParityStore {
 
     /// Whether parity is set and there is none at all, not even that of the mark which says so.
     fn is_parity_away(&self) -> Result<bool> {
-        Ok(self.share().is_some() && self.inner.list(BlobKind::Parity.into())?.is_empty())
+        if self.share().is_none() || self.has_some.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let is_away = self.inner.list(BlobKind::Parity.into())?.is_empty();
+        self.has_some.store(!is_away, Ordering::Relaxed);
+        Ok(is_away)
     }
 
     /// Finds out whether parity gives back the bytes of a container that proved wrong.
@@ -165,7 +175,7 @@ impl ParityStore {
         let stored = usize::try_from(stored_len.min(len)).map_err(|_| missing(name))?;
         let lens = (len as usize, blob.layout.padded_bytes());
         let read = self.read_damaged(name, stored, lens, shard_bytes)?;
-        let DamagedBytes { bytes: mut container, unread } = read;
+        let DamagedBytes { bytes: mut container, unread, is_refused } = read;
         let bad = blob.bad_shards(&container);
         if !blob.rebuild(&mut container, &bad, memory.work)? {
             tracing::warn!(
@@ -174,7 +184,7 @@ impl ParityStore {
                 blob.layout.data_shards,
             );
             let not_given = if is_parity_read { name } else { &parity };
-            return match is_parity_read && unread.is_empty() {
+            return match is_parity_read && !is_refused {
                 true => Ok(HealOutcome::Failed),
                 // With what the store may give another time, it could be enough.
                 false => Err(unread_part(not_given)),

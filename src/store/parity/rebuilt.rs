@@ -151,6 +151,11 @@ impl HealedContainers {
         }
     }
 
+    /// Whether a container was rebuilt and not forgotten.
+    pub fn has(&self, name: &BlobName) -> bool {
+        self.names.lock().contains(name)
+    }
+
     /// What was found out about a container a moment ago.
     pub fn recent(&self, name: &BlobName) -> Option<HealOutcome> {
         let (since, outcome) = self.outcomes.lock().get(name)?;
@@ -166,13 +171,17 @@ impl HealedContainers {
             _ => drop(untried.remove(name)),
         }
         drop(untried);
-        if let HealOutcome::Rebuilt(rebuilt) = &outcome {
-            bytes += rebuilt.bytes();
-            let mut names = self.names.lock();
-            if names.len() < NAMES_MAX {
-                names.insert(name.clone());
+        let mut names = self.names.lock();
+        match &outcome {
+            HealOutcome::Rebuilt(rebuilt) => {
+                bytes += rebuilt.bytes();
+                if names.len() < NAMES_MAX {
+                    names.insert(name.clone());
+                }
             }
+            _ => drop(names.remove(name)),
         }
+        drop(names);
         self.outcomes.lock().put(name.clone(), (Instant::now(), outcome), bytes);
     }
 

@@ -15,7 +15,7 @@
 //! One container is coded at a time, so the memory is that of one.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -24,7 +24,7 @@ use super::blob::encode;
 use super::code::ParityEncoder;
 use super::layout::{CONTAINER_BYTES_MAX, ParityLayout};
 use super::memory::HealMemory;
-use super::rebuilt::{HealedContainers, RebuiltContainer, not_healed};
+use super::rebuilt::{HealOutcome, HealedContainers, RebuiltContainer, not_healed};
 use super::share::ParityShare;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::blob::{check_hash, compare_hash, read_stream, stored_hash};
@@ -45,8 +45,38 @@ const SHORT_BYTES_MAX: u64 = 32 << 20;
 
 /// Bytes that a device gives as a whole or not at all, at least.
 const SECTOR_BYTES: usize = 4096;
+/// Bytes that are read at once, if all of them can be read.
+const WINDOW_BYTES: usize = 1 << 20;
 /// Bytes that two containers have in common at the same offset by no chance.
-const TELLING_BYTES: usize = 64;
+const PIECE_BYTES: usize = 64;
+/// Bytes are those of a blob if at least one piece in as many is.
+const OWN_SHARE: usize = 5;
+
+/// How many pieces of some bytes are those of a blob at the same offset.
+#[derive(Default)]
+struct Likeness {
+    equal: usize,
+    all: usize,
+}
+
+impl Likeness {
+    fn add(&mut self, offset: u64, bytes: &[u8], right: &[u8]) {
+        let own = right.get(offset as usize..).unwrap_or_default();
+        for (number, piece) in bytes.chunks(PIECE_BYTES).enumerate() {
+            // Headers are alike, and one value over and over is nobody's.
+            if offset == 0 && number == 0 || piece.iter().all(|byte| Some(byte) == piece.first()) {
+                continue;
+            }
+            self.all += 1;
+            let start = number * PIECE_BYTES;
+            self.equal += usize::from(own.get(start..start + piece.len()) == Some(piece));
+        }
+    }
+
+    fn is_own(&self) -> bool {
+        self.equal * OWN_SHARE >= self.all
+    }
+}
 
 /// What there is of the parity of a container, or of another blob.
 #[derive(Debug)]
@@ -82,13 +112,15 @@ pub struct ParityStore {
     pub(super) healing: Mutex<()>,
     pub(super) healed: HealedContainers,
     pub(super) memory: Mutex<HealMemory>,
+    /// Whether a listing had any parity.
+    pub(super) has_some: AtomicBool,
 }
 
 impl ParityStore {
     /// Without a share: it only heals what has parity.
     pub fn new(inner: Arc<dyn Store>) -> Self {
-        let (encoder, healing, healed, memory) = Default::default();
-        ParityStore { inner, share: AtomicU32::new(0), encoder, healing, healed, memory }
+        let (share, encoder, healing, healed, memory, has_some) = Default::default();
+        ParityStore { inner, share, encoder, healing, healed, memory, has_some }
     }
 
     /// Sets what heals may take, for a process of about `bytes` bytes of memory. The default is that of
@@ -190,6 +222,11 @@ impl ParityStore {
         }
     }
 
+    /// Whether a blob was healed for readers, and not written back.
+    pub fn is_healed(&self, name: &BlobName) -> bool {
+        self.healed.has(name)
+    }
+
     /// The blobs that were healed for readers, and not written back.
     pub fn healed(&self) -> Vec<BlobName> {
         self.healed.names()
@@ -207,6 +244,10 @@ impl ParityStore {
     /// [`Error::Corrupt`] if it was not healed; [`Error::ChecksumMismatch`] if the store gives other bytes afterwards.
     /// Errors of the store.
     pub fn write_back(&self, name: &BlobName, options: PutOptions) -> Result<bool> {
+        if self.healed.rebuilt(name).is_none() && matches!(self.heal(name), HealOutcome::Sound) {
+            // Somebody else was here.
+            return Ok(false);
+        }
         let bytes = self.healed_bytes(name)?;
         if !self.overwrite_if_present(name, &[&bytes], options)? {
             return Ok(false);
@@ -269,28 +310,25 @@ impl ParityStore {
     /// Errors of the store that are no damage.
     pub fn is_part_of(&self, name: &BlobName, right: &[u8]) -> Result<bool> {
         let Some(len) = self.inner.len_of(name)? else { return Ok(true) };
-        let (mut is_read, mut is_other) = (false, false);
-        for offset in (0..len).step_by(SECTOR_BYTES) {
-            let part = SECTOR_BYTES.min((len - offset) as usize);
-            let bytes = match self.inner.get_range(name, offset, part, Reading::FromStore) {
-                Err(error) if error.is_unreadable() => continue,
-                bytes => bytes?,
+        let (mut likeness, mut is_read) = (Likeness::default(), false);
+        for start in (0..len).step_by(WINDOW_BYTES) {
+            let window = WINDOW_BYTES.min((len - start) as usize);
+            let read = |offset, len| match self.inner.get_range(name, offset, len, Reading::FromStore) {
+                Err(error) if error.is_unreadable() => Ok(None),
+                bytes => bytes.map(Some),
             };
-            is_read = true;
-            let own = right.get(offset as usize..).unwrap_or_default().chunks(TELLING_BYTES);
-            for (number, (bytes, own)) in bytes.chunks(TELLING_BYTES).zip(own).enumerate() {
-                // Headers are alike, and one value over and over is nobody's.
-                if offset == 0 && number == 0 || bytes.iter().all(|byte| Some(byte) == bytes.first()) {
-                    continue;
-                }
-                if bytes == own && own.len() == TELLING_BYTES {
-                    return Ok(true);
-                }
-                is_other = true;
+            if let Some(bytes) = read(start, window)? {
+                is_read = true;
+                likeness.add(start, &bytes, right);
+                continue;
             }
-            is_other |= offset + part as u64 > right.len() as u64;
+            for offset in (start..start + window as u64).step_by(SECTOR_BYTES) {
+                let bytes = read(offset, SECTOR_BYTES.min((len - offset) as usize))?;
+                is_read |= bytes.is_some();
+                bytes.into_iter().for_each(|bytes| likeness.add(offset, &bytes, right));
+            }
         }
-        Ok(if is_read { !is_other } else { len == right.len() as u64 })
+        Ok(if is_read { likeness.is_own() } else { len == 0 || len == right.len() as u64 })
     }
 
     /// Puts the moved bytes of a container under their own name, unless they are there. Returns whether they were not.

@@ -49,21 +49,13 @@ fn models_are_listed_with_their_bases() {
 }
 
 #[test]
-fn without_models_or_without_the_catalogue_nothing_is_listed() {
+fn without_models_nothing_is_listed() {
     let home = Home::new();
     home.write("file", b"x");
     home.backup(&["file"]);
     assert_eq!(parsed(&home.run(&["models", "--json"])), json!([]));
     assert_eq!(parsed(&home.run(&["models", "--all", "--json"])), json!([]));
     assert_eq!(parsed(&home.run(&["lineage", "--json"])), json!([]));
-
-    let home = stored();
-    for name in home.names("data/fhrd/repository/models") {
-        home.write(&format!("data/fhrd/repository/models/{name}"), b"junk");
-    }
-    let output = home.run(&["models", "--json"]);
-    assert_eq!(parsed(&output), json!([]));
-    assert!(stderr(&output).contains("warning: skipping models/"), "{}", stderr(&output));
 }
 
 #[test]
