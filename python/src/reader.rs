@@ -106,15 +106,14 @@ fn open(repository: &Repository, content: Option<ContentReference>) -> Result<St
 fn copy_all(file: &StoredFile, pieces: &mut [Piece<'_>], threads: usize) -> Result<()> {
     let total: usize = pieces.iter().map(|(_, space)| space.len()).sum();
     let share = total.div_ceil(threads.max(1)).max(THREAD_BYTES_MIN);
-    let copy_share =
-        |share: Vec<Piece<'_>>| share.into_iter().try_for_each(|(offset, space)| copy(file, offset, space));
     let mut shares = shares(pieces, share).into_iter();
     let first = shares.next().unwrap_or_default();
     std::thread::scope(|scope| {
-        let start =
-            |share| std::thread::Builder::new().name("fhrd read".into()).spawn_scoped(scope, || copy_share(share));
+        let start = |share| {
+            std::thread::Builder::new().name("fhrd read".into()).spawn_scoped(scope, || copy_share(file, share))
+        };
         let others: Vec<_> = shares.map(start).collect();
-        let mut result = copy_share(first);
+        let mut result = copy_share(file, first);
         for other in others {
             let read = match other.map(ScopedJoinHandle::join) {
                 Ok(Ok(read)) => read,
@@ -148,18 +147,43 @@ fn shares<'a>(pieces: &'a mut [Piece<'_>], share_bytes: usize) -> Vec<Vec<Piece<
     shares
 }
 
-/// Fills `space` from byte `offset` on.
-fn copy(file: &StoredFile, offset: u64, space: &mut [u8]) -> Result<()> {
-    let (end, mut filled) = (offset + space.len() as u64, 0);
-    file.copy((offset, end), &mut |bytes| {
-        let too_long = || Error::internal("a read returned too many bytes");
-        space.get_mut(filled..filled + bytes.len()).ok_or_else(too_long)?.copy_from_slice(bytes);
-        filled += bytes.len();
+/// Fills pieces in order. Those that are neighbours in the file are one read.
+fn copy_share(file: &StoredFile, share: Vec<Piece<'_>>) -> Result<()> {
+    let (mut start, mut end, mut spaces) = (0, 0, Vec::new());
+    for (offset, space) in share {
+        if offset != end {
+            copy(file, start, end, &mut spaces)?;
+            spaces.clear();
+            (start, end) = (offset, offset);
+        }
+        end += space.len() as u64;
+        spaces.push(space);
+    }
+    copy(file, start, end, &mut spaces)
+}
+
+/// Fills `spaces`, one after another, with the bytes from `start` to `end`.
+fn copy(file: &StoredFile, start: u64, end: u64, spaces: &mut [&mut [u8]]) -> Result<()> {
+    let (mut at, mut filled, mut total) = (0, 0, 0u64);
+    file.copy((start, end), &mut |mut bytes| {
+        total += bytes.len() as u64;
+        while !bytes.is_empty() {
+            let space = spaces.get_mut(at).and_then(|space| space.get_mut(filled..));
+            let space = space.ok_or_else(|| Error::internal("a read returned too many bytes"))?;
+            let count = space.len().min(bytes.len());
+            let (now, later) = bytes.split_at(count);
+            space[..count].copy_from_slice(now);
+            bytes = later;
+            filled += count;
+            if count == space.len() {
+                (at, filled) = (at + 1, 0);
+            }
+        }
         Ok(())
     })?;
-    match filled == space.len() {
+    match total == end - start {
         true => Ok(()),
-        false => Err(Error::corrupt("content of a file", offset, format!("{} bytes", space.len()), filled.to_string())),
+        false => Err(Error::corrupt("content of a file", start, format!("{} bytes", end - start), total.to_string())),
     }
 }
 

@@ -27,7 +27,7 @@ use fhrd::repo::snapshot::NamedSnapshot;
 use fhrd::repo::tree::{NodeKind, find_entry};
 use fhrd::repo::{BlobCache, Repository, bundle, snapshot_listing};
 use fhrd::restore::{Overwrite, RestoreRequest, Selection, restore};
-use fhrd::store::{self, Patience, StoreOptions};
+use fhrd::store::{self, Patience, StoreExt, StoreOptions};
 use fhrd::types::SnapshotId;
 use pyo3::prelude::*;
 
@@ -385,7 +385,9 @@ impl Engine {
             let (_, node) = reader.lend(|reader| find_entry(reader, &named, &path))?;
             match node.filter(|node| node.kind == NodeKind::File) {
                 Some(node) => {
-                    let threads = self.config().pipeline.workers_of(self.config().pipeline.decode_workers);
+                    let workers = self.config().pipeline.workers_of(self.config().pipeline.decode_workers);
+                    // Those of a remote store mostly wait.
+                    let threads = workers.max(self.repository.store.requests_max());
                     StoredBytes::new(&self.repository, node.content, node.size, threads).map(Some)
                 }
                 None => Ok(None),

@@ -5,13 +5,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+use bytesize::ByteSize;
+use fhrd::config::Config;
 use fhrd::read_at::{ReadAt, fill};
 use fhrd::repo::Repository;
 use fhrd::repo::read::{Reader, StoredFile};
 use fhrd::repo::snapshot;
 use fhrd::repo::tree::{Node, NodeKind, TreeCursor};
-use fhrd::store::{ObservedStore, StoreCall, StoreObserver};
+use fhrd::store::{BlobName, ObservedStore, Reading, Store, StoreCall, StoreObserver};
 
+use crate::double::{Double, double_store};
 use crate::input::{TestRepository, write, write_sparse};
 use crate::trees::Random;
 
@@ -59,6 +62,10 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
+        Self::with(&TestRepository::config())
+    }
+
+    fn with(config: &Config) -> Self {
         let (stored, source) = (TestRepository::new(), tempfile::tempdir().unwrap());
         for (number, name) in ["one", "two"].into_iter().enumerate() {
             write(source.path().join(name), &Random(number as u64).bytes(5_000_000));
@@ -66,7 +73,7 @@ impl Scene {
         write_sparse(source.path().join("sparse"), 3_000_000, &mut Random(7));
         let read = |name: &str| (name.to_string(), std::fs::read(source.path().join(name)).unwrap());
         let expected = ["one", "two", "sparse"].map(read).into();
-        stored.backup(source.path(), &TestRepository::config());
+        stored.backup(source.path(), config);
         let (gate, repository) = (Arc::<Gate>::default(), stored.open());
         let store = Arc::new(ObservedStore::with(repository.store.clone(), GateObserver(gate.clone())));
         let repository = Repository { store, ..repository };
@@ -192,4 +199,115 @@ fn a_file_of_another_length_than_its_content_is_refused() {
         assert!(matches!(reader.file(content, len), Err(fhrd::Error::Corrupt { .. })), "{len}");
     }
     assert!(reader.file(None, 0).unwrap().is_empty());
+}
+
+/// All bytes of a file, as they are passed on.
+fn passed_on(repository: &Repository, node: &Node) -> fhrd::Result<Vec<u8>> {
+    let (mut bytes, file) = (Vec::new(), Reader::open(repository)?.file(node.content, node.size)?);
+    file.copy((0, node.size), &mut |part| {
+        bytes.extend_from_slice(part);
+        Ok(())
+    })?;
+    Ok(bytes)
+}
+
+#[test]
+fn what_is_passed_on_is_right_or_an_error_wherever_a_container_is_damaged() {
+    let scene = Scene::new();
+    let (mut right, mut damaged) = (0, 0);
+    for name in scene._stored.names().iter().filter(|name| name.starts_with("containers/")) {
+        let (path, sound) = (scene._stored.path().join(name), scene._stored.read(name));
+        for at in (0..sound.len()).step_by(sound.len() / 12 + 1) {
+            let mut bytes = sound.clone();
+            bytes[at] ^= 4;
+            std::fs::write(&path, &bytes).unwrap();
+            for file in ["one", "two"] {
+                match passed_on(&scene._stored.open(), &scene.nodes[file]) {
+                    Ok(bytes) => {
+                        assert!(bytes == scene.expected[file], "{name} at {at}");
+                        right += 1;
+                    }
+                    Err(error) => {
+                        assert!(error.is_unreadable(), "{name} at {at}: {error}");
+                        damaged += 1;
+                    }
+                }
+            }
+        }
+        std::fs::write(&path, &sound).unwrap();
+    }
+    assert!(right > 20 && damaged > 20, "{right} right, {damaged} damaged");
+}
+
+#[test]
+fn a_checksum_of_a_frame_that_is_damaged_alone_costs_no_bytes() {
+    let mut config = TestRepository::config();
+    // A frame for each chunk, as tensors have them.
+    config.compress.frame_bytes = ByteSize(0);
+    let scene = Scene::with(&config);
+    let mut damaged = 0;
+    for name in scene._stored.names().iter().filter(|name| name.starts_with("containers/")) {
+        let mut bytes = scene._stored.read(name);
+        // Those of trees and recipes are short.
+        if bytes.len() > 500_000 {
+            // Behind the header of the container and the fields of the first frame.
+            bytes[64 + 16] ^= 1;
+            std::fs::write(scene._stored.path().join(name), &bytes).unwrap();
+            damaged += 1;
+        }
+    }
+    assert!(damaged > 5);
+    let repository = scene._stored.open();
+    let passed: Vec<_> = ["one", "two"].map(|name| passed_on(&repository, &scene.nodes[name]).ok()).into();
+    assert!(passed == ["one", "two"].map(|name| Some(scene.expected[name].clone())));
+}
+
+/// A store to which so many requests may be sent at once. It counts reads of containers.
+struct CountedStore {
+    inner: Arc<dyn Store>,
+    requests_max: usize,
+    reads: Arc<AtomicU64>,
+}
+
+impl Double for CountedStore {
+    fn inner(&self) -> &dyn Store {
+        self.inner.as_ref()
+    }
+
+    fn get_range(&self, name: &BlobName, offset: u64, len: usize) -> fhrd::Result<Vec<u8>> {
+        self.reads.fetch_add(u64::from(name.starts_with("containers/")), Ordering::Relaxed);
+        self.inner.get_range(name, offset, len, Reading::Once)
+    }
+
+    fn requests_max(&self) -> usize {
+        self.requests_max
+    }
+}
+
+double_store!(CountedStore);
+
+#[test]
+fn neighbours_in_a_store_that_is_far_away_are_fetched_with_one_request() {
+    let mut config = TestRepository::config();
+    // A frame for each chunk, as tensors have them.
+    config.compress.frame_bytes = ByteSize(0);
+    let scene = Scene::with(&config);
+    let count = |requests_max: usize| {
+        let (reads, repository) = (Arc::<AtomicU64>::default(), scene._stored.open());
+        let store = CountedStore { inner: repository.store.clone(), requests_max, reads: reads.clone() };
+        let repository = Repository { store: Arc::new(store), ..repository };
+        assert!(passed_on(&repository, &scene.nodes["one"]).unwrap() == scene.expected["one"]);
+        let counted = reads.load(Ordering::Relaxed);
+        // A part of a file, from the middle of a chunk on.
+        let (mut bytes, node) = (Vec::new(), &scene.nodes["two"]);
+        let file = Reader::open(&repository).unwrap().file(node.content, node.size).unwrap();
+        let copied = file.copy((1_000_000, 4_000_000), &mut |part| {
+            bytes.extend_from_slice(part);
+            Ok(())
+        });
+        assert!(copied.is_ok() && bytes == scene.expected["two"][1_000_000..4_000_000]);
+        counted
+    };
+    let (near, far) = (count(1), count(8));
+    assert!(far + 20 < near, "{far} of {near} reads");
 }

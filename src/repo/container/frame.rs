@@ -82,17 +82,20 @@ impl StoredFrame {
     /// # Errors
     /// [`Error::Corrupt`] if the payload does not decode to `raw_len` bytes.
     pub fn decode(&self, scratch: &mut Scratch) -> Result<Vec<u8>> {
-        decode_payload(self.codec, self.raw_len as usize, &self.payload, scratch)
+        let mut raw = Vec::new();
+        decode_payload(self.codec, self.raw_len as usize, &self.payload, scratch, &mut raw)?;
+        Ok(raw)
     }
 }
 
-fn decode_payload(id: u8, raw_len: usize, payload: &[u8], scratch: &mut Scratch) -> Result<Vec<u8>> {
-    let mut raw = Vec::with_capacity(raw_len);
-    codec(id)?.decode(payload, raw_len, scratch, &mut raw)?;
+fn decode_payload(id: u8, raw_len: usize, payload: &[u8], scratch: &mut Scratch, raw: &mut Vec<u8>) -> Result<()> {
+    raw.clear();
+    raw.reserve(raw_len);
+    codec(id)?.decode(payload, raw_len, scratch, raw)?;
     if raw.len() != raw_len {
         return Err(Error::corrupt("frame payload", 0, format!("{raw_len} bytes"), raw.len().to_string()));
     }
-    Ok(raw)
+    Ok(())
 }
 
 /// Checks header and checksum of a frame of the container `what` and returns its payload; `bytes` are header and
@@ -101,20 +104,27 @@ fn decode_payload(id: u8, raw_len: usize, payload: &[u8], scratch: &mut Scratch)
 /// # Errors
 /// [`Error::Corrupt`] if the header differs from `info`, and [`Error::ChecksumMismatch`].
 pub fn parse_frame<'a>(what: &str, info: &FrameInfo, bytes: &'a [u8]) -> Result<&'a [u8]> {
+    let (covered, recorded, payload) = parts_of(what, info, bytes)?;
+    verify(what, info.offset, recorded, &[covered, payload])?;
+    Ok(payload)
+}
+
+/// What the checksum of a frame covers of its header, the checksum, and the payload.
+fn parts_of<'a>(what: &str, info: &FrameInfo, bytes: &'a [u8]) -> Result<(&'a [u8], &'a [u8], &'a [u8])> {
     let mut reader = WireReader::new(what, info.offset, bytes);
     let fields = [reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?];
     let expected = [u32::from(info.codec), info.raw_len, info.stored_len, 0];
     if fields != expected || u64::from(info.raw_len) > FRAME_BYTES_LIMIT {
         return Err(Error::corrupt(what, info.offset, format!("frame {expected:?}"), format!("{fields:?}")));
     }
-    let covered = reader.consumed();
-    let recorded = reader.bytes(16)?;
-    let payload = &bytes[FRAME_HEADER_BYTES..];
+    let covered = reader.consumed().len();
+    reader.bytes(16)?;
+    let (head, payload) = bytes.split_at(FRAME_HEADER_BYTES);
     if payload.len() != info.stored_len as usize {
         return Err(reader.error(format!("{} payload bytes", info.stored_len), payload.len().to_string()));
     }
-    verify(what, info.offset, recorded, &[covered, payload])?;
-    Ok(payload)
+    let (covered, recorded) = head.split_at(covered);
+    Ok((covered, recorded, payload))
 }
 
 /// Checks and decodes a frame of the container `what`; `bytes` are header and payload.
@@ -123,7 +133,9 @@ pub fn parse_frame<'a>(what: &str, info: &FrameInfo, bytes: &'a [u8]) -> Result<
 /// Errors of [`parse_frame`], and [`Error::Corrupt`] for a payload that does not decode.
 pub fn decode_frame(what: &str, info: &FrameInfo, bytes: &[u8], scratch: &mut Scratch) -> Result<Vec<u8>> {
     let payload = parse_frame(what, info, bytes)?;
-    decode_payload(info.codec, info.raw_len as usize, payload, scratch).map_err(|error| match error {
+    let mut raw = Vec::new();
+    let decoded = decode_payload(info.codec, info.raw_len as usize, payload, scratch, &mut raw);
+    decoded.map(|()| raw).map_err(|error| match error {
         Error::Corrupt { expected, got, .. } => {
             Error::Corrupt { what: what.into(), offset: info.offset, expected, got }
         }
@@ -132,6 +144,21 @@ pub fn decode_frame(what: &str, info: &FrameInfo, bytes: &[u8], scratch: &mut Sc
         }
         other => other,
     })
+}
+
+/// Decodes a frame into `raw` without its checksum: for callers that check what it decodes to.
+///
+/// # Errors
+/// [`Error::Corrupt`] if the header differs from `info`, and errors of decoding. They do not say what is damaged.
+pub fn decode_unverified(
+    what: &str,
+    info: &FrameInfo,
+    bytes: &[u8],
+    scratch: &mut Scratch,
+    raw: &mut Vec<u8>,
+) -> Result<()> {
+    let (.., payload) = parts_of(what, info, bytes)?;
+    decode_payload(info.codec, info.raw_len as usize, payload, scratch, raw)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::passing::Passing;
 use super::read_cache::{Decoded, DecodedKey, ReadCache, ReadCacheLimits, ReadCacheShare, process_cache};
 use crate::codec::Scratch;
 use crate::config::{CHUNK_BYTES_LIMIT, FRAME_BYTES_LIMIT};
@@ -47,15 +48,17 @@ const RECIPE_LEVELS_MAX: usize = 16;
 
 /// Reads chunks by fingerprint.
 pub struct ChunkReader {
-    store: Arc<dyn Store>,
-    key: RepositoryKey,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) key: RepositoryKey,
     container_indexes: Arc<SharedContainerIndexes>,
     /// Finds chunks and resolves ranges.
     pub resolver: Resolver,
     extent_cache: ExtentCache,
     /// What was decoded.
     pub(super) decoded: Arc<ReadCacheShare>,
-    scratch: Scratch,
+    pub(super) scratch: Scratch,
+    /// For chunks that are passed on.
+    pub(super) passing: Passing,
     /// Frames that proved bad.
     bad_frames: usize,
 }
@@ -101,6 +104,7 @@ impl ChunkReader {
             extent_cache: ExtentCache::new(EXTENT_CACHE_BYTES_MAX / readers),
             decoded: cache.share(),
             scratch: Scratch::default(),
+            passing: Passing::default(),
             bad_frames: 0,
         }
     }
@@ -120,6 +124,7 @@ impl ChunkReader {
             extent_cache: self.extent_cache.sharing(),
             decoded: self.decoded.clone(),
             scratch: Scratch::default(),
+            passing: Passing::default(),
             bad_frames: 0,
         }
     }
@@ -188,7 +193,7 @@ impl ChunkReader {
     }
 
     /// What the container of a stored frame holds.
-    fn kind_of(&mut self, number: FrameNumber) -> Result<ContainerKind> {
+    pub(super) fn kind_of(&mut self, number: FrameNumber) -> Result<ContainerKind> {
         match number.address() {
             FrameAddress::Stored { container, .. } => Ok(self.resolver.container_index(container)?.1.kind),
             _ => Ok(ContainerKind::Data),
@@ -240,7 +245,7 @@ impl ChunkReader {
     }
 
     /// Like [`Self::read_entry`], but the bytes may be part of a larger frame, which they keep in memory.
-    fn entry_bytes(&mut self, number: EntryNumber, fingerprint: &Fingerprint) -> Result<Bytes> {
+    pub(super) fn entry_bytes(&mut self, number: EntryNumber, fingerprint: &Fingerprint) -> Result<Bytes> {
         let mut attempts = 1;
         loop {
             let bad_frames = self.bad_frames;
@@ -281,7 +286,7 @@ impl ChunkReader {
     }
 
     /// Calls `attempt` with entries of a chunk, the soundest first, until one is readable.
-    fn try_entries<T>(
+    pub(super) fn try_entries<T>(
         &mut self,
         fingerprint: &Fingerprint,
         mut attempt: impl FnMut(&mut Self, EntryNumber) -> Result<T>,

@@ -8,6 +8,7 @@
 
 mod chunks;
 mod content;
+mod passing;
 mod read_cache;
 #[cfg(test)]
 mod read_cache_tests;

@@ -1,7 +1,8 @@
 //! A stored file, read at any offset.
 //!
 //! A read looks up one chunk or hole after the other ([`ChunkReader::locate`]) and passes on its bytes. A chunk of
-//! which only a part is read is cached, because the next read often wants the rest.
+//! which only a part is read is cached, because the next read often wants the rest. Whole chunks of long files are
+//! passed on without a copy that is kept (`passing.rs`).
 
 use std::collections::HashSet;
 use std::io;
@@ -23,6 +24,9 @@ use crate::types::Fingerprint;
 
 /// Chunks and holes of a file whose chunks can be counted.
 const RANGES_MAX: usize = 1 << 22;
+
+/// Shortest file of which whole chunks are passed on, and not kept, bytes.
+const PASSED_BYTES_MIN: u64 = 4 << 20;
 
 /// A file of a snapshot. A clone is the same file.
 #[derive(Clone)]
@@ -143,6 +147,8 @@ impl StoredFile {
         if let Some(rebuilt) = content.rebuilt() {
             return self.copy_rebuilt(&rebuilt, (from, to), keeps_all, write);
         }
+        // A long file would drive out what is read again, and would be gone itself before its end.
+        let passes = !keeps_all && content.content_len() >= PASSED_BYTES_MIN;
         self.reader.lend(|reader| {
             let mut offset = from;
             while offset < to
@@ -152,14 +158,21 @@ impl StoredFile {
                 match &range.chunk {
                     Some(fingerprint) => {
                         let is_whole = offset == range.start && end == range.end();
-                        let bytes = self.chunk(reader, fingerprint, range.len, keeps_all || !is_whole)?;
-                        let within = |at: u64| usize::try_from(at - range.start).unwrap_or(usize::MAX);
-                        write(bytes.get(within(offset)..within(end)).unwrap_or_default())?;
+                        if passes && is_whole {
+                            reader.fetch_ahead(content, (offset, to))?;
+                            reader.pass(fingerprint, range.len, write)?;
+                            self.note(fingerprint);
+                        } else {
+                            let bytes = self.chunk(reader, fingerprint, range.len, keeps_all || !is_whole)?;
+                            let within = |at: u64| usize::try_from(at - range.start).unwrap_or(usize::MAX);
+                            write(bytes.get(within(offset)..within(end)).unwrap_or_default())?;
+                        }
                     }
                     None => write_zeros(end - offset, write)?,
                 }
                 offset = end;
             }
+            reader.forget_fetched();
             Ok(())
         })
     }
@@ -261,10 +274,15 @@ impl StoredFile {
     /// The bytes of one of its chunks. Keeps them if `is_cached`.
     fn chunk(&self, reader: &mut ChunkReader, fingerprint: &Fingerprint, len: u64, is_cached: bool) -> Result<Bytes> {
         let bytes = reader.chunk(fingerprint, len, is_cached)?;
+        self.note(fingerprint);
+        Ok(bytes)
+    }
+
+    /// Notes that a chunk was read.
+    fn note(&self, fingerprint: &Fingerprint) {
         if let Some(read) = &self.read {
             read.lock().insert(*fingerprint);
         }
-        Ok(bytes)
     }
 }
 
