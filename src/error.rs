@@ -436,21 +436,14 @@ impl Error {
         matches!(self, Error::Corrupt { .. } | Error::ChecksumMismatch { .. })
     }
 
-    /// Whether the bytes of a blob that is there are wrong as they are read now: proven damage, or damage whose parity
-    /// was not tried. A copy of the right bytes may replace them; nothing may be dropped for it.
+    /// Whether the bytes of a blob that is there are wrong as they are read now, its parity tried or not.
     pub fn is_wrong_blob(&self) -> bool {
         matches!(self, Error::Untried(damage, _) if damage.is_bad_blob()) || self.is_bad_blob()
     }
 
     /// Whether stored bytes proved wrong or missing. What was not given, or whose parity was not tried, may come back.
     pub fn is_proven_damage(&self) -> bool {
-        matches!(
-            self,
-            Error::Corrupt { .. }
-                | Error::ChecksumMismatch { .. }
-                | Error::BlobMissing { .. }
-                | Error::ChunkMissing { .. }
-        )
+        self.is_bad_blob() || matches!(self, Error::BlobMissing { .. } | Error::ChunkMissing { .. })
     }
 
     /// An [`Error::Internal`]: fhrd broke one of its own rules.

@@ -128,6 +128,50 @@ fn take_step(element: &mut [u8], step: u32) {
     element.iter_mut().zip(bits.to_le_bytes()).for_each(|(byte, new)| *byte = new);
 }
 
+/// What [`gather`] found.
+struct Gathered {
+    /// Whether every change is a difference of a byte.
+    has_differences: bool,
+    /// Whether every change is a step that has a token.
+    has_steps: bool,
+}
+
+/// Fills `buffers` with the gaps and the changes between `base` and `raw`. `None` if a gap is too long.
+fn gather(width: usize, raw: &[u8], base: &[u8], buffers: &mut SparseBuffers) -> Option<Gathered> {
+    let SparseBuffers { tokens, extra, raw: changed, base: changed_base, steps, step_bits, trials, .. } = buffers;
+    let [differences, trial] = trials;
+    [&mut *tokens, extra, changed, changed_base, steps, step_bits, differences, trial].into_iter().for_each(Vec::clear);
+    let (mut bits, mut low, mut expected) = (BitWriter::new(extra), BitWriter::new(step_bits), 0);
+    let mut found = Gathered { has_differences: true, has_steps: true };
+    for (at, (raw, base)) in (0..).zip(raw.chunks_exact(width).zip(base.chunks_exact(width))) {
+        if raw == base {
+            continue;
+        }
+        let gap = at - expected;
+        let (short, count) = token(gap)?;
+        tokens.push(short);
+        bits.put(gap & ((1 << count) - 1), count);
+        changed.extend_from_slice(raw);
+        changed_base.extend_from_slice(base);
+        match difference(raw, base) {
+            Some(difference) => differences.push(difference),
+            None => found.has_differences = false,
+        }
+        let step = step(raw, base);
+        match token(step) {
+            Some((short, count)) => {
+                steps.push(short);
+                low.put(step & ((1 << count) - 1), count);
+            }
+            None => found.has_steps = false,
+        }
+        expected = at + 1;
+    }
+    bits.finish();
+    low.finish();
+    Some(found)
+}
+
 /// Appends the encoding of `raw`, which has as many elements as `base`. Whether it is possible: a gap may be too long.
 pub(super) fn encode(
     element_type: ElementType,
@@ -137,7 +181,9 @@ pub(super) fn encode(
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
 ) -> Result<bool> {
-    let width = element_type.width();
+    let Some(Gathered { has_differences, has_steps }) = gather(element_type.width(), raw, base, buffers) else {
+        return Ok(false);
+    };
     let SparseBuffers {
         tokens,
         extra,
@@ -149,35 +195,6 @@ pub(super) fn encode(
         context,
         ..
     } = buffers;
-    [&mut *tokens, extra, changed, changed_base, steps, step_bits, differences, trial].into_iter().for_each(Vec::clear);
-    let (mut bits, mut low, mut expected) = (BitWriter::new(extra), BitWriter::new(step_bits), 0);
-    let (mut has_differences, mut has_steps) = (true, true);
-    for (at, (raw, base)) in (0..).zip(raw.chunks_exact(width).zip(base.chunks_exact(width))) {
-        if raw == base {
-            continue;
-        }
-        let gap = at - expected;
-        let Some((short, count)) = token(gap) else { return Ok(false) };
-        tokens.push(short);
-        bits.put(gap & ((1 << count) - 1), count);
-        changed.extend_from_slice(raw);
-        changed_base.extend_from_slice(base);
-        match difference(raw, base) {
-            Some(difference) => differences.push(difference),
-            None => has_differences = false,
-        }
-        let step = step(raw, base);
-        match token(step) {
-            Some((short, count)) => {
-                steps.push(short);
-                low.put(step & ((1 << count) - 1), count);
-            }
-            None => has_steps = false,
-        }
-        expected = at + 1;
-    }
-    bits.finish();
-    low.finish();
     let whole = out.len();
     put_varint(out, tokens.len() as u64);
     plane::encode(tokens, scratch, out)?;

@@ -8,9 +8,10 @@ use crate::repo::parity::{protected, short_blobs};
 use crate::store::{BlobKind, BlobName, ParityFound, ParityStore, Store};
 
 /// Reads the parity of the containers that were read whole, and then that of the short blobs. Notes what is damaged,
-/// and what was rebuilt; if there `is_share`, also that parity is missing.
-pub(super) fn check(run: &CheckRun<'_>, is_share: bool, report: &mut CheckReport) -> Result<()> {
+/// and what was rebuilt; if parity is set, also that it is missing.
+pub(super) fn check(run: &CheckRun<'_>, report: &mut CheckReport) -> Result<()> {
     let store = run.repository.parity.as_ref();
+    let is_share = store.share().is_some();
     let (protected, short) = match protected(store).and_then(|found| Ok((found, short_blobs(store)?))) {
         Err(error @ Error::Unreadable { .. }) => {
             report.notes.push(format!("parity cannot be listed: {error}"));

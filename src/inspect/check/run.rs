@@ -278,9 +278,7 @@ fn check_once(
     }
     let has_newer_segments = segments::unopened(&mut listing, &mut log, stop)?;
     let marks = Marks::read(repository.store.as_ref())?;
-    let parity = marks.parity();
-    // Without it, parity that is away would count as none.
-    repository.parity.set_share(parity);
+    repository.parity.set_share(marks.parity());
     for (name, error) in marks.damaged {
         log.damaged_blob(&name, &damage(error)?);
     }
@@ -307,7 +305,7 @@ fn check_once(
     } else {
         stored_data(&run, snapshots, &mut report, &mut log)?;
     }
-    parity::check(&run, parity.is_some(), &mut report).and_then(|()| cold::check(&run, &mut report, &mut log))?;
+    parity::check(&run, &mut report).and_then(|()| cold::check(&run, &mut report, &mut log))?;
     (report.newer_count, report.newer) = (log.newer_count(), log.take_newer());
     report.defect_count = log.count();
     (report.defects, report.defects_more) = log.into_texts();

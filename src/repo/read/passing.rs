@@ -27,17 +27,17 @@ pub(super) struct Passing {
     /// A decoded frame.
     buffer: Vec<u8>,
     /// Neighbouring frames of a remote store, as they are stored.
-    fetched: Option<Fetched>,
+    fetched: Option<FetchedFrames>,
 }
 
 /// A range of a container.
-struct Fetched {
+struct FetchedFrames {
     container: BlobName,
     start: u64,
     bytes: Vec<u8>,
 }
 
-impl Fetched {
+impl FetchedFrames {
     /// The bytes of a frame, if it has them all.
     fn frame(&self, container: &BlobName, info: &FrameInfo) -> Option<&[u8]> {
         let start = usize::try_from(info.offset.checked_sub(self.start)?).ok()?;
@@ -69,7 +69,7 @@ impl ChunkReader {
                 _ => reader.entry_bytes(number, fingerprint).map(Some),
             }
         });
-        let passed = read.and_then(|shared| {
+        let outcome = read.and_then(|shared| {
             let bytes = shared.as_deref().unwrap_or(&buffer);
             if bytes.len() as u64 != len {
                 let got = bytes.len().to_string();
@@ -80,7 +80,7 @@ impl ChunkReader {
         if buffer.capacity() <= BUFFER_BYTES_MAX {
             self.passing.buffer = buffer;
         }
-        passed
+        outcome
     }
 
     /// Decodes the frame that is this chunk and nothing else into `buffer`. `false` if the chunk has no such frame, or
@@ -109,9 +109,9 @@ impl ChunkReader {
         let (Some(extent), [frame]) = (extent_map.only_extent(), extent_map.frames()) else { return Ok(None) };
         let (container, info) = self.resolver.frame_info(*frame)?;
         let is_own = extent.offset == 0 && extent.len == info.raw_len;
-        let is_kept = matches!(self.decoded.look(DecodedKey::Frame(*frame)), Decoded::Found(_));
+        let is_cached = matches!(self.decoded.look(DecodedKey::Frame(*frame)), Decoded::Found(_));
         let is_data = self.kind_of(*frame)? == ContainerKind::Data;
-        Ok((is_own && is_data && !is_kept).then(|| (blob_name(&container), info)))
+        Ok((is_own && is_data && !is_cached).then(|| (blob_name(&container), info)))
     }
 
     /// Before the chunk at `from` is passed: fetches its frame and those of the chunks behind it up to byte `to`, as
@@ -119,7 +119,7 @@ impl ChunkReader {
     ///
     /// # Errors
     /// That the store does not answer, and that the call is stopped. All else is for whoever reads the chunks.
-    pub(super) fn fetch_ahead(&mut self, content: ContentReference, (from, to): (u64, u64)) -> Result<()> {
+    pub(super) fn prefetch(&mut self, content: ContentReference, (from, to): (u64, u64)) -> Result<()> {
         if self.store.requests_max() == 1 {
             return Ok(());
         }
@@ -157,7 +157,7 @@ impl ChunkReader {
         self.passing.fetched = None;
         let len = usize::try_from(end - start).unwrap_or(usize::MAX);
         let bytes = self.store.get_range(&container, start, len, Reading::Once)?;
-        self.passing.fetched = Some(Fetched { container, start, bytes });
+        self.passing.fetched = Some(FetchedFrames { container, start, bytes });
         Ok(())
     }
 

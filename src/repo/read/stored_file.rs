@@ -26,7 +26,7 @@ use crate::types::Fingerprint;
 const RANGES_MAX: usize = 1 << 22;
 
 /// Shortest file of which whole chunks are passed on, and not kept, bytes.
-const PASSED_BYTES_MIN: u64 = 4 << 20;
+const PASSING_BYTES_MIN: u64 = 4 << 20;
 
 /// A file of a snapshot. A clone is the same file.
 #[derive(Clone)]
@@ -148,7 +148,7 @@ impl StoredFile {
             return self.copy_rebuilt(&rebuilt, (from, to), keeps_all, write);
         }
         // A long file would drive out what is read again, and would be gone itself before its end.
-        let passes = !keeps_all && content.content_len() >= PASSED_BYTES_MIN;
+        let passes = !keeps_all && content.content_len() >= PASSING_BYTES_MIN;
         self.reader.lend(|reader| {
             let mut offset = from;
             while offset < to
@@ -159,7 +159,7 @@ impl StoredFile {
                     Some(fingerprint) => {
                         let is_whole = offset == range.start && end == range.end();
                         if passes && is_whole {
-                            reader.fetch_ahead(content, (offset, to))?;
+                            reader.prefetch(content, (offset, to))?;
                             reader.pass(fingerprint, range.len, write)?;
                             self.note(fingerprint);
                         } else {

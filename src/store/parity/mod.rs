@@ -14,6 +14,7 @@ mod guess;
 mod heal;
 mod layout;
 mod memory;
+mod own_bytes;
 mod rebuilt;
 mod share;
 mod store;

@@ -43,41 +43,6 @@ const LOOKS_AGAIN: Duration = Duration::from_secs(1);
 /// indexes of containers.
 const SHORT_BYTES_MAX: u64 = 32 << 20;
 
-/// Bytes that a device gives as a whole or not at all, at least.
-const SECTOR_BYTES: usize = 4096;
-/// Bytes that are read at once, if all of them can be read.
-const WINDOW_BYTES: usize = 1 << 20;
-/// Bytes that two containers have in common at the same offset by no chance.
-const PIECE_BYTES: usize = 64;
-/// Bytes are those of a blob if at least one piece in as many is.
-const OWN_SHARE: usize = 5;
-
-/// How many pieces of some bytes are those of a blob at the same offset.
-#[derive(Default)]
-struct Likeness {
-    equal: usize,
-    all: usize,
-}
-
-impl Likeness {
-    fn add(&mut self, offset: u64, bytes: &[u8], right: &[u8]) {
-        let own = right.get(offset as usize..).unwrap_or_default();
-        for (number, piece) in bytes.chunks(PIECE_BYTES).enumerate() {
-            // Headers are alike, and one value over and over is nobody's.
-            if offset == 0 && number == 0 || piece.iter().all(|byte| Some(byte) == piece.first()) {
-                continue;
-            }
-            self.all += 1;
-            let start = number * PIECE_BYTES;
-            self.equal += usize::from(own.get(start..start + piece.len()) == Some(piece));
-        }
-    }
-
-    fn is_own(&self) -> bool {
-        self.equal * OWN_SHARE >= self.all
-    }
-}
-
 /// What there is of the parity of a container, or of another blob.
 #[derive(Debug)]
 pub enum ParityFound {
@@ -301,34 +266,6 @@ impl ParityStore {
             Err(error) if error.is_unreadable() => Ok(BytesInTheWay::Unreadable),
             found => found,
         }
-    }
-
-    /// Whether what can be read under the name of a blob is a part of `right`, its right bytes, or nobody's. If nothing
-    /// can be read, its length tells.
-    ///
-    /// # Errors
-    /// Errors of the store that are no damage.
-    pub fn is_part_of(&self, name: &BlobName, right: &[u8]) -> Result<bool> {
-        let Some(len) = self.inner.len_of(name)? else { return Ok(true) };
-        let (mut likeness, mut is_read) = (Likeness::default(), false);
-        for start in (0..len).step_by(WINDOW_BYTES) {
-            let window = WINDOW_BYTES.min((len - start) as usize);
-            let read = |offset, len| match self.inner.get_range(name, offset, len, Reading::FromStore) {
-                Err(error) if error.is_unreadable() => Ok(None),
-                bytes => bytes.map(Some),
-            };
-            if let Some(bytes) = read(start, window)? {
-                is_read = true;
-                likeness.add(start, &bytes, right);
-                continue;
-            }
-            for offset in (start..start + window as u64).step_by(SECTOR_BYTES) {
-                let bytes = read(offset, SECTOR_BYTES.min((len - offset) as usize))?;
-                is_read |= bytes.is_some();
-                bytes.into_iter().for_each(|bytes| likeness.add(offset, &bytes, right));
-            }
-        }
-        Ok(if is_read { likeness.is_own() } else { len == 0 || len == right.len() as u64 })
     }
 
     /// Puts the moved bytes of a container under their own name, unless they are there. Returns whether they were not.
