@@ -2,10 +2,14 @@
 """Compares a corpus with the manifests: lists which files are intact, differ or are missing.
 
     datasets/check.py CORPUS [--sizes] [NAME...]
+    datasets/check.py --pin CORPUS NAME...
 
 Reads datasets/manifests/*.toml, or only the manifests NAME (`code`, `models`). Each entry of `files` has a `path`. It
 has `bytes` and `sha256` if every build gives the same. A path with `*` stands for at least `count` files. Paths are
 relative to CORPUS, or to the checkout if the manifest has `root = "checkout"`. --sizes skips the checksums.
+
+--pin writes the files of the manifests NAME anew: each that is there with its size and checksum, those of a path with
+`*` one by one. `fhrd bench` refuses a page of data with other checksums.
 
 Exits with code 1 if a file differs, and with 0 if files are only missing, because few experiments need them all. Needs
 Python 3.11 or newer, nothing else.
@@ -52,15 +56,39 @@ def check(root, entry, with_sums):
     return (0, [], [f"{entry['path']} {wrong}"]) if wrong else (1, [], [])
 
 
+def pinned(root, entry):
+    """The lines of an entry with the size and checksum of each file that is there."""
+    paths = sorted(path for path in root.glob(entry["path"]) if path.is_file())
+    if not paths:
+        values = (f"{key} = {value}" if key in ("bytes", "count") else f'{key} = "{value}"' for key, value in entry.items())
+        return [f"    {{ {', '.join(values)} }},\n"]
+    line = '    {{ path = "{}", bytes = {}, sha256 = "{}" }},\n'
+    return [line.format(path.relative_to(root), path.stat().st_size, sum_of(path)) for path in paths]
+
+
+def pin(root, path):
+    """Writes the `files` of a manifest, its last key, anew."""
+    text = path.read_text()
+    start = text.index("files = [\n")
+    entries = tomllib.loads(text)["files"]
+    lines = sorted({line for entry in entries for line in pinned(root, entry)})
+    path.write_text(text[:start] + "files = [\n" + "".join(lines) + "]\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus", type=Path, metavar="CORPUS")
     parser.add_argument("--sizes", action="store_true", help="do not compare checksums")
+    parser.add_argument("--pin", action="store_true", help="write sizes and checksums into the manifests")
     parser.add_argument("names", nargs="*", metavar="NAME")
     arguments = parser.parse_args()
     manifests = {path.stem: path for path in sorted((DATASETS / "manifests").glob("*.toml"))}
     if unknown := set(arguments.names) - set(manifests):
         parser.error(f"no manifest {', '.join(sorted(unknown))}; there are {', '.join(manifests)}")
+    if arguments.pin:
+        for name in arguments.names or parser.error("--pin needs names of manifests"):
+            pin(arguments.corpus, manifests[name])
+        return 0
     is_wrong = False
     for name in arguments.names or manifests:
         manifest = tomllib.loads(manifests[name].read_text())

@@ -42,6 +42,9 @@ pub struct BenchArguments {
     /// The result.json of a previous run: ratios must be equal, and speeds must agree within the noise
     #[arg(long, value_name = "RESULT.JSON", conflicts_with = "dry_run")]
     pub against: Option<PathBuf>,
+    /// Write a page although its data are not those that its manifests pin. Its rows name the files
+    #[arg(long, conflicts_with = "dry_run")]
+    pub other_data: bool,
     /// Only show what would run and which data is missing
     #[arg(long)]
     pub dry_run: bool,

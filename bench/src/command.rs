@@ -1,5 +1,6 @@
 //! The command: what runs, what it prints and writes, and how it ends.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,8 +16,10 @@ use fhrd::wire::{input_failed, read_text_file};
 use super::agreement::Agreement;
 use super::arguments::{BenchArguments, BenchVerb, CommandLine, command};
 use super::claim::Verdict;
+use super::data::{DataFile, DataHashes};
 use super::measurement::{Measurement, Outline};
 use super::page::{Paper, PlannedExperiment, papers, planned};
+use super::pins::{DataFaults, Pins, some_of};
 use super::report::{Report, ReportDocument, claims_page, claims_table, write};
 
 /// Bytes of a configuration or of an earlier result, at most.
@@ -50,14 +53,12 @@ pub fn run(session: &Session, arguments: &BenchArguments) -> Result<Exit> {
     }
     let previous = arguments.against.as_ref().map(|path| read(path, &session.stop)).transpose()?;
     let directories = directories(arguments, &experiments)?;
+    let parts = parts(session, arguments, &experiments, directories)?;
     let (mut documents, mut failures) = (Vec::new(), 0);
-    for (planned, directory) in experiments.iter().zip(directories) {
-        let old = match &directory {
-            Some(directory) if arguments.keep => ReportDocument::load(&directory.join("result.json"))?,
-            _ => None,
-        };
-        if let Some(old) = old {
-            documents.push(judged_again(old, planned));
+    for part in parts {
+        let planned = part.planned;
+        if let Some(old) = part.old {
+            documents.push(judged_again(old, planned, part.note.as_deref()));
             continue;
         }
         if planned.is_empty {
@@ -65,7 +66,7 @@ pub fn run(session: &Session, arguments: &BenchArguments) -> Result<Exit> {
             note(&format!("skipped   {}: {}", planned.path.display(), planned.missing.join("; ")));
             continue;
         }
-        match measured(session, planned, directory.as_deref(), experiments.len() > 1) {
+        match measured(session, &part, experiments.len() > 1) {
             Ok((document, failed)) => {
                 failures += failed;
                 documents.push(document);
@@ -98,6 +99,58 @@ pub fn run(session: &Session, arguments: &BenchArguments) -> Result<Exit> {
     Ok(if failures == 0 && agrees { Exit::Fine } else { Exit::Failed })
 }
 
+/// A measurement that runs, or has run before.
+struct PreparedPart<'a> {
+    planned: &'a PlannedExperiment,
+    /// Directory of its report.
+    directory: Option<PathBuf>,
+    /// The result of a previous run, if it counts.
+    old: Option<ReportDocument>,
+    /// The files that it reads, or has read.
+    data: Vec<DataFile>,
+    /// What a row says of them, if the manifests do not pin them all.
+    note: Option<String>,
+}
+
+/// Prepares the measurements. Refuses those whose data are not what the manifests of their page pin.
+fn parts<'a>(
+    session: &Session,
+    arguments: &BenchArguments,
+    experiments: &'a [PlannedExperiment],
+    directories: Vec<Option<PathBuf>>,
+) -> Result<Vec<PreparedPart<'a>>> {
+    let (mut hashes, mut parts, mut refused) = (DataHashes::default(), Vec::new(), BTreeSet::new());
+    for (planned, directory) in experiments.iter().zip(directories) {
+        let old = match &directory {
+            Some(directory) if arguments.keep => ReportDocument::load(&directory.join("result.json"))?,
+            _ => None,
+        };
+        let data = match &old {
+            Some(old) => old.data.clone(),
+            None if planned.is_empty => Vec::new(),
+            None => planned.data(&mut hashes, &session.stop)?,
+        };
+        let faults = match &planned.manifests {
+            Some(manifests) => Pins::load(manifests, &session.stop)?.faults(&data),
+            None => DataFaults::default(),
+        };
+        refused.extend(faults.other.iter().cloned());
+        parts.push(PreparedPart { planned, directory, old, data, note: faults.note() });
+    }
+    if refused.is_empty() || arguments.other_data {
+        return Ok(parts);
+    }
+    let files: Vec<String> = refused.into_iter().collect();
+    let why = "the page is refused, because these data are not those that its manifests pin";
+    Err(Error::Usage(format!("{why}: {} (--other-data writes it, and its rows name them)", some_of(&files))))
+}
+
+/// The verdicts, each with what its data are.
+fn with_note(mut verdicts: Vec<Verdict>, note: Option<&str>) -> Vec<Verdict> {
+    verdicts.iter_mut().for_each(|verdict| verdict.data = note.map(str::to_string));
+    verdicts
+}
+
 /// Writes the verdicts in words, and the table of every claim.
 fn write_claims(directory: &Path, papers: &[Paper], documents: &[ReportDocument], command: &str) -> Result<()> {
     let pages =
@@ -116,19 +169,15 @@ fn command_line(arguments: &BenchArguments) -> String {
 }
 
 /// Runs a measurement and writes its report. Returns the number of lines that failed, too.
-fn measured(
-    session: &Session,
-    planned: &PlannedExperiment,
-    directory: Option<&Path>,
-    is_one_of_several: bool,
-) -> Result<(ReportDocument, usize)> {
+fn measured(session: &Session, part: &PreparedPart, is_one_of_several: bool) -> Result<(ReportDocument, usize)> {
     let (started, clock) = (jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M UTC").to_string(), Instant::now());
-    let PlannedExperiment { path, text, experiment, missing, .. } = planned;
+    let PlannedExperiment { path, text, experiment, missing, .. } = part.planned;
     let report = measure(session, experiment.as_ref(), path, is_one_of_several)?;
     let origin = (path.as_path(), text.as_str());
-    let judged = with_missing(experiment.judge(&report.lines), missing);
+    let judged = with_note(with_missing(experiment.judge(&report.lines), missing), part.note.as_deref());
     let document = ReportDocument::new(&report, judged, origin, (started, clock.elapsed().as_secs_f64()));
-    if let Some(directory) = directory {
+    let document = ReportDocument { data: part.data.clone(), ..document };
+    if let Some(directory) = &part.directory {
         write(directory, &report, &document)?;
         note(&format!("report    {}", directory.join("report.html").display()));
     }
@@ -157,9 +206,9 @@ fn unmeasured(planned: &PlannedExperiment, reason: &str) -> ReportDocument {
 }
 
 /// The document of an earlier run with the claims of today's configuration.
-fn judged_again(old: ReportDocument, planned: &PlannedExperiment) -> ReportDocument {
+fn judged_again(old: ReportDocument, planned: &PlannedExperiment, note: Option<&str>) -> ReportDocument {
     let age = old.age(&planned.text);
-    let mut claims = with_missing(planned.experiment.judge(&old.lines), &planned.missing);
+    let mut claims = with_note(with_missing(planned.experiment.judge(&old.lines), &planned.missing), note);
     claims.iter_mut().for_each(|verdict| verdict.age.clone_from(&age));
     ReportDocument { claims, ..old }
 }

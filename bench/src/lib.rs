@@ -23,6 +23,7 @@ pub mod methods;
 pub mod monte_carlo;
 pub mod page;
 mod pair_source;
+pub mod pins;
 pub mod quantised;
 pub mod reduction;
 pub mod report;

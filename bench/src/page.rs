@@ -5,10 +5,13 @@
 //! that runs alone, one of a page leaves out sets, classes and families whose data is missing.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 use fhrd::error::{Error, Result};
 use serde::Deserialize;
 
+use super::comparison::corpus_directory;
+use super::data::{DataFile, DataHashes, paths_read};
 use super::experiment::{Experiment, PAGE, parse};
 
 /// The configuration as written.
@@ -19,6 +22,8 @@ pub(super) struct PageFile {
     measurement: Vec<PagePart>,
     #[serde(default)]
     paper: Vec<Paper>,
+    /// Directory of the manifests that pin the data, relative to the page.
+    manifests: Option<PathBuf>,
 }
 
 /// A paper, as the page of verdicts introduces it.
@@ -54,6 +59,8 @@ pub struct PlannedExperiment {
     pub missing: Vec<String>,
     /// Whether the missing data leaves nothing to measure.
     pub is_empty: bool,
+    /// Directory of the manifests of the data, if a page names it.
+    pub manifests: Option<PathBuf>,
 }
 
 /// Lists of a configuration whose elements name data, and what a reason calls an element.
@@ -70,7 +77,9 @@ pub fn planned(path: &Path) -> Result<Vec<PlannedExperiment>> {
         return Ok(vec![PlannedExperiment::new(path.into(), text)?]);
     };
     let directory = path.parent().unwrap_or(Path::new(""));
-    page.measurement.iter().map(|part| part.planned(directory)).collect()
+    let manifests = page.manifests.as_ref().map(|manifests| directory.join(manifests));
+    let planned = |part: &PagePart| Ok(PlannedExperiment { manifests: manifests.clone(), ..part.planned(directory)? });
+    page.measurement.iter().map(planned).collect()
 }
 
 /// The papers that the page at `path` introduces; none if the file is a measurement.
@@ -115,7 +124,20 @@ impl PagePart {
 impl PlannedExperiment {
     fn new(path: PathBuf, text: String) -> Result<Self> {
         let experiment = parse(&text, &path)?;
-        Ok(PlannedExperiment { path, text, experiment, missing: Vec::new(), is_empty: false })
+        Ok(PlannedExperiment { path, text, experiment, missing: Vec::new(), is_empty: false, manifests: None })
+    }
+
+    /// The files of the corpus that it reads.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if one cannot be read; [`Error::Config`] for an invalid text; [`Error::Interrupted`].
+    pub fn data(&self, hashes: &mut DataHashes, stop: &AtomicBool) -> Result<Vec<DataFile>> {
+        let wrong = |message: String| Error::Config { origin: self.path.display().to_string(), message };
+        let table: toml::Table = toml::from_str(&self.text).map_err(|error| wrong(error.to_string()))?;
+        let own = table.get("corpus").and_then(toml::Value::as_str);
+        // Manifests name what is in a corpus of its own by the path of that, too.
+        let prefix = own.map_or_else(String::new, |own| format!("{own}/"));
+        hashes.of(&paths_read(&table), &corpus_directory(own.map(Path::new)), &prefix, stop)
     }
 
     /// The measurement without the data that is missing.

@@ -8,7 +8,7 @@ use fhrd::error::{Error, Result};
 use serde::Serialize;
 
 use super::comparison::{Case, Parameter};
-use super::data::SetSource;
+use super::data::{Held, SetSource};
 
 /// Result of a case on a set.
 #[derive(Debug, Clone, Serialize)]
@@ -19,6 +19,9 @@ pub struct ComparisonLine<F> {
     pub scheme: String,
     /// Parameters that distinguish it from other lines of the set and scheme.
     pub parameters: BTreeMap<String, Parameter>,
+    /// What the set holds, if it is a mixture.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held: Option<Held>,
     /// Average chunk length.
     pub chunk_bytes: u64,
     /// Error message if the measurement failed.
@@ -41,6 +44,7 @@ impl<F> ComparisonLine<F> {
             set: source.name.clone(),
             scheme: case.scheme.clone(),
             parameters: case.parameters.clone().into_iter().chain(of_set).collect(),
+            held: source.held,
             chunk_bytes: case.config.repository.chunk_bytes_avg.0,
             failure: outcome.as_ref().err().cloned(),
             measurements: outcome.ok().map(|samples| summarise(&samples)),
@@ -122,7 +126,7 @@ mod tests {
         let text = "kind = \"schemes\"\ncorpus = \"\"\nwork = \"\"\nchunk_bytes = [1536]\nsets = [\"a\"]\n\
             [[scheme]]\nname = \"none\"\n";
         let cases = Comparison::parse(text, "x".as_ref()).unwrap().cases;
-        let source = SetSource { name: "code".into(), paths: Vec::new(), parameters: BTreeMap::new() };
+        let source = SetSource { name: "code".into(), paths: Vec::new(), parameters: BTreeMap::new(), held: None };
         ComparisonLine::new(&source, &cases[0], outcome, |samples| samples[0])
     }
 
@@ -158,6 +162,6 @@ mod tests {
 
     fn named() -> ComparisonLine<BTreeMap<&'static str, u64>> {
         let (set, scheme, parameters) = ("code".into(), "none".into(), BTreeMap::new());
-        ComparisonLine { set, scheme, parameters, chunk_bytes: 1, failure: None, measurements: None }
+        ComparisonLine { set, scheme, parameters, held: None, chunk_bytes: 1, failure: None, measurements: None }
     }
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::rule::Order;
 use super::select::{field, identity, picks};
 use super::{Average, Claim, Measure, OtherData, VerdictKind, noise};
+use crate::data::Held;
 
 /// A claim, the measured value, and the decision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -49,6 +50,9 @@ pub struct Verdict {
     pub headline: Option<String>,
     /// The build that measured it, if another one writes the page.
     pub age: Option<String>,
+    /// What its data are, if the manifests do not pin them all.
+    #[serde(default)]
+    pub data: Option<String>,
 }
 
 /// Start of the part of a remark that says how the data differ.
@@ -122,10 +126,11 @@ impl Claim {
             unit: self.unit.clone(),
             detail: String::new(),
             subject: subject(&with_value, &rivals),
-            sets: texts(&with_value, "set"),
+            sets: texts(&with_value, "set").into_iter().map(|set| with_held(set, &with_value)).collect(),
             remark: self.remark.clone(),
             headline: self.headline.clone(),
             age: None,
+            data: None,
         }
     }
 
@@ -353,6 +358,20 @@ fn texts(lines: &[&Value], key: &str) -> Vec<String> {
         }
     }
     all
+}
+
+/// The name of a set with what each of its mixtures holds.
+fn with_held(set: String, lines: &[&Value]) -> String {
+    let mut all: Vec<String> = Vec::new();
+    for held in lines.iter().filter(|line| set_of(line) == set).filter_map(|line| line.get("held")) {
+        let Ok(Held { versions, relatives, percent }) = Held::deserialize(held) else { continue };
+        let count = |number: usize, name: &str| format!("{number} {name}{}", if number == 1 { "" } else { "s" });
+        let text = format!("{percent} %: {} and {}", count(versions, "version"), count(relatives, "relative"));
+        if !all.contains(&text) {
+            all.push(text);
+        }
+    }
+    if all.is_empty() { set } else { format!("{set} ({})", all.join("; ")) }
 }
 
 /// Scheme or method of a line.

@@ -192,3 +192,22 @@ fn other_data_explain_a_value_of_another_size_too() {
         assert_eq!((verdict.verdict, &*verdict.remark), (VerdictKind::OtherData, differs), "{size}");
     }
 }
+
+#[test]
+fn a_row_of_mixtures_says_what_each_held() {
+    let line = |set: &str, scheme: &str, share: u64, versions: u64, relatives: u64| {
+        json!({"set": set, "scheme": scheme, "parameters": {"share": share}, "ratio": share as f64 + 1.0,
+            "held": {"versions": versions, "relatives": relatives, "percent": share + 1}})
+    };
+    let mut lines = lines();
+    for scheme in ["base", "fhrd"] {
+        lines.extend([line("mix", scheme, 25, 6, 1), line("mix", scheme, 50, 4, 6)]);
+    }
+    let held = "mix (26 %: 6 versions and 1 relative; 51 %: 4 versions and 6 relatives)";
+    let of_all = "of = { scheme = \"fhrd\" }\nover = { scheme = \"base\" }\nrule = { near = 0 }\n";
+    let verdict = claim(of_all).judge(&lines);
+    assert_eq!((verdict.sets.join(", "), verdict.count), (format!("code, images, {held}"), 5));
+    let of_series = "of = { set = \"mix\" }\nmeasure = \"value\"\nrule = { rises_with = \"share\" }\n";
+    let verdict = claim(of_series).judge(&lines);
+    assert_eq!((verdict.measured, verdict.count), (Some(2.0), 2), "what it held does not divide a series");
+}

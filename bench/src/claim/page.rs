@@ -56,7 +56,7 @@ impl Verdict {
 
     /// What was compared, and on which sets.
     pub fn measured_on(&self) -> String {
-        [self.subject.clone(), self.sets.join(", ")]
+        [self.subject.clone(), self.sets.join(", "), self.data.clone().unwrap_or_default()]
             .into_iter()
             .filter(|part| !part.is_empty())
             .collect::<Vec<_>>()

@@ -69,6 +69,7 @@ impl Untested {
             remark: self.reason.clone(),
             headline: None,
             age: None,
+            data: None,
         }
     }
 }

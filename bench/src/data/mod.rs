@@ -9,14 +9,16 @@ mod image;
 mod mix;
 mod model;
 mod random;
+mod read;
 pub mod rounding;
 mod set;
-mod slice;
 mod sweep;
 mod text;
 mod trees;
 
 pub use files::{expand, files_below, lack};
 pub use generate::Generate;
+pub use mix::Held;
 pub use random::Random;
+pub use read::{DataFile, DataHashes, paths_read};
 pub use set::{Set, SetSource, set_with};

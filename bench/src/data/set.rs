@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::files::{expand, lack};
 use super::generate::Generate;
-use super::mix::Mix;
+use super::mix::{Held, Mix};
 
 /// Files and directories that are backed up together.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -98,6 +98,8 @@ pub struct SetSource {
     pub paths: Vec<PathBuf>,
     /// Parameters that distinguish it from other sets of the same origin.
     pub parameters: BTreeMap<String, u64>,
+    /// What it holds, if it is a mixture.
+    pub held: Option<Held>,
 }
 
 impl Set {
@@ -109,7 +111,7 @@ impl Set {
         let source = |paths: Vec<PathBuf>| {
             let real = |path: &PathBuf| std::fs::canonicalize(path).map_err(|error| Error::io("find", path, error));
             let paths = paths.iter().map(real).collect::<Result<_>>()?;
-            Ok(SetSource { name: self.name.clone(), paths, parameters: BTreeMap::new() })
+            Ok(SetSource { name: self.name.clone(), paths, parameters: BTreeMap::new(), held: None })
         };
         match &self.origin {
             SetOrigin::Paths(patterns) => {
@@ -132,11 +134,12 @@ impl Set {
     }
 
     fn mixture(&self, mix: &Mix, share: u64, corpus: &Path, made: &Path) -> Result<SetSource> {
-        let origin = ("whole tensors", corpus.display().to_string(), &mix.models, &mix.others, mix.bytes.0, share);
-        let directory = make(made, &origin, |directory| mix.write(corpus, share, directory))?;
+        let files = mix.choose(corpus, share)?;
+        let origin = ("whole files", corpus.display().to_string(), files.identity());
+        let directory = make(made, &origin, |directory| files.write(corpus, directory))?;
         let path = std::fs::canonicalize(&directory).map_err(|error| Error::io("find", &directory, error))?;
         let parameters = BTreeMap::from([("share".to_string(), share)]);
-        Ok(SetSource { name: self.name.clone(), paths: vec![path], parameters })
+        Ok(SetSource { name: self.name.clone(), paths: vec![path], parameters, held: Some(files.held()) })
     }
 
     /// Whether its data is generated.
@@ -230,7 +233,8 @@ mod tests {
         }
         let root = directory.path().canonicalize().unwrap();
         let sources = |set: &str| parse(set).unwrap().sources(&root, &root);
-        let expected = SetSource { name: "c".into(), paths: vec![root.join("c")], parameters: BTreeMap::new() };
+        let expected =
+            SetSource { name: "c".into(), paths: vec![root.join("c")], parameters: BTreeMap::new(), held: None };
         assert_eq!(sources("\"c\"").unwrap(), [expected]);
         let found = sources("{ name = \"x\", paths = [\"*.img\", \"c\"] }").unwrap();
         assert_eq!(found[0].paths, [root.join("a.img"), root.join("b.img"), root.join("c")]);
@@ -261,24 +265,40 @@ mod tests {
     }
 
     #[test]
-    fn a_mixture_has_the_same_length_at_every_share() {
+    fn a_mixture_has_whole_files_near_its_share() {
         let directory = tempfile::tempdir().unwrap();
-        for (name, bytes) in [("m/a", 700), ("m/b", 700), ("o/a", 1000), ("o/b", 900)] {
-            std::fs::create_dir_all(directory.path().join(name).parent().unwrap()).unwrap();
-            std::fs::write(directory.path().join(name), vec![7; bytes]).unwrap();
+        let root = directory.path();
+        for (name, bytes) in [("m/a", 400), ("m/b", 400), ("m/c", 400), ("o/a", 500), ("o/b", 450), ("o/c", 500)] {
+            std::fs::create_dir_all(root.join(name).parent().unwrap()).unwrap();
+            std::fs::write(root.join(name), vec![7; bytes]).unwrap();
         }
-        let text =
-            "{ name = \"mix\", mix = { models = [\"m\"], others = [\"o/*\"], bytes = 1400, shares = [0, 60, 100] } }";
-        let sources = parse(text).unwrap().sources(directory.path(), &directory.path().join("made")).unwrap();
+        let text = "{ name = \"mix\", mix = { models = [\"m/b\", \"m\"], others = [\"o/*\"], bytes = 1400, \
+            shares = [0, 30, 60, 100] } }";
+        let made = root.join("made");
+        let sources = parse(text).unwrap().sources(root, &made).unwrap();
         let shares: Vec<_> = sources.iter().map(|source| (source.name.as_str(), source.parameters["share"])).collect();
-        assert_eq!(shares, [("mix", 0), ("mix", 60), ("mix", 100)]);
+        assert_eq!(shares, [("mix", 0), ("mix", 30), ("mix", 60), ("mix", 100)]);
+        let held: Vec<_> = sources.iter().map(|source| source.held.unwrap()).collect();
+        let of = |versions, relatives, percent| Held { versions, relatives, percent };
+        // Of 1400 bytes, three others are nearest; 30 % are two models at least; 60 % are two of them, too.
+        assert_eq!(held, [of(3, 0, 0), of(2, 2, 46), of(2, 2, 46), of(0, 3, 100)]);
         let files: Vec<_> = sources.iter().map(|source| below(&source.paths[0])).collect();
-        assert_eq!(files[0], [("others/o/a".into(), 1000), ("others/o/b".into(), 400)]);
-        assert_eq!(files[1], [("models/m/a".into(), 700), ("models/m/b".into(), 140), ("others/o/a".into(), 560)]);
-        assert_eq!(files[2], [("models/m/a".into(), 700), ("models/m/b".into(), 700)]);
+        assert_eq!(files[1], ["models/m/a", "models/m/b", "others/o/a", "others/o/b"].map(named(root)));
+        assert_eq!(sources[1].paths, sources[2].paths, "equal files are written once");
+        std::fs::write(root.join("m/b"), vec![8; 401]).unwrap();
+        let again = parse(text).unwrap().sources(root, &made).unwrap();
+        assert_ne!(again[1].paths, sources[1].paths, "other data is another mixture");
         let more = parse(&text.replace("1400", "5000")).unwrap();
-        let error = more.sources(directory.path(), &directory.path().join("made")).unwrap_err().to_string();
+        let error = more.sources(root, &made).unwrap_err().to_string();
         assert!(error.contains("too few"), "{error}");
+    }
+
+    /// The name in a mixture with the length of the file that it is a copy of.
+    fn named(root: &Path) -> impl Fn(&str) -> (String, u64) {
+        |name| {
+            let of = name.split_once('/').unwrap().1;
+            (name.to_string(), root.join(of).metadata().unwrap().len())
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Writes the files of a report: `result.json`, `tables.md`, `report.html`, and `.hgrm` histograms of every stage of
 //! every run.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
@@ -14,6 +15,7 @@ use super::markdown::markdown;
 use super::percentiles::hgrm;
 use super::{Machine, Profile, Report};
 use crate::claim::{Verdict, prose, tables};
+use crate::data::DataFile;
 use crate::page::Paper;
 
 /// The content of `result.json`: the origin of a report and its results.
@@ -36,6 +38,9 @@ pub struct ReportDocument {
     pub machine: Machine,
     /// The configuration.
     pub config: ConfigText,
+    /// The files of the corpus that it read.
+    #[serde(default)]
+    pub data: Vec<DataFile>,
     /// Every line of the tables.
     pub lines: Vec<Value>,
     /// Claims of papers about the measured values.
@@ -73,6 +78,7 @@ impl ReportDocument {
             seconds,
             machine: Machine::here(),
             config: ConfigText { path: path.display().to_string(), text: text.into() },
+            data: Vec::new(),
             lines: report.lines.clone(),
             claims,
             profiles: report.profiles.iter().map(profile).collect(),
@@ -182,7 +188,16 @@ fn origin(documents: &[ReportDocument], command: &str) -> String {
     // The newest run is that of the build that writes the page.
     let Some(document) = documents.iter().max_by(|a, b| a.started.cmp(&b.started)) else { return String::new() };
     let minutes = documents.iter().map(|document| document.seconds).sum::<f64>() / 60.0;
-    format!("{}, {minutes:.0} minutes\n\n", document.origin(command))
+    let files: BTreeMap<&str, u64> =
+        documents.iter().flat_map(|document| &document.data).map(|file| (file.path.as_str(), file.bytes)).collect();
+    let data = match files.len() {
+        0 => String::new(),
+        count => format!(
+            "Read: {count} files of {:.1} GB. `result.json` of each measurement has their SHA-256.\n\n",
+            files.values().sum::<u64>() as f64 / 1e9
+        ),
+    };
+    format!("{}, {minutes:.0} minutes\n\n{data}", document.origin(command))
 }
 
 /// Writes the files below `directory` and replaces those of a previous run.

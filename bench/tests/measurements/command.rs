@@ -75,6 +75,43 @@ fn a_scheme_whose_restore_differs_fails_the_comparison() {
 }
 
 #[test]
+fn a_page_of_other_data_than_its_manifests_pin_is_refused() {
+    let home = Home::new();
+    home.write("corpus/set/a", b"abc");
+    home.write("corpus/set/b", b"no manifest has it");
+    let schemes = "kind = \"schemes\"\nwork = \"work\"\nsets = [\"set\"]\n[[scheme]]\nname = \"one\"\n\
+        [[claim]]\nsource = \"Somebody\"\ntext = \"stored\"\nexpected = \"some\"\nfigure = \"ratio\"\nmeasure = \"value\"\n\
+        of = { scheme = \"one\" }\nremark = \"none\"\nrule = { at_least = 0 }\n";
+    home.write("a.toml", schemes.as_bytes());
+    home.write("page.toml", b"kind = \"page\"\nmanifests = \"pins\"\n[[measurement]]\nfile = \"a.toml\"\n");
+    let sum = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    let pin = |sum: &str| {
+        let manifest = format!("files = [{{ path = \"set/a\", bytes = 3, sha256 = \"{sum}\" }}]\n");
+        home.write("pins/set.toml", manifest.as_bytes());
+    };
+    let rows = || std::fs::read_to_string(home.path("out/claims-table.md")).unwrap();
+    pin(sum);
+    let run = |more: &[&str]| home.run(&[&["bench", "page.toml", "--out", "out"], more].concat());
+    let output = run(&[]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    assert!(rows().contains("set; not pinned: set/b |") && rows().contains("Read: 2 files of 0.0 GB."), "{}", rows());
+    let result: serde_json::Value = serde_json::from_slice(&home.read("out/result.json")).unwrap();
+    assert_eq!((&result["data"][0]["path"], &result["data"][0]["sha256"]), (&"set/a".into(), &sum.into()));
+    pin(&sum.replace('b', "c"));
+    for more in [&[][..], &["--keep"]] {
+        let output = run(more);
+        assert!(code(&output) == 1 && stderr(&output).contains("refused") && stderr(&output).contains("set/a"));
+    }
+    let output = run(&["--keep", "--other-data"]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    assert!(rows().contains("other data than the manifests pin: set/a; not pinned: set/b |"), "{}", rows());
+    home.write("corpus/set/a", b"abcd");
+    pin(sum);
+    assert_eq!(code(&run(&["--keep"])), 0, "what a kept result has read is what counts");
+    assert_eq!(code(&run(&[])), 1);
+}
+
+#[test]
 fn a_measurement_of_unknown_kind_is_refused() {
     let home = Home::new();
     for (text, names) in [("kind = \"magic\"", ["magic", "identify"]), ("a = 1", ["kind", "missing"])] {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use fhrd_bench::data::paths_read;
 use toml::{Table, Value};
 
 use super::below_checkout;
@@ -21,22 +22,6 @@ fn tables(directory: &str) -> Vec<(String, Table)> {
 
 fn strings(value: Option<&Value>) -> Vec<&str> {
     value.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
-}
-
-/// Keys whose strings are paths or patterns in the corpus. Those of `sets` are, too, but not in a class.
-const PATHS: [&str; 6] = ["base", "files", "models", "others", "paths", "streams"];
-
-/// Paths and patterns that an experiment reads in the corpus, but for sets that are a string.
-fn paths_read(experiment: &Table) -> Vec<&str> {
-    let mut paths = Vec::new();
-    for (key, value) in experiment.iter().filter(|(key, _)| *key != "claim" && *key != "scheme") {
-        if PATHS.contains(&key.as_str()) {
-            paths.extend(value.as_str());
-            paths.extend(strings(Some(value)));
-        }
-        paths.extend(tables_in(value).flat_map(paths_read));
-    }
-    paths
 }
 
 /// The tables that a value is or lists.
@@ -69,8 +54,8 @@ fn every_path_of_an_experiment_is_in_a_manifest_that_names_it() {
     for (name, experiment) in tables("configs/bench") {
         let prefix = experiment.get("corpus").map_or_else(String::new, |place| format!("{}/", place.as_str().unwrap()));
         let own = || manifests.iter().filter(|(_, table)| strings(table.get("experiments")).contains(&name.as_str()));
-        for path in strings(experiment.get("sets")).into_iter().chain(paths_read(&experiment)) {
-            let found = own().any(|(_, manifest)| describes(manifest, &prefix, path));
+        for path in paths_read(&experiment) {
+            let found = own().any(|(_, manifest)| describes(manifest, &prefix, &path));
             assert!(found, "no manifest that names `{name}` describes {path}");
             read += 1;
         }
@@ -84,6 +69,22 @@ fn every_path_of_an_experiment_is_in_a_manifest_that_names_it() {
             assert!(table.get(key).is_some_and(Value::is_str), "{manifest} has no `{key}`");
         }
     }
+}
+
+#[test]
+fn every_file_of_a_manifest_is_pinned() {
+    let mut pinned = 0;
+    for (name, manifest) in tables("datasets/manifests") {
+        // Files of the machine that builds it: a row that reads them says that nothing pins them.
+        let is_of_machine = name == "extra";
+        for file in files(&manifest) {
+            let sum = file.get("sha256").and_then(Value::as_str);
+            let is_pin = sum.is_some_and(|sum| sum.len() == 64) && file.get("bytes").is_some_and(Value::is_integer);
+            assert!(is_pin || is_of_machine, "{name}: {file} has no checksum");
+            pinned += usize::from(is_pin);
+        }
+    }
+    assert!(pinned > 150, "{pinned}");
 }
 
 #[test]
