@@ -8,7 +8,7 @@ Reads datasets/manifests/*.toml, or only the manifests NAME (`code`, `models`). 
 has `bytes` and `sha256` if every build gives the same. A path with `*` stands for at least `count` files. Paths are
 relative to CORPUS, or to the checkout if the manifest has `root = "checkout"`. --sizes skips the checksums.
 
---pin writes the files of the manifests NAME anew: each that is there with its size and checksum, those of a path with
+--pin writes the files of the manifests NAME again: each that is there with its size and checksum, those of a path with
 `*` one by one. `fhrd bench` refuses a page of data with other checksums.
 
 Exits with code 1 if a file differs, and with 0 if files are only missing, because few experiments need them all. Needs
@@ -67,7 +67,7 @@ def pinned(root, entry):
 
 
 def pin(root, path):
-    """Writes the `files` of a manifest, its last key, anew."""
+    """Writes the `files` of a manifest, its last key, again."""
     text = path.read_text()
     start = text.index("files = [\n")
     entries = tomllib.loads(text)["files"]

@@ -20,6 +20,7 @@ use super::identify::IdentifyBench;
 use super::latency::LatencyBench;
 use super::measurement::{Measurement, Outline};
 use super::monte_carlo::MonteCarloBench;
+use super::program::ProgramBench;
 use super::quantised::QuantisedBench;
 use super::reduction::ReductionBench;
 use super::report::Report;
@@ -37,7 +38,7 @@ type ParseKind = fn(&str, &str) -> Result<Experiment>;
 pub(super) const PAGE: &str = "page";
 
 /// Values of `kind`, sorted.
-const KINDS: [(&str, ParseKind); 19] = [
+const KINDS: [(&str, ParseKind); 20] = [
     ("bits", |text, origin| Ok(Box::new(BitBench::parse(text, origin)?))),
     ("checkpoints", |text, origin| Ok(Box::new(CheckpointBench::parse(text, origin)?))),
     ("chunkers", |text, origin| Ok(Box::new(ChunkerBench::parse(text, origin)?))),
@@ -48,6 +49,7 @@ const KINDS: [(&str, ParseKind); 19] = [
     ("identify", |text, origin| Ok(Box::new(IdentifyBench::parse(text, origin)?))),
     ("latency", |text, origin| Ok(Box::new(LatencyBench::parse(text, origin)?))),
     ("monte-carlo", |text, origin| Ok(Box::new(MonteCarloBench::parse(text, origin)?))),
+    ("program", |text, origin| Ok(Box::new(ProgramBench::parse(text, origin)?))),
     ("quantised", |text, origin| Ok(Box::new(QuantisedBench::parse(text, origin)?))),
     ("reduction-by-model", |text, origin| Ok(Box::new(ReductionBench::parse(text, origin)?))),
     ("saves", comparison),

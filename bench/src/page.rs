@@ -64,8 +64,14 @@ pub struct PlannedExperiment {
 }
 
 /// Lists of a configuration whose elements name data, and what a reason calls an element.
-const LISTS: [(&str, &str); 5] =
-    [("sets", "set"), ("class", "class"), ("family", "family"), ("pair", "pair"), ("run", "run")];
+const LISTS: [(&str, &str); 6] = [
+    ("sets", "set"),
+    ("class", "class"),
+    ("family", "family"),
+    ("pair", "pair"),
+    ("run", "run"),
+    ("program", "program"),
+];
 
 /// The measurements of the file at `path`: itself, or those of a page.
 ///

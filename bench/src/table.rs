@@ -8,7 +8,7 @@ use fhrd::error::{Error, Result};
 use serde::Serialize;
 
 use super::comparison::{Case, Parameter};
-use super::data::{Held, SetSource};
+use super::data::{HeldFiles, SetSource};
 
 /// Result of a case on a set.
 #[derive(Debug, Clone, Serialize)]
@@ -21,7 +21,7 @@ pub struct ComparisonLine<F> {
     pub parameters: BTreeMap<String, Parameter>,
     /// What the set holds, if it is a mixture.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub held: Option<Held>,
+    pub held: Option<HeldFiles>,
     /// Average chunk length.
     pub chunk_bytes: u64,
     /// Error message if the measurement failed.

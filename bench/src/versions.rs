@@ -9,6 +9,7 @@
 //! A restore of the last version reads all bases of its chunks. *Decoded*, the decoded bytes of frames per restored
 //! byte, measures that cost. All values are medians of the rounds.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,11 +18,13 @@ use std::sync::atomic::AtomicBool;
 use fhrd::backup::BackupReport;
 use fhrd::error::{Error, Result};
 use fhrd::repo::Repository;
+use fhrd::repo::index::Hits;
 use fhrd::store::BlobPrefix;
 use serde::Serialize;
 
 use super::comparison::{Case, Comparison, Versions};
 use super::data::{SetSource, files_below};
+use super::index_levels::{LevelShares, shares};
 use super::report::{Grid, Plot, Report, Scales, objects, pictures};
 use super::table::{ComparisonLine, flush, mb, or_dash, two, write_line};
 use super::workbench::{Cost, PageCache, Restored, Workbench, median, median_u64, rounds, warm};
@@ -73,6 +76,8 @@ pub struct VersionMeasurements {
     pub backup_seconds: f64,
     /// CPU seconds of all backups.
     pub backup_cpu_seconds: f64,
+    /// Look-ups in the levels of the chunk index, of all backups.
+    pub index: BTreeMap<&'static str, LevelShares>,
     /// Restores of the first version.
     pub first: Option<Restores>,
     /// Restores of the last version.
@@ -96,12 +101,15 @@ pub struct Restores {
 type WarmAndCold = (Restored, Option<Restored>);
 
 /// Measurements of one round.
+#[derive(Default)]
 struct VersionSample {
     content_bytes: Vec<u64>,
     added: Vec<u64>,
     /// Bytes of all blobs after the last version.
     stored: u64,
     backup: Cost,
+    /// Look-ups of each backup.
+    index: Vec<Hits>,
     ends: Option<[WarmAndCold; 2]>,
 }
 
@@ -112,8 +120,7 @@ fn stored_bytes(repository: &Repository) -> Result<u64> {
 fn measure(bench: &Workbench, comparison: &Comparison, case: &Case, versions: &[PathBuf]) -> Result<VersionSample> {
     tracing::info!("measuring {}", case.scheme);
     let repository = bench.repository(&case.config)?;
-    let mut sample =
-        VersionSample { content_bytes: Vec::new(), added: Vec::new(), stored: 0, backup: Cost::default(), ends: None };
+    let mut sample = VersionSample::default();
     let mut reports = Vec::new();
     for version in versions {
         let (report, cost) = bench.backup(&repository, &case.config, std::slice::from_ref(version))?;
@@ -122,6 +129,7 @@ fn measure(bench: &Workbench, comparison: &Comparison, case: &Case, versions: &[
         sample.added.push(now.saturating_sub(sample.stored));
         sample.stored = now;
         sample.content_bytes.push(report.bytes);
+        sample.index.push(report.index_hits);
         sample.backup.wall_seconds += cost.wall_seconds;
         sample.backup.cpu_seconds += cost.cpu_seconds;
         reports.push((report, version));
@@ -176,6 +184,8 @@ impl VersionMeasurements {
             added: (0..versions).map(added).collect(),
             backup_seconds: median(samples.iter().map(|sample| sample.backup.wall_seconds)),
             backup_cpu_seconds: median(samples.iter().map(|sample| sample.backup.cpu_seconds)),
+            // Timing decides which level answers, so a round stands for itself.
+            index: samples.first().map_or_else(BTreeMap::new, |sample| shares(&sample.index)),
             first: Restores::of(&pairs(|[first, _]| first)),
             last: Restores::of(&pairs(|[_, last]| last)),
         }

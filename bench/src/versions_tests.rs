@@ -40,6 +40,8 @@ fn each_version_adds_little_and_the_first_and_last_are_restored() {
     assert_eq!(added(none).len(), 3);
     assert_eq!(Some(added(none).iter().sum::<u64>()), none["stored"].as_u64());
     assert!(added(default)[1] < added(none)[1] && default["stored"].as_u64() < none["stored"].as_u64(), "{text}");
+    let last = &default["index"]["last"];
+    assert!(last["asked"].as_u64() > Some(0) && last["hit_share"].as_f64() <= Some(1.0), "{last}");
     for end in [&default["first"], &default["last"]] {
         let number = |key: &str| end[key].as_f64();
         assert!(number("mb_per_s") > Some(0.0) && number("amplification") > Some(0.0), "{text}");

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::rule::Order;
 use super::select::{field, identity, picks};
 use super::{Average, Claim, Measure, OtherData, VerdictKind, noise};
-use crate::data::Held;
+use crate::data::HeldFiles;
 
 /// A claim, the measured value, and the decision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -364,7 +364,7 @@ fn texts(lines: &[&Value], key: &str) -> Vec<String> {
 fn with_held(set: String, lines: &[&Value]) -> String {
     let mut all: Vec<String> = Vec::new();
     for held in lines.iter().filter(|line| set_of(line) == set).filter_map(|line| line.get("held")) {
-        let Ok(Held { versions, relatives, percent }) = Held::deserialize(held) else { continue };
+        let Ok(HeldFiles { versions, relatives, percent }) = HeldFiles::deserialize(held) else { continue };
         let count = |number: usize, name: &str| format!("{number} {name}{}", if number == 1 { "" } else { "s" });
         let text = format!("{percent} %: {} and {}", count(versions, "version"), count(relatives, "relative"));
         if !all.contains(&text) {

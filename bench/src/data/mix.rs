@@ -2,7 +2,7 @@
 //!
 //! Files are whole, in the order of their patterns: of a part of a file, no scheme finds what the whole has in common
 //! with another version. Each kind gets the number of files whose bytes are nearest to its part of the mixture, and two
-//! at least if it has a part, so the length of a mixture and its share vary. [`Held`] says what it holds.
+//! at least if it has a part, so the length of a mixture and its share vary. [`HeldFiles`] says what it holds.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -32,7 +32,7 @@ pub struct Mix {
 
 /// What a mixture holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Held {
+pub struct HeldFiles {
     /// Whole files that are not models: versions of something.
     pub versions: usize,
     /// Whole models: relatives.
@@ -78,10 +78,10 @@ impl Mix {
 
 impl MixedFiles {
     /// What they are.
-    pub fn held(&self) -> Held {
+    pub fn held(&self) -> HeldFiles {
         let sum = |files: &[MixedFile]| files.iter().map(|file| file.bytes).sum::<u64>();
         let (models, others) = (sum(&self.models), sum(&self.others));
-        Held {
+        HeldFiles {
             versions: self.others.len(),
             relatives: self.models.len(),
             percent: (100 * models + (models + others) / 2) / (models + others).max(1),

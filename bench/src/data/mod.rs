@@ -18,7 +18,7 @@ mod trees;
 
 pub use files::{expand, files_below, lack};
 pub use generate::Generate;
-pub use mix::Held;
+pub use mix::HeldFiles;
 pub use random::Random;
 pub use read::{DataFile, DataHashes, paths_read};
 pub use set::{Set, SetSource, set_with};

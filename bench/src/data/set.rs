@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::files::{expand, lack};
 use super::generate::Generate;
-use super::mix::{Held, Mix};
+use super::mix::{HeldFiles, Mix};
 
 /// Files and directories that are backed up together.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -99,7 +99,7 @@ pub struct SetSource {
     /// Parameters that distinguish it from other sets of the same origin.
     pub parameters: BTreeMap<String, u64>,
     /// What it holds, if it is a mixture.
-    pub held: Option<Held>,
+    pub held: Option<HeldFiles>,
 }
 
 impl Set {
@@ -279,7 +279,7 @@ mod tests {
         let shares: Vec<_> = sources.iter().map(|source| (source.name.as_str(), source.parameters["share"])).collect();
         assert_eq!(shares, [("mix", 0), ("mix", 30), ("mix", 60), ("mix", 100)]);
         let held: Vec<_> = sources.iter().map(|source| source.held.unwrap()).collect();
-        let of = |versions, relatives, percent| Held { versions, relatives, percent };
+        let of = |versions, relatives, percent| HeldFiles { versions, relatives, percent };
         // Of 1400 bytes, three others are nearest; 30 % are two models at least; 60 % are two of them, too.
         assert_eq!(held, [of(3, 0, 0), of(2, 2, 46), of(2, 2, 46), of(0, 3, 100)]);
         let files: Vec<_> = sources.iter().map(|source| below(&source.paths[0])).collect();

@@ -193,6 +193,7 @@ fn every_key_of_a_measurement_is_documented() {
         within("[[class]] of entropies", "entropies", "[[class]]\nzzz = 1\n"),
         within("[[class]] of identify", "identify", "[[class]]\nzzz = 1\n"),
         within("[[chunker]]", "chunkers", "[[chunker]]\nzzz = 1\n"),
+        within("[[program]]", "program", "[[program]]\nzzz = 1\n"),
         within("[[untested]]", "untested", "[[untested]]\nzzz = 1\n"),
         within("[[claim]]", "codecs", "[[claim]]\nzzz = 1\n"),
         within("rule", "codecs", "[[claim]]\nrule = { zzz = 1 }\n"),
