@@ -1,8 +1,8 @@
 //! The manifests of the data, and whether a measurement read the data that they pin.
 //!
-//! A page names the directory of the manifests. Each of their files has a path and, if it is *pinned*, a SHA-256. A page
-//! of other data is refused, because its values would not be those of the same measurement. With `--other-data` it is
-//! written, and each row names the files.
+//! A page names the directory of the manifests. Each of their files has a path and, if it is *pinned*, a SHA-256. A
+//! page of other data is refused, because its values would not be those of the same measurement. With `--other-data` it
+//! is written, and each row names the files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
