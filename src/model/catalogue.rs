@@ -169,7 +169,7 @@ pub struct SkippedCatalogues {
 impl SkippedCatalogues {
     /// What cannot be read, as an error. `None` if all could.
     pub fn error(&self) -> Option<Error> {
-        let text = format!("{} blobs of the catalogue, which cannot be read", self.unreadable);
+        let text = format!("{} blobs of the catalogue cannot be read: see `fhrd repair index`", self.unreadable);
         let what = BlobKind::Model.to_string();
         (self.unreadable > 0).then(|| match self.unreadable <= self.newer {
             true => Error::unsupported(what, text),

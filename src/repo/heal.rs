@@ -87,7 +87,8 @@ pub fn heal(repository: &Repository, found: &Healable) -> Result<HealReport> {
     // What parity gives back comes first: bytes of it that lie elsewhere can be overwritten.
     held.sort_by_key(|name| !rebuilt.contains(*name));
     let containers: Vec<ContainerId> = held.iter().filter_map(|name| container(name)).collect();
-    let mut moved = MovedContainers::new(repository, &containers, pending)?;
+    let mut moved =
+        MovedContainers::new(repository, &containers, rebuilt.iter().filter_map(container).collect(), pending)?;
     // What cannot be looked at is said when it is to be put back.
     let owners: HashSet<ContainerId> = containers.iter().filter_map(|id| moved.owners(*id).ok()).flatten().collect();
     let there: HashSet<ContainerId> = containers.iter().copied().collect();
@@ -153,10 +154,9 @@ fn heal_blob(
     let (store, parity) = (repository.store.as_ref(), repository.parity.as_ref());
     let (id, options) = (container(name), options_of(store, name)?);
     if is_rebuilt {
-        if !parity.write_back(name, options)? {
-            return Ok(());
-        }
-        *(if id.is_some() { &mut report.containers } else { &mut report.short_blobs }) += 1;
+        // Somebody has deleted it, or has healed it.
+        let is_written = parity.write_back(name, options)?;
+        *(if id.is_some() { &mut report.containers } else { &mut report.short_blobs }) += u64::from(is_written);
     } else if let Some(id) = id.filter(|id| found.containers.contains(id)) {
         if !write_container(store, &id)? {
             return Ok(());

@@ -30,6 +30,8 @@ pub(super) struct MovedContainers<'a> {
     repository: &'a Repository,
     /// Containers that a prune may be deleting.
     pending: HashSet<ContainerId>,
+    /// Containers that parity gives back.
+    rebuilt: HashSet<ContainerId>,
     /// Containers that segments or marks name.
     named: HashSet<ContainerId>,
     /// What was found under names that nobody wrote since: a long chain begins at each of its containers.
@@ -54,11 +56,17 @@ struct MovedChain {
 }
 
 impl<'a> MovedContainers<'a> {
-    /// To look at `containers`. A prune may be deleting those that are `pending`.
+    /// To look at `containers`, of which parity gives back those that are `rebuilt`. A prune may be deleting those that
+    /// are `pending`.
     ///
     /// # Errors
     /// Errors of the store.
-    pub fn new(repository: &'a Repository, containers: &[ContainerId], pending: HashSet<ContainerId>) -> Result<Self> {
+    pub fn new(
+        repository: &'a Repository,
+        containers: &[ContainerId],
+        rebuilt: HashSet<ContainerId>,
+        pending: HashSet<ContainerId>,
+    ) -> Result<Self> {
         let mut named = HashSet::new();
         if !containers.is_empty() {
             let segments = ContainerListing::of_segments(&repository.store)?.segments();
@@ -67,7 +75,7 @@ impl<'a> MovedContainers<'a> {
             let marks = Marks::read(repository.store.as_ref())?;
             named.extend(marks.quarantine.containers().map(|(id, _)| *id));
         }
-        Ok(MovedContainers { repository, pending, named, found: RefCell::default() })
+        Ok(MovedContainers { repository, pending, rebuilt, named, found: RefCell::default() })
     }
 
     /// Forgets what was found. From now on, a prune may be deleting those that are `pending`.
@@ -182,7 +190,7 @@ impl<'a> MovedContainers<'a> {
     fn check_part(&self, id: &ContainerId, before: &ContainerId) -> Result<bool> {
         let (parity, name) = (self.repository.parity.as_ref(), blob_name(id));
         let right = match id == before {
-            true if !parity.is_healed(&name) => return Ok(false),
+            true if !parity.is_healed(&name) && !self.rebuilt.contains(id) => return Ok(false),
             true => parity.healed_bytes(&name)?,
             false => match parity.bytes_in_the_way(&blob_name(before))? {
                 BytesInTheWay::Other(moved) if blake3::hash(&moved).as_bytes() == &id.0 => moved,

@@ -82,12 +82,20 @@ pub fn heal_marks(repository: &Repository) -> Result<u64> {
     let (store, parity) = (repository.store.as_ref(), repository.parity.as_ref());
     let (marks, options, mut written) = (Marks::read(store)?, PutOptions::default(), 0);
     let rebuilt = parity.healed();
+    let is_away = parity.is_parity_away()?;
+    if is_away {
+        tracing::warn!("marks lack parity: is the directory {} away? `fhrd parity add` makes it", BlobKind::Parity);
+    }
     for name in marks.names.iter().filter(|name| name.kind() == BlobKind::RequiredMark) {
         if rebuilt.contains(name) {
             written += u64::from(parity.write_back(name, options)?);
         }
-        let is_whole = matches!(parity.inspect(name), Ok(ParityFound::Whole));
-        if is_whole || marks.damaged.iter().any(|(damaged, _)| *damaged == **name) {
+        let found = parity.inspect(name);
+        let is_lost = is_away && matches!(found, Ok(ParityFound::Absent));
+        if is_lost
+            || matches!(found, Ok(ParityFound::Whole))
+            || marks.damaged.iter().any(|(damaged, _)| *damaged == **name)
+        {
             continue;
         }
         match parity.add(name, options) {

@@ -8,7 +8,9 @@ use fhrd::error::Error;
 use fhrd::inspect::check::check;
 use fhrd::keep::prune;
 use fhrd::metrics::Progress;
+use fhrd::model::CatalogueBlob;
 use fhrd::repair::containers::repair_containers;
+use fhrd::repair::index::repair_index;
 use fhrd::repair::quarantine;
 use fhrd::repair::snapshots::{SnapshotRepair, repair_snapshots};
 use fhrd::repo::Repository;
@@ -216,6 +218,23 @@ fn without_any_parity_where_it_is_set_damage_is_not_proven() {
 }
 
 #[test]
+fn without_the_parity_of_a_mark_damage_is_not_proven_whatever_others_have_put() {
+    let scene = Scene::new();
+    scene.damage(ContainerKind::Data, 30, false);
+    for blob in scene.store.list(BlobKind::Parity.into()).unwrap() {
+        scene.store.delete(&blob.name, Durable::OnReturn).unwrap();
+    }
+    let forget = SnapshotRepair { forget: true, ..SnapshotRepair::default() };
+    repair_index(&open(&scene.store), &Arc::default()).unwrap();
+    write(scene.source.path().join("new"), b"new");
+    back_up(&open(&scene.store), scene.source.path());
+    assert!(!scene.store.list(BlobKind::Parity.into()).unwrap().is_empty());
+    let repaired = repair_snapshots(&open(&scene.store), &config(), forget, &Arc::default()).unwrap();
+    assert!(repaired.forgotten.is_empty(), "{repaired:#?}");
+    assert!(repaired.damaged.iter().all(|damaged| damaged.may_come_back), "{repaired:#?}");
+}
+
+#[test]
 fn what_a_cut_container_lacks_is_no_untried_parity() {
     let scene = Scene::new();
     let (_, name) = scene.containers.iter().find(|(kind, _)| *kind == ContainerKind::Data).unwrap();
@@ -253,6 +272,16 @@ fn a_catalogue_that_cannot_be_read_now_costs_no_records() {
         let pruned = prune(&opened(error), &options, &Arc::default());
         assert!(pruned.is_err(), "{pruned:#?}");
     }
+    repair_index(
+        &opened(|name| Error::Unreadable { what: name.into(), offset: 0, source: io::Error::other("it") }),
+        &Arc::default(),
+    )
+    .unwrap();
+    assert_eq!(
+        CatalogueBlob::load_all(scene.store.as_ref()).unwrap().len(),
+        1,
+        "what cannot be read was written again"
+    );
     let corrupt = |name: &str| Error::corrupt(name, 0, "a catalogue", "junk");
     prune(&opened(corrupt), &options, &Arc::default()).unwrap();
 }

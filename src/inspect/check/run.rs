@@ -251,8 +251,10 @@ fn check_once(
     progress: &Progress,
     stop: &Arc<AtomicBool>,
 ) -> Result<(CheckReport, HashSet<BlobName>)> {
-    let mut report = CheckReport::default();
-    let mut log = DefectLog::default();
+    let (mut report, mut log) = (CheckReport::default(), DefectLog::default());
+    // Before anything is read that parity may give back.
+    let marks = Marks::read(repository.store.as_ref())?;
+    repository.parity.set_share(marks.parity());
     for (kind, error) in repository.config_defects() {
         log.damaged_blob(kind.directory(), &damage(error)?);
     }
@@ -277,8 +279,6 @@ fn check_once(
         report.notes.push(format!("a listing lacked {}, which was asked for by its name", blob_name(&id)));
     }
     let has_newer_segments = segments::unopened(&mut listing, &mut log, stop)?;
-    let marks = Marks::read(repository.store.as_ref())?;
-    repository.parity.set_share(marks.parity());
     for (name, error) in marks.damaged {
         log.damaged_blob(&name, &damage(error)?);
     }

@@ -98,14 +98,20 @@ impl ParityStore {
         }
     }
 
-    /// Whether parity is set and there is none at all, not even that of the mark which says so.
-    fn is_parity_away(&self) -> Result<bool> {
-        if self.share().is_none() || self.has_some.load(Ordering::Relaxed) {
+    /// Whether parity is set, and a required mark has none, although each gets it: the directory may be away. What
+    /// writers have put meanwhile may be there.
+    pub fn is_parity_away(&self) -> Result<bool> {
+        if self.share().is_none() || self.has_parity.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        let is_away = self.inner.list(BlobKind::Parity.into())?.is_empty();
-        self.has_some.store(!is_away, Ordering::Relaxed);
-        Ok(is_away)
+        for mark in self.inner.list(BlobKind::RequiredMark.into())? {
+            let Some(hash) = mark.name.hash() else { continue };
+            if self.inner.head(&BlobName::parity_of(&hash))?.is_none() && self.inner.head(&mark.name)?.is_some() {
+                return Ok(true);
+            }
+        }
+        self.has_parity.store(true, Ordering::Relaxed);
+        Ok(false)
     }
 
     /// Finds out whether parity gives back the bytes of a container that proved wrong.
@@ -161,7 +167,8 @@ impl ParityStore {
         let (parity, memory) = (BlobName::parity_of(&id), *self.memory.lock());
         let found = self.parity_blob(&parity, stored_len);
         if found.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) && self.is_parity_away()? {
-            let source = io::Error::other("there is nothing in it, although parity is set; move it back");
+            let text = "it lacks the parity of a mark; move it back, or run `fhrd parity add` if it is lost for good";
+            let source = io::Error::other(text);
             return Err(Error::Unreadable { what: format!("the directory {}", BlobKind::Parity), offset: 0, source });
         }
         let (blob, WhollyRead(is_parity_read)) = found?;

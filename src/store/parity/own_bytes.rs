@@ -40,14 +40,14 @@ impl OwnSamples {
 }
 
 impl ParityStore {
-    /// Whether what can be read under the name of a blob is a part of `right`, its right bytes, or nobody's. If nothing
-    /// can be read, its length tells.
+    /// Whether what can be read under the name of a blob is a part of `right`, its right bytes, or nobody's. If
+    /// nothing that can be read tells, its length does.
     ///
     /// # Errors
     /// Errors of the store that are no damage.
     pub fn is_part_of(&self, name: &BlobName, right: &[u8]) -> Result<bool> {
         let Some(len) = self.inner.len_of(name)? else { return Ok(true) };
-        let (mut samples, mut is_read) = (OwnSamples::default(), false);
+        let (mut samples, mut is_unread) = (OwnSamples::default(), false);
         for start in (0..len).step_by(WINDOW_BYTES) {
             let window = WINDOW_BYTES.min((len - start) as usize);
             let read = |offset, len| match self.inner.get_range(name, offset, len, Reading::FromStore) {
@@ -55,16 +55,19 @@ impl ParityStore {
                 bytes => bytes.map(Some),
             };
             if let Some(bytes) = read(start, window)? {
-                is_read = true;
                 samples.add(start, &bytes, right);
                 continue;
             }
             for offset in (start..start + window as u64).step_by(SECTOR_BYTES) {
                 let bytes = read(offset, SECTOR_BYTES.min((len - offset) as usize))?;
-                is_read |= bytes.is_some();
+                is_unread |= bytes.is_none();
                 bytes.into_iter().for_each(|bytes| samples.add(offset, &bytes, right));
             }
         }
-        Ok(if is_read { samples.is_own() } else { len == 0 || len == right.len() as u64 })
+        Ok(match samples.all {
+            // Nothing tells: what was not read may be of another blob of another length.
+            0 => !is_unread || len == right.len() as u64,
+            _ => samples.is_own(),
+        })
     }
 }

@@ -77,15 +77,15 @@ pub struct ParityStore {
     pub(super) healing: Mutex<()>,
     pub(super) healed: HealedContainers,
     pub(super) memory: Mutex<HealMemory>,
-    /// Whether a listing had any parity.
-    pub(super) has_some: AtomicBool,
+    /// Whether every required mark had parity.
+    pub(super) has_parity: AtomicBool,
 }
 
 impl ParityStore {
     /// Without a share: it only heals what has parity.
     pub fn new(inner: Arc<dyn Store>) -> Self {
-        let (share, encoder, healing, healed, memory, has_some) = Default::default();
-        ParityStore { inner, share, encoder, healing, healed, memory, has_some }
+        let (share, encoder, healing, healed, memory, has_parity) = Default::default();
+        ParityStore { inner, share, encoder, healing, healed, memory, has_parity }
     }
 
     /// Sets what heals may take, for a process of about `bytes` bytes of memory. The default is that of

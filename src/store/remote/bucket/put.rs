@@ -1,5 +1,6 @@
 //! Puts objects into a bucket: in one request, or in parts.
 
+use std::cell::Cell;
 use std::fmt::Write;
 
 use bytes::Bytes;
@@ -126,12 +127,11 @@ impl SourceBucket {
         };
         let put = self.requests.run(RequestKind::Write, async || {
             let put = self.send_unless_taken(client, (&object.key, object.is_new), object.headers()?, &send).await?;
-            if put == ObjectPut::Done && object.is_new && self.conditions.get() == Conditions::Unknown {
+            if put == ObjectPut::Done && object.is_new && self.conditions.take_unknown() {
                 // The same bytes once more: a server that obeys the condition refuses them.
                 match send(conditional(object.headers()?)).await {
-                    Ok(()) => self.conditions.set(Conditions::Ignored),
                     Err(failure) if failure.cause() == Cause::Taken => self.conditions.set(Conditions::Obeyed),
-                    Err(failure) => tracing::debug!("how the bucket takes conditions stays unknown: {failure}"),
+                    sent => tracing::debug!("the bucket may put objects in spite of conditions: {sent:?}"),
                 }
             }
             Ok(put)
@@ -241,9 +241,11 @@ impl SourceBucket {
             let sent = answered(client, Method::POST, &upload.key, &query, headers, body).await;
             sent.and_then(|(_, text)| completed(&text))
         };
+        let is_first = Cell::new(true);
         let finished = self.requests.run(RequestKind::Write, async || {
-            // Some servers obey the condition for whole objects alone.
-            if upload.is_new
+            // Some servers obey the condition for whole objects alone. Later, the object may be that of this upload.
+            if is_first.replace(false)
+                && upload.is_new
                 && let Ok(Some(found)) = head(client, &upload.key).await
                 && !upload.is_of_parts(&found)
             {
