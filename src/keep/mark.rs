@@ -278,7 +278,7 @@ impl<'a> Marker<'a> {
     /// of the catalogue cannot be read now: its records would go.
     pub fn models(&mut self, repository: &Repository) -> Result<()> {
         let (entries, skipped) = CatalogueBlob::load_readable(repository.store.as_ref())?;
-        if let Some(error) = skipped.error().filter(|_| skipped.unreadable > skipped.damaged) {
+        if let Some(error) = skipped.error().filter(|_| skipped.unreadable > skipped.damaged + skipped.newer) {
             return Err(error);
         }
         for entry in entries {

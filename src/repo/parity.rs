@@ -82,7 +82,7 @@ pub fn heal_marks(repository: &Repository) -> Result<u64> {
     let (store, parity) = (repository.store.as_ref(), repository.parity.as_ref());
     let (marks, options, mut written) = (Marks::read(store)?, PutOptions::default(), 0);
     let rebuilt = parity.healed();
-    let is_away = parity.is_parity_away()?;
+    let is_away = parity.is_parity_away()? && lacks_most(store)?;
     if is_away {
         tracing::warn!("marks lack parity: is the directory {} away? `fhrd parity add` makes it", BlobKind::Parity);
     }
@@ -105,6 +105,16 @@ pub fn heal_marks(repository: &Repository) -> Result<u64> {
         }
     }
     Ok(written)
+}
+
+/// Whether more blobs lack parity than have it: that of what is older may be away.
+fn lacks_most(store: &dyn Store) -> Result<bool> {
+    let there = protected(store)?;
+    let mut all = short_blobs(store)?;
+    all.extend(store.list(BlobKind::Container.into())?);
+    let has = |blob: &ListedBlob| blob.name.hash().is_some_and(|hash| there.contains_key(&hash));
+    let protected = all.iter().filter(|blob| has(blob)).count();
+    Ok(all.len() > 2 * protected)
 }
 
 /// What [`add`] has done.
