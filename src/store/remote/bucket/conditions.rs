@@ -8,9 +8,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub(super) enum Conditions {
     /// Nothing yet.
     Unknown,
+    /// Nothing yet, and it is asked, or has not said.
+    Asked,
     /// It obeys the condition.
     Obeyed,
-    /// It puts the object all the same, as far as known.
+    /// It puts the object all the same.
     Ignored,
     /// It refuses such requests.
     Refused,
@@ -22,14 +24,15 @@ pub(super) struct KnownConditions(AtomicU8);
 
 impl KnownConditions {
     pub fn get(&self) -> Conditions {
-        let known = [Conditions::Unknown, Conditions::Obeyed, Conditions::Ignored, Conditions::Refused];
+        use Conditions::{Asked, Ignored, Obeyed, Refused, Unknown};
+        let known = [Unknown, Asked, Obeyed, Ignored, Refused];
         known.get(usize::from(self.0.load(Ordering::Relaxed))).copied().unwrap_or(Conditions::Unknown)
     }
 
-    /// Whether nothing is known yet. From now on, the condition counts as ignored.
+    /// Whether nothing is known yet and nobody has asked. From now on, somebody has.
     pub fn take_unknown(&self) -> bool {
-        let (unknown, ignored) = (Conditions::Unknown as u8, Conditions::Ignored as u8);
-        self.0.compare_exchange(unknown, ignored, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        let (unknown, asked) = (Conditions::Unknown as u8, Conditions::Asked as u8);
+        self.0.compare_exchange(unknown, asked, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     pub fn set(&self, conditions: Conditions) {

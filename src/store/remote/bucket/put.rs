@@ -130,8 +130,9 @@ impl SourceBucket {
             if put == ObjectPut::Done && object.is_new && self.conditions.take_unknown() {
                 // The same bytes once more: a server that obeys the condition refuses them.
                 match send(conditional(object.headers()?)).await {
+                    Ok(()) => self.conditions.set(Conditions::Ignored),
                     Err(failure) if failure.cause() == Cause::Taken => self.conditions.set(Conditions::Obeyed),
-                    sent => tracing::debug!("the bucket may put objects in spite of conditions: {sent:?}"),
+                    Err(failure) => tracing::debug!("how the bucket takes conditions stays unknown: {failure}"),
                 }
             }
             Ok(put)
@@ -154,7 +155,8 @@ impl SourceBucket {
         if known != Conditions::Obeyed {
             match head(client, key).await {
                 // Whoever may not look relies on the condition.
-                Err(denied) if denied.cause() == Cause::Denied && known == Conditions::Unknown => {}
+                Err(denied)
+                    if denied.cause() == Cause::Denied && matches!(known, Conditions::Unknown | Conditions::Asked) => {}
                 found => {
                     if let Some(found) = found? {
                         return Ok(ObjectPut::Taken(found));
