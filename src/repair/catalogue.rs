@@ -83,8 +83,9 @@ fn entries(repository: &Repository) -> Result<(Vec<CatalogueEntry>, bool)> {
                     bytes.unwrap_or_default()
                 }
             };
-            if let Ok(record) = ModelRecord::decode(&entry.fingerprint, &bytes) {
-                entries.push(CatalogueEntry::new(&record, entry.fingerprint));
+            match ModelRecord::decode(&entry.fingerprint, &bytes) {
+                Ok(record) => entries.push(CatalogueEntry::new(&record, entry.fingerprint)),
+                Err(error) => is_complete &= !error.is_newer(),
             }
         }
     }

@@ -28,6 +28,8 @@ pub(super) struct Passing {
     buffer: Vec<u8>,
     /// Neighbouring frames of a remote store, as they are stored.
     fetched: Option<FetchedFrames>,
+    /// The container and the end of neighbouring frames that could not be fetched at once.
+    failed: Option<(BlobName, u64)>,
 }
 
 /// A range of a container.
@@ -138,6 +140,9 @@ impl ChunkReader {
         {
             let number = self.entry_of(&fingerprint)?;
             let Some((name, info)) = self.own_frame(number)? else { break };
+            if self.passing.failed.as_ref().is_some_and(|(failed, end)| *failed == name && info.offset < *end) {
+                break;
+            }
             let end = info.offset + info.stored_bytes() as u64;
             match &mut run {
                 None if self.passing.fetched.as_ref().is_some_and(|old| old.frame(&name, &info).is_some()) => {
@@ -156,13 +161,16 @@ impl ChunkReader {
         let Some((container, start, end)) = run else { return Ok(()) };
         self.passing.fetched = None;
         let len = usize::try_from(end - start).unwrap_or(usize::MAX);
+        // What fails as a whole is read frame by frame.
+        self.passing.failed = Some((container.clone(), end));
         let bytes = self.store.get_range(&container, start, len, Reading::Once)?;
+        self.passing.failed = None;
         self.passing.fetched = Some(FetchedFrames { container, start, bytes });
         Ok(())
     }
 
     /// Forgets what was fetched.
     pub(super) fn forget_fetched(&mut self) {
-        self.passing.fetched = None;
+        (self.passing.fetched, self.passing.failed) = (None, None);
     }
 }

@@ -150,31 +150,44 @@ impl StoredFile {
         // A long file would drive out what is read again, and would be gone itself before its end.
         let passes = !keeps_all && content.content_len() >= PASSING_BYTES_MIN;
         self.reader.lend(|reader| {
-            let mut offset = from;
-            while offset < to
-                && let Some(range) = reader.locate(content, offset)?
-            {
-                let end = range.end().min(to);
-                match &range.chunk {
-                    Some(fingerprint) => {
-                        let is_whole = offset == range.start && end == range.end();
-                        if passes && is_whole {
-                            reader.prefetch(content, (offset, to))?;
-                            reader.pass(fingerprint, range.len, write)?;
-                            self.note(fingerprint);
-                        } else {
-                            let bytes = self.chunk(reader, fingerprint, range.len, keeps_all || !is_whole)?;
-                            let within = |at: u64| usize::try_from(at - range.start).unwrap_or(usize::MAX);
-                            write(bytes.get(within(offset)..within(end)).unwrap_or_default())?;
-                        }
-                    }
-                    None => write_zeros(end - offset, write)?,
-                }
-                offset = end;
-            }
+            let copied = self.copy_chunks(reader, content, (from, to), (keeps_all, passes), write);
             reader.forget_fetched();
-            Ok(())
+            copied
         })
+    }
+
+    /// Passes a range to `write`, chunk by chunk. Keeps all of them, or passes on whole ones that are not kept.
+    fn copy_chunks(
+        &self,
+        reader: &mut ChunkReader,
+        content: ContentReference,
+        (from, to): (u64, u64),
+        (keeps_all, passes): (bool, bool),
+        write: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let mut offset = from;
+        while offset < to
+            && let Some(range) = reader.locate(content, offset)?
+        {
+            let end = range.end().min(to);
+            match &range.chunk {
+                Some(fingerprint) => {
+                    let is_whole = offset == range.start && end == range.end();
+                    if passes && is_whole {
+                        reader.prefetch(content, (offset, to))?;
+                        reader.pass(fingerprint, range.len, write)?;
+                        self.note(fingerprint);
+                    } else {
+                        let bytes = self.chunk(reader, fingerprint, range.len, keeps_all || !is_whole)?;
+                        let within = |at: u64| usize::try_from(at - range.start).unwrap_or(usize::MAX);
+                        write(bytes.get(within(offset)..within(end)).unwrap_or_default())?;
+                    }
+                }
+                None => write_zeros(end - offset, write)?,
+            }
+            offset = end;
+        }
+        Ok(())
     }
 
     /// Passes a range of rebuilt content to `write`, block by block.
