@@ -1,5 +1,5 @@
 //! Replaces damaged catalogues of models: the records that they named are found among the chunks of metadata
-//! containers. So do those of catalogues that cannot be read, if all of these containers can.
+//! containers. One that cannot be read is replaced, too, if all of these containers can.
 
 use std::collections::HashSet;
 use std::sync::Arc;
