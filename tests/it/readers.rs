@@ -262,10 +262,15 @@ fn a_checksum_of_a_frame_that_is_damaged_alone_costs_no_bytes() {
     assert!(passed == ["one", "two"].map(|name| Some(scene.expected[name].clone())));
 }
 
+/// Bytes of a frame, at most.
+const FRAME_BYTES: usize = 600 << 10;
+
 /// A store to which so many requests may be sent at once. It counts reads of containers.
 struct CountedStore {
     inner: Arc<dyn Store>,
     requests_max: usize,
+    /// Ranges of more than a frame that cover this offset cannot be read.
+    refused_at: Option<u64>,
     reads: Arc<AtomicU64>,
 }
 
@@ -276,6 +281,10 @@ impl Double for CountedStore {
 
     fn get_range(&self, name: &BlobName, offset: u64, len: usize) -> fhrd::Result<Vec<u8>> {
         self.reads.fetch_add(u64::from(name.starts_with("containers/")), Ordering::Relaxed);
+        if len > FRAME_BYTES && self.refused_at.is_some_and(|at| (offset..offset + len as u64).contains(&at)) {
+            let source = std::io::Error::other("a bad sector");
+            return Err(fhrd::Error::Unreadable { what: name.to_string(), offset, source });
+        }
         self.inner.get_range(name, offset, len, Reading::Once)
     }
 
@@ -291,10 +300,11 @@ fn neighbours_in_a_store_that_is_far_away_are_fetched_with_one_request() {
     let mut config = TestRepository::config();
     // A frame for each chunk, as tensors have them.
     config.compress.frame_bytes = ByteSize(0);
+    config.container.bytes_target = ByteSize::mib(8);
     let scene = Scene::with(&config);
-    let count = |requests_max: usize| {
+    let count = |requests_max: usize, refused_at: Option<u64>| {
         let (reads, repository) = (Arc::<AtomicU64>::default(), scene._stored.open());
-        let store = CountedStore { inner: repository.store.clone(), requests_max, reads: reads.clone() };
+        let store = CountedStore { inner: repository.store.clone(), requests_max, refused_at, reads: reads.clone() };
         let repository = Repository { store: Arc::new(store), ..repository };
         assert!(passed_on(&repository, &scene.nodes["one"]).unwrap() == scene.expected["one"]);
         let counted = reads.load(Ordering::Relaxed);
@@ -308,6 +318,8 @@ fn neighbours_in_a_store_that_is_far_away_are_fetched_with_one_request() {
         assert!(copied.is_ok() && bytes == scene.expected["two"][1_000_000..4_000_000]);
         counted
     };
-    let (near, far) = (count(1), count(8));
+    let (near, far, refused) = (count(1, None), count(8, None), count(8, Some(3_000_000)));
     assert!(far + 20 < near, "{far} of {near} reads");
+    // A long range that cannot be read is asked for once, not for each of its frames.
+    assert!(refused <= near, "{refused} reads, {near} of single frames");
 }
