@@ -36,7 +36,7 @@ pub fn set(repository: &Repository, is_cold: bool) -> Result<bool> {
     let (store, before) = (repository.store.as_ref(), Marks::read(repository.store.as_ref())?);
     repository.check_writable()?;
     before.check_writable()?;
-    repository.parity.set_share(before.parity());
+    before.set_parity(repository);
     if before.is_cold() == is_cold && before.cold_names.len() <= 1 {
         return Ok(is_cold);
     }

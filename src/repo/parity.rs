@@ -38,7 +38,8 @@ pub fn set(repository: &Repository, share: Option<ParityShare>) -> Result<Option
     }
     if let Some(share) = share {
         repository.parity.set_share(Some(share));
-        Mark::new(MarkKind::Parity(share), "set by `fhrd parity`").save(store)?;
+        let names = Mark::new(MarkKind::Parity(share), "set by `fhrd parity`").save(store)?;
+        repository.parity.set_share_mark(names.into_iter().next_back());
     }
     for name in &before.parity_names {
         match store.delete(name, Durable::OnReturn) {
@@ -47,7 +48,10 @@ pub fn set(repository: &Repository, share: Option<ParityShare>) -> Result<Option
             deleted => deleted?,
         }
     }
-    repository.parity.set_share(share);
+    if share.is_none() {
+        repository.parity.set_share(None);
+        repository.parity.set_share_mark(None);
+    }
     Ok(before.parity())
 }
 

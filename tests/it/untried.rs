@@ -16,7 +16,7 @@ use fhrd::repair::snapshots::{SnapshotRepair, repair_snapshots};
 use fhrd::repo::Repository;
 use fhrd::repo::container::{ContainerKind, HEADER_BYTES, read_kind};
 use fhrd::repo::heal::heal;
-use fhrd::repo::marks::Marks;
+use fhrd::repo::marks::{Mark, MarkKind, Marks};
 use fhrd::repo::parity;
 use fhrd::repo::paths::cache_directory;
 use fhrd::repo::snapshot;
@@ -232,6 +232,18 @@ fn without_the_parity_of_a_mark_damage_is_not_proven_whatever_others_have_put() 
     let repaired = repair_snapshots(&open(&scene.store), &config(), forget, &Arc::default()).unwrap();
     assert!(repaired.forgotten.is_empty(), "{repaired:#?}");
     assert!(repaired.damaged.iter().all(|damaged| damaged.may_come_back), "{repaired:#?}");
+}
+
+#[test]
+fn a_mark_of_a_program_without_parity_says_nothing_about_that_of_others() {
+    let scene = Scene::new();
+    let mark = Mark::new(MarkKind::WriterFeatures(0), "a test").save(scene.store.as_ref()).unwrap().swap_remove(0);
+    assert!(scene.store.head(&BlobName::parity_of(&mark.hash().unwrap())).unwrap().is_none());
+    let name = scene.damage(ContainerKind::Data, 30, false);
+    scene.store.delete(&BlobName::parity_of(&name.hash().unwrap()), Durable::OnReturn).unwrap();
+    let forget = SnapshotRepair { forget: true, ..SnapshotRepair::default() };
+    let repaired = repair_snapshots(&open(&scene.store), &config(), forget, &Arc::default()).unwrap();
+    assert!(repaired.damaged.iter().any(|damaged| !damaged.may_come_back), "{repaired:#?}");
 }
 
 #[test]

@@ -254,7 +254,7 @@ fn check_once(
     let (mut report, mut log) = (CheckReport::default(), DefectLog::default());
     // Before anything is read that parity may give back.
     let marks = Marks::read(repository.store.as_ref())?;
-    repository.parity.set_share(marks.parity());
+    marks.set_parity(repository);
     for (kind, error) in repository.config_defects() {
         log.damaged_blob(kind.directory(), &damage(error)?);
     }

@@ -23,8 +23,8 @@ pub struct Marks {
     writer_features: u64,
     /// Name of one of those marks.
     pub writer_features_name: Option<BlobName>,
-    /// The share of parity of the last mark of the kind `parity`, and when that was set.
-    parity: Option<(i64, ParityShare)>,
+    /// When the last mark of the kind `parity` was set, its share of parity, and its name.
+    parity: Option<(i64, ParityShare, BlobName)>,
     /// Names of all marks of that kind.
     pub parity_names: Vec<BlobName>,
     /// Names of all marks of the kind `cold`.
@@ -71,7 +71,7 @@ impl Marks {
                         marks.writer_features_name = Some(listed.name.clone());
                     }
                     if let MarkKind::Parity(share) = &mark.kind {
-                        marks.parity = marks.parity.max(Some((mark.time_ns, *share)));
+                        marks.parity = marks.parity.take().max(Some((mark.time_ns, *share, listed.name.clone())));
                         marks.parity_names.push(listed.name.clone());
                     }
                     if mark.kind == MarkKind::Cold {
@@ -115,7 +115,13 @@ impl Marks {
 
     /// How much parity containers get. If two programs have set it at the same time, the later one counts.
     pub fn parity(&self) -> Option<ParityShare> {
-        self.parity.map(|(_, share)| share)
+        self.parity.as_ref().map(|(_, share, _)| *share)
+    }
+
+    /// From now on, containers get the parity that these marks say.
+    pub fn set_parity(&self, repository: &Repository) {
+        repository.parity.set_share(self.parity());
+        repository.parity.set_share_mark(self.parity.as_ref().map(|(_, _, name)| name.clone()));
     }
 
     /// Whether data containers are in cold storage.
@@ -149,7 +155,7 @@ impl Marks {
     pub fn admit_writer(&self, repository: &Repository) -> Result<()> {
         repository.check_writable()?;
         self.check_writable()?;
-        repository.parity.set_share(self.parity());
+        self.set_parity(repository);
         match repository.store.properties().cold_option {
             // Containers that nobody can read at once, and without hot indexes.
             Some(option) if !self.is_cold() => {

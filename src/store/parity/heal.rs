@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::blob::ParityBlob;
 use super::guess::guessed;
@@ -98,20 +97,14 @@ impl ParityStore {
         }
     }
 
-    /// Whether parity is set, and a required mark has none, although each gets it: the directory may be away. What
-    /// writers have put meanwhile may be there.
+    /// Whether parity is set, and the mark that says so has none, although who put it put that, too: the directory may
+    /// be away. What writers have put meanwhile may be there, and other marks may be those of programs without parity.
     pub fn is_parity_away(&self) -> Result<bool> {
-        if self.share().is_none() || self.has_parity.load(Ordering::Relaxed) {
+        let Some((mark, hash)) = self.share_mark.lock().clone().and_then(|mark| mark.hash().map(|hash| (mark, hash)))
+        else {
             return Ok(false);
-        }
-        for mark in self.inner.list(BlobKind::RequiredMark.into())? {
-            let Some(hash) = mark.name.hash() else { continue };
-            if self.inner.head(&BlobName::parity_of(&hash))?.is_none() && self.inner.head(&mark.name)?.is_some() {
-                return Ok(true);
-            }
-        }
-        self.has_parity.store(true, Ordering::Relaxed);
-        Ok(false)
+        };
+        Ok(self.inner.head(&BlobName::parity_of(&hash))?.is_none() && self.inner.head(&mark)?.is_some())
     }
 
     /// Finds out whether parity gives back the bytes of a container that proved wrong.

@@ -15,7 +15,7 @@
 //! One container is coded at a time, so the memory is that of one.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -77,15 +77,15 @@ pub struct ParityStore {
     pub(super) healing: Mutex<()>,
     pub(super) healed: HealedContainers,
     pub(super) memory: Mutex<HealMemory>,
-    /// Whether every required mark had parity.
-    pub(super) has_parity: AtomicBool,
+    /// The mark that sets the share.
+    pub(super) share_mark: Mutex<Option<BlobName>>,
 }
 
 impl ParityStore {
     /// Without a share: it only heals what has parity.
     pub fn new(inner: Arc<dyn Store>) -> Self {
-        let (share, encoder, healing, healed, memory, has_parity) = Default::default();
-        ParityStore { inner, share, encoder, healing, healed, memory, has_parity }
+        let (share, encoder, healing, healed, memory, share_mark) = Default::default();
+        ParityStore { inner, share, encoder, healing, healed, memory, share_mark }
     }
 
     /// Sets what heals may take, for a process of about `bytes` bytes of memory. The default is that of
@@ -114,6 +114,11 @@ impl ParityStore {
     /// Sets the share of parity that containers get from now on.
     pub fn set_share(&self, share: Option<ParityShare>) {
         self.share.store(share.map_or(0, ParityShare::parts), Ordering::Relaxed);
+    }
+
+    /// Says which mark sets the share. Its own parity shows whether that of others may be away.
+    pub fn set_share_mark(&self, mark: Option<BlobName>) {
+        *self.share_mark.lock() = mark;
     }
 
     /// The share of parity that a blob of this kind gets.
@@ -243,6 +248,21 @@ impl ParityStore {
         }
     }
 
+    /// Puts a required mark. Its parity comes first: a mark without it would say that parity is away.
+    fn put_mark(&self, name: NewName<'_>, parts: &[&[u8]], options: PutOptions) -> Result<PutBlob> {
+        let parity = self.parity_of(&name.for_parts(parts), parts)?;
+        let put_parity =
+            |(parity, blob): &(BlobName, Vec<u8>)| self.inner.put(NewName::Given(parity), &[blob], options).map(drop);
+        parity.iter().try_for_each(put_parity)?;
+        let put = self.inner.put(name, parts, options)?;
+        match parity {
+            // A prune may have swept it as that of nothing.
+            Some(parity) if self.inner.head(&parity.0)?.is_none() => put_parity(&parity)?,
+            _ => {}
+        }
+        Ok(put)
+    }
+
     /// What the store has under the name of a container, whatever was rebuilt.
     ///
     /// # Errors
@@ -313,6 +333,9 @@ impl ParityStore {
 
 impl Store for ParityStore {
     fn put(&self, name: NewName<'_>, parts: &[&[u8]], options: PutOptions) -> Result<PutBlob> {
+        if matches!(name, NewName::Hashed(BlobKind::RequiredMark)) {
+            return self.put_mark(name, parts, options);
+        }
         let put = self.inner.put(name, parts, options)?;
         if matches!(name, NewName::Hashed(_))
             && let Some((parity, blob)) = self.parity_of(&put.name, parts)?

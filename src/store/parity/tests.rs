@@ -1,14 +1,17 @@
 //! Damage of containers and of their parity, without a repository.
 
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::blob::{ParityBlob, encode};
 use super::code::ParityEncoder;
 use super::layout::{HEADER_BYTES, ParityLayout};
 use super::{ParityFound, ParityShare, ParityStore, SHORT_KINDS};
+use crate::error::{Error, Result};
 use crate::store::{
-    BlobKind, BlobName, Durable, MemoryStore, NewName, PutOptions, Reading, Store, StoreExt, check_hash, contract,
-    read_again,
+    BlobKind, BlobName, Durable, MemoryStore, NewName, ObservedStore, PutOptions, Reading, Store, StoreCall, StoreExt,
+    StoreObserver, check_hash, contract, read_again,
 };
 
 const SECTOR: usize = 512;
@@ -259,6 +262,40 @@ fn what_heals_gets_parity_and_only_with_a_share() {
         let mut stream = std::io::Cursor::new(&whole);
         store.put_stream(NewName::Hashed(kind), whole.len() as u64, &mut stream).unwrap();
         assert!(store.head(&parity).unwrap().is_some(), "{kind}, from a stream");
+    }
+}
+
+#[test]
+fn a_required_mark_is_never_there_before_its_parity() {
+    /// Fails each put but the first few, and deletes the parity before the mark is put, as a prune may.
+    struct Fault {
+        puts_left: AtomicU32,
+        sweeps: bool,
+        store: Arc<MemoryStore>,
+    }
+    impl StoreObserver for Fault {
+        fn before(&self, call: StoreCall, name: &str) -> Result<u64> {
+            if call != StoreCall::Put {
+                return Ok(0);
+            }
+            if self.sweeps && !name.starts_with("parity/") {
+                for blob in self.store.list(BlobKind::Parity.into())? {
+                    self.store.delete(&blob.name, Durable::OnReturn)?;
+                }
+            }
+            let left = self.puts_left.load(Ordering::Relaxed).checked_sub(1);
+            let left = left.ok_or_else(|| Error::io("write", name, io::Error::other("no space")))?;
+            self.puts_left.store(left, Ordering::Relaxed);
+            Ok(0)
+        }
+    }
+    for (puts, sweeps, expected) in [(0, false, [0, 0]), (1, false, [0, 1]), (2, false, [1, 1]), (3, true, [1, 1])] {
+        let inner = Arc::new(MemoryStore::new());
+        let fault = Fault { puts_left: puts.into(), sweeps, store: inner.clone() };
+        let store = ParityStore::new(Arc::new(ObservedStore::with(inner.clone(), fault)));
+        let put = store.put_hashed(BlobKind::RequiredMark, &[b"a ", b"mark"]);
+        let there = [BlobKind::RequiredMark, BlobKind::Parity].map(|kind| inner.list(kind.into()).unwrap().len());
+        assert_eq!((put.is_ok(), there), (puts > 1, expected), "{puts} puts");
     }
 }
 
