@@ -274,11 +274,12 @@ impl Archive<'_> {
         }
     }
 
-    /// Why a content cannot be read now, if it cannot. Damage says more than what a newer version wrote.
+    /// Why a content cannot be read now, if it cannot. Damage says more than what a newer version wrote. A short one
+    /// stays in memory until it is written.
     fn defect(&mut self, content: ContentReference, ranges: &[(u64, u64)]) -> Result<Option<Error>> {
         let (mut newer, file) = (None, self.reader.content(content));
         for range in ranges {
-            match file.copy(*range, &mut |_| check_stop(self.stop)) {
+            match file.copy_keeping_short(*range, &mut |_| check_stop(self.stop)) {
                 Err(error) if error.is_newer() => newer = Some(error),
                 Err(error) if error.is_unreadable() => return Ok(Some(error)),
                 read => read?,

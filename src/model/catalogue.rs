@@ -4,6 +4,7 @@
 //! backup and an entry for each model. The records are chunks. Like an index, the catalogue is a hint: a blob that does
 //! not parse is skipped.
 
+use std::collections::HashSet;
 use std::io;
 
 use minicbor::{Decode, Encode};
@@ -127,25 +128,31 @@ impl CatalogueBlob {
     /// Unless it `is_strict`, any blob can be skipped.
     fn load_each(store: &dyn Store, is_strict: bool) -> Result<(Vec<CatalogueEntry>, SkippedCatalogues)> {
         let (mut blobs, mut count, mut skipped) = (Vec::new(), 0, SkippedCatalogues::default());
-        for listed in store.list(BlobKind::Model.into())? {
-            match CatalogueBlob::load(store, &listed.name) {
-                Ok(blob) => {
-                    count += blob.entries.len();
-                    blobs.push(NamedBlob { name: listed.name, blob });
+        let (mut asked, mut is_gone) = (HashSet::new(), true);
+        // Whoever writes a blob again puts the new one first, so another listing has it.
+        while std::mem::take(&mut is_gone) {
+            for listed in store.list(BlobKind::Model.into())? {
+                if !asked.insert(listed.name.clone()) {
+                    continue;
                 }
-                // Somebody has written it again under another name.
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) if error.stops_reading() || is_strict && !error.is_unavailable() => return Err(error),
-                Err(error) => {
-                    tracing::warn!("skipping {}: {error}", listed.name);
-                    skipped.unreadable += 1;
-                    skipped.newer += u64::from(error.is_newer());
-                    skipped.damaged += u64::from(error.is_proven_damage());
+                match CatalogueBlob::load(store, &listed.name) {
+                    Ok(blob) => {
+                        count += blob.entries.len();
+                        blobs.push(NamedBlob { name: listed.name, blob });
+                    }
+                    Err(error) if error.kind() == ErrorKind::NotFound => is_gone = true,
+                    Err(error) if error.stops_reading() || is_strict && !error.is_unavailable() => return Err(error),
+                    Err(error) => {
+                        tracing::warn!("skipping {}: {error}", listed.name);
+                        skipped.unreadable += 1;
+                        skipped.newer += u64::from(error.is_newer());
+                        skipped.damaged += u64::from(error.is_proven_damage());
+                    }
                 }
-            }
-            // Bounds the memory, however many blobs there are.
-            if count > 2 * ENTRIES_MAX {
-                count = retain_latest(&mut blobs);
+                // Bounds the memory, however many blobs there are.
+                if count > 2 * ENTRIES_MAX {
+                    count = retain_latest(&mut blobs);
+                }
             }
         }
         retain_latest(&mut blobs);
@@ -200,8 +207,11 @@ fn retain_latest(blobs: &mut Vec<NamedBlob>) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use super::*;
-    use crate::store::{MemoryStore, named};
+    use crate::store::{Durable, MemoryStore, ObservedStore, StoreCall, StoreObserver, named};
 
     #[test]
     fn entries_are_read_oldest_first_and_damaged_blobs_are_skipped() {
@@ -216,6 +226,29 @@ mod tests {
         store.put_if_absent(&named("models/abc"), &[b"junk"]).unwrap();
         let all = CatalogueBlob::load_all(&store).unwrap();
         assert_eq!(all, [entry(1), entry(2), entry(3)]);
+    }
+
+    #[test]
+    fn a_blob_that_is_written_again_meanwhile_is_found_under_its_new_name() {
+        /// Writes the blob again before each of the first three reads.
+        struct Writer(Arc<MemoryStore>, AtomicU32);
+        impl StoreObserver for Writer {
+            fn before(&self, call: StoreCall, _: &str) -> Result<u64> {
+                if call == StoreCall::Get && self.1.fetch_add(1, Ordering::Relaxed) < 3 {
+                    let old = self.0.list(BlobKind::Model.into())?.swap_remove(0).name;
+                    let blob = CatalogueBlob::load(self.0.as_ref(), &old)?;
+                    CatalogueBlob { time_ns: blob.time_ns + 1, ..blob }.save(self.0.as_ref())?;
+                    self.0.delete(&old, Durable::OnReturn)?;
+                }
+                Ok(0)
+            }
+        }
+        let (id, record) = (Fingerprint([7; 32]), Fingerprint([0; 32]));
+        let entry = CatalogueEntry { id, record, names: vec![1], keys: vec![2], content: None };
+        let inner = Arc::new(MemoryStore::default());
+        CatalogueBlob { time_ns: 5, entries: vec![entry.clone()] }.save(inner.as_ref()).unwrap();
+        let store = ObservedStore::with(inner.clone(), Writer(inner, AtomicU32::default()));
+        assert_eq!(CatalogueBlob::load_all(&store).unwrap(), [entry]);
     }
 
     #[test]

@@ -28,7 +28,8 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send
 /// Errors of reading. [`Error::Corrupt`] if the file ends before.
 pub fn read_part(file: &StoredFile, from: u64, to: u64) -> Result<Bytes> {
     let mut bytes = Vec::with_capacity(usize::try_from(to - from).unwrap_or_default());
-    file.copy((from, to), &mut |range| {
+    // Others may ask for it, too.
+    file.copy_keeping_short((from, to), &mut |range| {
         bytes.extend_from_slice(range);
         Ok(())
     })?;

@@ -323,3 +323,40 @@ fn neighbours_in_a_store_that_is_far_away_are_fetched_with_one_request() {
     // A long range that cannot be read is asked for once, not for each of its frames.
     assert!(refused <= near, "{refused} reads, {near} of single frames");
 }
+
+#[test]
+fn a_short_file_is_in_memory_when_it_is_read_again() {
+    let mut config = TestRepository::config();
+    config.compress.frame_bytes = ByteSize(0);
+    let scene = Scene::with(&config);
+    let (reads, repository) = (Arc::<AtomicU64>::default(), scene._stored.open());
+    let counted =
+        CountedStore { inner: repository.store.clone(), requests_max: 8, refused_at: None, reads: reads.clone() };
+    let reader = Reader::open(&Repository { store: Arc::new(counted), ..repository }).unwrap();
+    let (file, whole) = (scene.file(&reader, "one"), &scene.expected["one"]);
+    let read = |keeps: bool| {
+        let (mut bytes, before) = (Vec::new(), reads.load(Ordering::Relaxed));
+        let range = (0, whole.len() as u64);
+        let mut write = |part: &[u8]| {
+            bytes.extend_from_slice(part);
+            Ok(())
+        };
+        let copied = if keeps { file.copy_keeping_short(range, &mut write) } else { file.copy(range, &mut write) };
+        copied.unwrap();
+        assert!(bytes == *whole);
+        reads.load(Ordering::Relaxed) - before
+    };
+    // What is passed on is gone, and what is kept is there for both.
+    assert!(read(false) > 0 && read(false) > 0 && read(true) > 0);
+    assert_eq!([read(false), read(true)], [0, 0]);
+    // A chunk that was read alone is not fetched with its neighbours.
+    let file = scene.file(&reader, "two");
+    let fetched = |from: u64, to: u64| {
+        let before = reads.load(Ordering::Relaxed);
+        file.copy((from, to), &mut |_| Ok(())).unwrap();
+        reads.load(Ordering::Relaxed) - before
+    };
+    file.copy_keeping((2_500_000, 2_500_001), &mut |_| Ok(())).unwrap();
+    assert_eq!(fetched(2_500_000, 2_500_001), 0);
+    assert!(fetched(0, 5_000_000) > 1);
+}

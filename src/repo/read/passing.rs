@@ -12,6 +12,7 @@ use super::read_cache::{Decoded, DecodedKey};
 use crate::codec::Scratch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::container::{ContainerKind, EntryNumber, FrameInfo, blob_name, decode_unverified};
+use crate::repo::read::LocatedRange;
 use crate::repo::recipe::ContentReference;
 use crate::store::{BlobName, Reading, StoreExt};
 use crate::types::{Fingerprint, RepositoryKey};
@@ -133,13 +134,13 @@ impl ChunkReader {
 
     fn fetch_run(&mut self, content: ContentReference, (from, to): (u64, u64)) -> Result<()> {
         let (mut offset, mut run) = (from, None);
-        while offset < to
-            && let Some(range) = self.locate(content, offset)?
-            && range.end() <= to
-            && let Some(fingerprint) = range.chunk
-        {
-            let number = self.entry_of(&fingerprint)?;
-            let Some((name, info)) = self.own_frame(number)? else { break };
+        while offset < to {
+            let (range, name, info) = match self.frame_to_fetch(content, (offset, to)) {
+                Ok(Some(found)) => found,
+                Err(error) if run.is_none() => return Err(error),
+                // What is behind it is another chunk's to report.
+                Ok(None) | Err(_) => break,
+            };
             if self.passing.failed.as_ref().is_some_and(|(failed, end)| *failed == name && info.offset < *end) {
                 break;
             }
@@ -167,6 +168,21 @@ impl ChunkReader {
         self.passing.failed = None;
         self.passing.fetched = Some(FetchedFrames { container, start, bytes });
         Ok(())
+    }
+
+    /// The chunk at `from`, with its container and its frame, if it ends by `to`, is that frame, and is not in memory.
+    fn frame_to_fetch(
+        &mut self,
+        content: ContentReference,
+        (from, to): (u64, u64),
+    ) -> Result<Option<(LocatedRange, BlobName, FrameInfo)>> {
+        let Some(range) = self.locate(content, from)?.filter(|range| range.end() <= to) else { return Ok(None) };
+        let Some(fingerprint) = &range.chunk else { return Ok(None) };
+        if matches!(self.decoded.look(DecodedKey::Chunk(*fingerprint)), Decoded::Found(_)) {
+            return Ok(None);
+        }
+        let number = self.entry_of(fingerprint)?;
+        Ok(self.own_frame(number)?.map(|(name, info)| (range, name, info)))
     }
 
     /// Forgets what was fetched.
