@@ -132,7 +132,15 @@ pub struct SourceRun<'a> {
 impl SourceRun<'_> {
     /// Cursors at the roots of the parents.
     pub fn parent_cursors(&self) -> ParentCursors {
-        let recheck_seconds = self.config.read.recheck_seconds;
+        self.parent_cursors_with(self.config.read.recheck_seconds)
+    }
+
+    /// Cursors at the roots of the parents, for files that change with their identity: none changes later unseen.
+    pub fn parent_cursors_of_objects(&self) -> ParentCursors {
+        self.parent_cursors_with(0)
+    }
+
+    fn parent_cursors_with(&self, recheck_seconds: u64) -> ParentCursors {
         let cursor = |parent: &NamedSnapshot| {
             let (snapshot, listing) = (&parent.snapshot, self.listing);
             cursor(self.parents.len(), self.repository, listing, self.container_indexes, snapshot, recheck_seconds)

@@ -351,6 +351,21 @@ fn models_are_recognised_and_ordered_as_on_a_disk() {
 }
 
 #[test]
+fn models_that_were_put_right_before_a_backup_are_not_read_by_the_next_one() {
+    let (home, server) = (Home::new(), SourceServer::start());
+    server.put("data/z-base/model.safetensors", Weights::base().bf16());
+    server.put("data/a-tune/model.safetensors", Weights::base().tuned(1).bf16());
+    // Whole seconds, as the header says it.
+    let now = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second()).unwrap();
+    server.objects().values_mut().for_each(|object| object.modified = now);
+    backup(&home, &server, 0);
+    server.take_seen();
+    let (report, _) = backup(&home, &server, 0);
+    assert_eq!((&report["files_unchanged"], &report["bytes_read"]), (&2.into(), &0.into()), "{report}");
+    assert_eq!(server.take_seen(), ["LIST"]);
+}
+
+#[test]
 fn what_is_no_source_is_refused_and_patterns_choose() {
     let (home, server) = (Home::new(), SourceServer::start());
     server.put("data/a", "one");

@@ -13,6 +13,8 @@ use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Frame, Incoming};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response};
+use jiff::Timestamp;
+use jiff::fmt::rfc2822::DateTimePrinter;
 use tokio::runtime::Runtime;
 
 use super::writes::{self, WriteFaults};
@@ -57,10 +59,17 @@ pub struct SourceObject {
     pub gets: usize,
     /// Type of its content and owner, of an object that was put.
     pub noted: [String; 2],
+    /// When it was put.
+    pub modified: Timestamp,
 }
 
 /// An upload in parts: its key, and its parts by number.
 pub type Upload = (String, BTreeMap<u32, Bytes>);
+
+/// When objects were put.
+pub fn long_ago() -> Timestamp {
+    "2026-03-04T05:06:07Z".parse().unwrap()
+}
 
 #[derive(Default)]
 pub struct State {
@@ -74,7 +83,8 @@ pub struct State {
 
 impl State {
     pub fn put(&self, key: &str, bytes: Bytes, fault: ObjectFault) {
-        let object = SourceObject { etag: etag_of(&bytes), bytes, fault, gets: 0, noted: Default::default() };
+        let (noted, modified) = (Default::default(), long_ago());
+        let object = SourceObject { etag: etag_of(&bytes), bytes, fault, gets: 0, noted, modified };
         self.objects.lock().unwrap().insert(key.into(), object);
     }
 }
@@ -197,8 +207,8 @@ fn list(objects: &BTreeMap<String, SourceObject>, query: &BTreeMap<String, Strin
         .collect();
     let mut body = "<ListBucketResult><EncodingType>url</EncodingType>".to_string();
     for (key, object) in all.iter().take(PAGE) {
-        let (key, size, etag) = (encoded(key), object.bytes.len(), &object.etag);
-        write!(body, "<Contents><Key>{key}</Key><LastModified>2026-03-04T05:06:07.000Z</LastModified>").unwrap();
+        let (key, size, etag, modified) = (encoded(key), object.bytes.len(), &object.etag, object.modified);
+        write!(body, "<Contents><Key>{key}</Key><LastModified>{modified:.3}</LastModified>").unwrap();
         write!(body, "<ETag>&quot;{etag}&quot;</ETag><Size>{size}</Size></Contents>").unwrap();
     }
     if let (true, Some((last, _))) = (all.len() > PAGE, all.get(PAGE - 1)) {
@@ -242,7 +252,7 @@ fn get(object: &mut SourceObject, if_match: &str, range: &str) -> Answer {
     let sent = if object.fault == ObjectFault::EndsEarly { bytes.slice(..bytes.len() / 2) } else { bytes.clone() };
     let mut answer = Response::builder()
         .status(status)
-        .header("last-modified", "Wed, 04 Mar 2026 05:06:07 GMT")
+        .header("last-modified", DateTimePrinter::new().timestamp_to_rfc9110_string(&object.modified).unwrap())
         .header("content-type", "application/x-test")
         .header("x-amz-meta-owner", "somebody")
         .header("x-amz-version-id", "null")

@@ -8,7 +8,7 @@ use hyper::Method;
 use hyper::http::request::Parts;
 use md5::{Digest, Md5};
 
-use super::server::{Answer, ObjectFault, SourceObject, State, plain, refusal};
+use super::server::{Answer, ObjectFault, SourceObject, State, long_ago, plain, refusal};
 
 /// What somebody else does meanwhile.
 pub type Happening = Box<dyn FnOnce(&State) + Send>;
@@ -86,7 +86,7 @@ fn etag_answer(etag: &str) -> Answer {
 }
 
 fn made(bytes: Bytes, etag: String, noted: [String; 2]) -> SourceObject {
-    SourceObject { bytes, etag, fault: ObjectFault::None, gets: 0, noted }
+    SourceObject { bytes, etag, fault: ObjectFault::None, gets: 0, noted, modified: long_ago() }
 }
 
 /// The refusal of a request that does not say how long its body is, or whose object has no checksum: what S3 answers,

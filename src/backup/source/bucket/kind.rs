@@ -84,7 +84,7 @@ impl BucketSource {
             search.clone(),
             (objects, candidates),
             (choice, own),
-            run.parent_cursors(),
+            run.parent_cursors_of_objects(),
             request_bytes,
             (progress, counts.clone()),
         );
