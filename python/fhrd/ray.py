@@ -2,10 +2,15 @@
 # Ray has types, but its decorated functions have none that a checker follows.
 """Backups, checks and copies on a cluster of Ray: many tasks, each with a share of the work.
 
->>> import fhrd.ray
->>> result = fhrd.ray.backup(["s3://checkpoints/llama"], "s3://backups/cluster", shards=64)
->>> result.snapshots
-['4be2...', '91f0...']
+>>> import pathlib, fhrd, fhrd.ray
+>>> fhrd.open("repository", create=True).close()
+>>> pathlib.Path("models/first").mkdir(parents=True)
+>>> _ = pathlib.Path("models/first/weights.bin").write_bytes(bytes(1000))
+>>> result = fhrd.ray.backup("models", "repository", shards=2)
+>>> len(result.snapshots), result.errors
+(2, [])
+
+Sources and repository can be buckets, as in `backup(["s3://checkpoints/llama"], "s3://backups/cluster", shards=64)`.
 
 A bucket is listed once, by the driver, and split by bytes: families of models stay together, and the largest one goes to
 the share with the fewest bytes. Each task runs the command `fhrd` with as many threads as it has CPUs, and stores a
@@ -459,6 +464,8 @@ def _failed_row(share: _Share, error: str | None) -> dict[str, Any]:
 def _forget_others(job: _Job, location: str, group: str, rows: list[dict[str, Any]]) -> None:
     """Forgets snapshots of shares whose tasks have returned another one: a task may run twice."""
     returned = {row["snapshot"] for row in rows if row["snapshot"]}
+    if not returned:
+        return
     shares = {(row["source"], row["share"]) for row in rows if row["snapshot"]}
     others = [
         found["id"]

@@ -24,6 +24,7 @@ ADAPTERS = {
     "lightgbm": "lightgbm",
     "lightning": "lightning",
     "mlflow": "mlflow",
+    "ray": "ray",
     "sklearn": "sklearn",
     "torch": "torch",
     "transformers": "transformers",

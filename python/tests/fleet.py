@@ -1,6 +1,6 @@
 """Backups on a cluster of Ray, from and to buckets, with workers and nodes that die. `.ci/run --all fleet` runs this.
 
-FHRD_TEST_PROGRAM is the program that tasks run. Ray and moto have to be there.
+Ray and moto have to be there. FHRD_TEST_PROGRAM is the program that tasks run, if it is not the command of the package.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from ray.cluster_utils import Cluster
 
 import fhrd.ray
 
-PROGRAM = os.environ["FHRD_TEST_PROGRAM"]
+PROGRAM = [os.environ["FHRD_TEST_PROGRAM"]] if "FHRD_TEST_PROGRAM" in os.environ else None
+COMMAND = PROGRAM or [sys.executable, "-P", "-m", "fhrd"]
 PASSWORD = "a secret that nobody may see"
 SHARDS = 16
 FAMILIES = 12
@@ -117,7 +118,7 @@ class Fleet:
             self.s3.put_object(Bucket="source", Key=f"data/{name}", Body=content)
 
     def run(self, *words: str, code: int = 0) -> Any:
-        done = subprocess.run([PROGRAM, *words, "--json"], capture_output=True)
+        done = subprocess.run([*COMMAND, *words, "--json"], capture_output=True)
         assert done.returncode == code, done.stderr.decode()
         return json.loads(done.stdout)
 
@@ -142,6 +143,11 @@ class Fleet:
         shutil.rmtree(target)
 
 
+@pytest.fixture(autouse=True)
+def _homes() -> None:
+    """All tests share one environment, which the nodes get, too."""
+
+
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     fleet = Fleet(tmp_path_factory.mktemp("fleet"))
@@ -154,7 +160,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 def cluster(fleet: Fleet) -> Iterator[Cluster]:
     # The paths of sockets must be short.
     directory = tempfile.mkdtemp(prefix="r", dir="/tmp")
-    arguments = {"include_dashboard": False, "object_store_memory": 80 << 20, "_temp_dir": directory, "num_cpus": 1}
+    os.environ["RAY_TMPDIR"] = directory
+    arguments = {"include_dashboard": False, "object_store_memory": 80 << 20, "num_cpus": 1}
     cluster = Cluster(initialize_head=True, head_node_args=arguments)
     for _ in range(3):
         cluster.add_node(num_cpus=1, object_store_memory=80 << 20)
@@ -202,7 +209,7 @@ def test_a_job_stores_as_much_as_one_process_and_an_unchanged_one_nothing(
     seen: list[fhrd.ray.ShareProgress] = []
     started = time.monotonic()
     result = fhrd.ray.backup(
-        "s3://source/data", location, shards=SHARDS, group="first", progress=seen.append, program=[PROGRAM]
+        "s3://source/data", location, shards=SHARDS, group="first", progress=seen.append, program=PROGRAM
     )
     print(f"\n{time.monotonic() - started:.1f} s")
     show("first job", result)
@@ -213,13 +220,13 @@ def test_a_job_stores_as_much_as_one_process_and_an_unchanged_one_nothing(
     print(f"stored {stored}, by one process {one}: {stored / one:.4f}")
     assert stored <= 1.03 * one
     fleet.check_restored(location, "first")
-    again = fhrd.ray.backup("s3://source/data", location, shards=SHARDS, group="second", program=[PROGRAM])
+    again = fhrd.ray.backup("s3://source/data", location, shards=SHARDS, group="second", program=PROGRAM)
     assert sum(row["bytes_read"] for row in again) == 0
     fleet.check_restored(location, "second")
-    checked = fhrd.ray.check(location, shards=4, program=[PROGRAM])
+    checked = fhrd.ray.check(location, shards=4, program=PROGRAM)
     assert sum(row["problems"] for row in checked) == 0 and sum(row["bytes_read"] for row in checked) >= stored * 0.9
     copy = fleet.init("copy")
-    copied = fhrd.ray.copy(location, copy, shards=4, program=[PROGRAM])
+    copied = fhrd.ray.copy(location, copy, shards=4, program=PROGRAM)
     assert not copied.errors
     fleet.check_restored(copy, "first")
 
@@ -246,7 +253,7 @@ def test_workers_raylets_and_nodes_die_and_nothing_is_lost(fleet: Fleet, cluster
 
     killer = threading.Thread(target=kill)
     killer.start()
-    result = fhrd.ray.backup("s3://source/data", location, shards=SHARDS, group="job", program=[PROGRAM])
+    result = fhrd.ray.backup("s3://source/data", location, shards=SHARDS, group="job", program=PROGRAM)
     print(f"\n{time.monotonic() - started:.1f} s")
     killer.join()
     show("killed", result)
@@ -266,27 +273,27 @@ def test_a_share_that_ran_twice_leaves_one_snapshot(fleet: Fleet, cluster: Clust
     location = fleet.init("twice")
     words = ["backup", "s3://source/data", "--repo", location, "--shard", "2/4", "--group", "job"]
     other = fleet.run(*words)["snapshot"]
-    result = fhrd.ray.backup("s3://source/data", location, shards=4, group="job", program=[PROGRAM])
+    result = fhrd.ray.backup("s3://source/data", location, shards=4, group="job", program=PROGRAM)
     ids = [named["id"] for named in fleet.run("snapshots", "--repo", location)]
     assert sorted(ids) == sorted(result.snapshots) and other not in ids
 
 
 def test_what_fails_is_in_the_table(fleet: Fleet, cluster: Cluster) -> None:
     with pytest.raises(fhrd.ray.ShareErrors) as failed:
-        fhrd.ray.backup("s3://source/data", "s3://repository/nothing", shards=2, program=[PROGRAM])
+        fhrd.ray.backup("s3://source/data", "s3://repository/nothing", shards=2, program=PROGRAM)
     assert len(failed.value.result.errors) == 2 and "nothing" in str(failed.value)
     location = fleet.init("late")
-    late = fhrd.ray.backup("s3://source/data", location, shards=2, timeout=0.1, on_error="report", program=[PROGRAM])
+    late = fhrd.ray.backup("s3://source/data", location, shards=2, timeout=0.1, on_error="report", program=PROGRAM)
     assert late.errors and "in time" in late.errors[0]["error"]
     denied = f"s3://source/{'x' * 10}"
     with pytest.raises(RuntimeError, match="no objects"):
-        fhrd.ray.backup(denied, location, shards=2, program=[PROGRAM])
+        fhrd.ray.backup(denied, location, shards=2, program=PROGRAM)
 
 
 def test_processes_with_shares_store_as_much_as_one_and_scattered_ones_more(fleet: Fleet, one: int) -> None:
     location = fleet.init("shares")
     words = ["backup", "s3://source/data", "--repo", location, "--group", "job", "--json"]
-    children = [subprocess.Popen([PROGRAM, *words, "--shard", f"{at}/8"], stdout=subprocess.PIPE) for at in range(1, 9)]
+    children = [subprocess.Popen([*COMMAND, *words, "--shard", f"{at}/8"], stdout=subprocess.PIPE) for at in range(1, 9)]
     reports = [json.loads(child.communicate()[0]) for child in children]
     assert all(child.returncode == 0 for child in children)
     stored = fleet.stored("shares")
@@ -305,7 +312,7 @@ def test_processes_with_shares_store_as_much_as_one_and_scattered_ones_more(flee
             path = source / str(at) / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(FILES[name])
-        command = [PROGRAM, "backup", str(source / str(at)), "--repo", location]
+        command = [*COMMAND, "backup", str(source / str(at)), "--repo", location]
         running.append(subprocess.Popen(command, stdout=subprocess.DEVNULL))
     assert all(child.wait() == 0 for child in running)
     scattered = fleet.stored("scattered")
