@@ -4,6 +4,7 @@
 //!    asked for again.
 //! 2. Then fhrd waits and looks at those that are on their way. It can be stopped at any time; the next run goes on.
 
+use std::collections::BTreeSet;
 use std::io::{Seek, Write};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -60,11 +61,16 @@ pub fn list(
     request: &RestoreRequest,
     price_per_gib: Option<f64>,
 ) -> Result<Exit> {
-    let NeededContainers { there, missing, missing_count } =
+    let NeededContainers { there, missing, missing_count, lacks_indexes } =
         needed_containers(repository, named, request, &session.stop)?;
     let bytes = there.iter().map(|one| one.bytes).sum();
     let price = price_per_gib.map(|price| price * bytes as f64 / f64::from(1 << 30));
     missing.iter().for_each(|text| note(&format!("error: {text}")));
+    if lacks_indexes {
+        note(
+            "warning: containers in cold storage have no hot index: what they need besides shows once they are thawed",
+        );
+    }
     if session.options.json {
         let container = |one: &NeededContainer| ContainerDocument { name: one.name.to_string(), bytes: one.bytes };
         let (snapshot, containers) = (named.id.to_string(), there.iter().map(container).collect());
@@ -101,10 +107,31 @@ pub fn thaw(
     request: &RestoreRequest,
     arguments: &RestoreArguments,
 ) -> Result<()> {
-    // What is missing is damage, which the restore reports.
-    let needed = needed_containers(repository, named, request, &session.stop)?.there;
+    let mut asked: BTreeSet<BlobName> = BTreeSet::new();
+    loop {
+        // What is missing is damage, which the restore reports.
+        let found = needed_containers(repository, named, request, &session.stop)?;
+        let (mut needed, lacks_indexes) = (found.there, found.lacks_indexes);
+        // A container without a hot index says what else is needed once it can be read.
+        needed.retain(|one| asked.insert(one.name.clone()));
+        if needed.is_empty() {
+            return Ok(());
+        }
+        thaw_these(session, repository, &needed, arguments)?;
+        if !lacks_indexes {
+            return Ok(());
+        }
+    }
+}
+
+fn thaw_these(
+    session: &Session,
+    repository: &Repository,
+    needed: &[NeededContainer],
+    arguments: &RestoreArguments,
+) -> Result<()> {
     if let Some(command) = &arguments.thaw_command {
-        return run_command(session, command, &needed);
+        return run_command(session, command, needed);
     }
     let Some(thawing) = repository.store.thawing() else {
         return Err(Error::Usage(format!(
@@ -118,7 +145,7 @@ pub fn thaw(
     progress.bytes_total.add(needed.iter().map(|one| one.bytes).sum());
     let request = ThawRequest { days: arguments.thaw_days, tier: arguments.thaw_tier.clone() };
     shown(&session.options, &progress, None, || {
-        let waiting = ask(repository, thawing, &needed, &request, &progress)?;
+        let waiting = ask(repository, thawing, needed, &request, &progress)?;
         if !waiting.is_empty() && !session.options.quiet && !session.options.json {
             note(&format!("{} of {} containers are being thawed; waiting for them", waiting.len(), needed.len()));
         }

@@ -82,8 +82,8 @@ fn finds_everything(repository: &Repository, stop: &AtomicBool) -> Result<bool> 
     for named in snapshots {
         match marker.snapshot(&named) {
             // What nobody needs any more is not lost.
-            Err(error) if error.is_unreadable() && snapshot::is_forgotten(store, &named.id)? => {}
-            Err(error) if error.is_unreadable() => return Ok(false),
+            Err(error) if error.is_unavailable() && snapshot::is_forgotten(store, &named.id)? => {}
+            Err(error) if error.is_unavailable() => return Ok(false),
             marked => marked?,
         }
     }

@@ -132,7 +132,7 @@ fn repair_damaged(repository: &Repository, config: &Config, stop: &Arc<AtomicBoo
     for id in ids {
         match read_container_index(store, &id) {
             Err(error) if error.kind() == ErrorKind::Damaged => drop(damaged.insert(id, error)),
-            Err(error) if !error.is_unreadable() => return Err(error),
+            Err(error) if !error.is_unavailable() => return Err(error),
             _ => {}
         }
     }

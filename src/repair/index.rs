@@ -191,7 +191,7 @@ fn rebuild(listing: &ContainerListing, report: &mut IndexReport) -> Result<HashS
                 read.insert(*id);
             }
             Err(error) if error.kind() == ErrorKind::NotFound => report.missing.push(blob_name(id).into()),
-            Err(error) if error.is_unreadable() => {
+            Err(error) if error.is_unavailable() => {
                 listing.note_unread(id, &error);
                 unread.insert(*id);
                 let error = newer_or_wrong(store.as_ref(), &blob_name(id), error, &|| Ok(()))?;

@@ -78,7 +78,8 @@ pub(super) fn clear(repository: &Repository) -> Result<u64> {
 fn is_intact(store: &dyn Store, id: &ContainerId) -> Result<bool> {
     let name = blob_name(id);
     match read_stored_hash(store, &name, &|| Ok(())).and_then(|()| read_container_index(store, id)) {
-        Err(error) if error.is_unreadable() => Ok(false),
+        // In cold storage, nobody knows.
+        Err(error) if error.is_unavailable() => Ok(false),
         read => read.map(|_| true),
     }
 }

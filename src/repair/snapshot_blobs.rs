@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use crate::error::Result;
 use crate::repo::Repository;
+use crate::repo::heal::check_overwritten;
 use crate::repo::snapshot::{self, NamedSnapshot, Snapshot, Unreadable, parse_name};
 use crate::repo::snapshot_listing::copied_blobs;
 use crate::store::{PutOptions, StoreExt};
@@ -57,6 +58,10 @@ pub(super) fn read_again(repository: &Repository, unreadable: Vec<Unreadable>, d
             continue;
         };
         if !dry_run {
+            if let Err(other) = check_overwritten(repository, &snapshot::blob_name(&id)) {
+                done.unreadable.push((name, other));
+                continue;
+            }
             if !store.overwrite_stored(&snapshot::blob_name(&id), blob, PutOptions::default())? {
                 // It was forgotten meanwhile.
                 continue;

@@ -16,15 +16,16 @@ use std::sync::atomic::AtomicBool;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::Repository;
-use crate::repo::cold::options_of;
+use crate::repo::cold::{options_of, write_hot_index};
 use crate::repo::container::{Base, blob_name};
+use crate::repo::hot_index::hot_index_name;
 use crate::repo::index::{
     ContainerIndexes, ContainerListing, Locator, MissingContainers, SegmentBatches, SharedContainerIndexes,
     WholeEntries, delete_unreadable_segments, drop_deleted_containers, missing_containers, read_container_index,
 };
 use crate::repo::marks::{BadParts, Marks};
 use crate::repo::reliance::{Reliance, take_listing};
-use crate::store::BlobName;
+use crate::store::{BlobName, ColdState};
 use crate::types::ContainerId;
 
 /// Container indexes that the search for bases caches, and their bytes.
@@ -160,6 +161,24 @@ fn protect(repository: &Repository, id: &ContainerId) -> Result<bool> {
     }
 }
 
+/// Gives an orphan of a cold repository its hot index: its writer may have been stopped before, and once the container
+/// is in cold storage nobody can. Returns whether a segment may name it.
+fn index_hot(repository: &Repository, id: &ContainerId) -> Result<bool> {
+    let store = repository.store.as_ref();
+    let is_cold = store.cold_state().is_some_and(ColdState::is_cold);
+    if !is_cold || store.head(&hot_index_name(id))?.is_some() {
+        return Ok(true);
+    }
+    match write_hot_index(store, id) {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_unavailable() => {
+            tracing::warn!("not adopting a container: {error}");
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Writes segments for the orphans whose bases, as far as they are missing elsewhere, are in one another.
 fn name(
     repository: &Repository,
@@ -184,7 +203,7 @@ fn name(
                     continue;
                 }
             };
-            if !protect(repository, &id)? {
+            if !protect(repository, &id)? || !index_hot(repository, &id)? {
                 continue;
             }
             let entries = container_index.entries.iter().zip(0..);

@@ -83,8 +83,9 @@ pub(super) fn options_of_kind(store: &dyn Store, kind: Option<ContainerKind>) ->
 /// own, and only padding is known: zeros. `None` if these are not the bytes that its name says.
 ///
 /// # Errors
-/// Errors of reading any of it.
-pub fn rebuilt_container(store: &dyn Store, id: &ContainerId) -> Result<Option<Vec<u8>>> {
+/// [`Error::Usage`] if they take more memory than a heal may. Errors of reading any of it.
+pub fn rebuilt_container(repository: &Repository, id: &ContainerId) -> Result<Option<Vec<u8>>> {
+    let store = repository.store.as_ref();
     let is_cold = store.cold_state().is_some_and(ColdState::is_cold);
     let (name, index) =
         (blob_name(id), if is_cold { HotIndex::load(store, id) } else { HotIndex::of_container(store, id) }?);
@@ -97,7 +98,8 @@ pub fn rebuilt_container(store: &dyn Store, id: &ContainerId) -> Result<Option<V
     let (frames_end, header_len) = (index.index_offset() - index.padding(), HEADER_BYTES as u64);
     let lens = frames_end.checked_sub(header_len).map(|frames| [frames, index.padding()].map(usize::try_from));
     let Some([Ok(frames_len), Ok(padding_len)]) = lens else { return Ok(None) };
-    // No more than the store has is allocated.
+    // The parts, and all of it.
+    repository.parity.check_memory(index.container_len().saturating_mul(2))?;
     let frames = store.get_range(&name, header_len, frames_len, Reading::FromStore)?;
     store.stored_again(&name, &[header, &frames, &vec![0; padding_len], tail])
 }
@@ -107,9 +109,9 @@ pub fn rebuilt_container(store: &dyn Store, id: &ContainerId) -> Result<Option<V
 /// # Errors
 /// [`Error::Corrupt`] if more of it is damaged; [`Error::ChecksumMismatch`] if the store gives other bytes afterwards.
 /// Errors of the store.
-pub(super) fn write_container(store: &dyn Store, id: &ContainerId) -> Result<bool> {
-    let name = blob_name(id);
-    let bytes = rebuilt_container(store, id)?
+pub(super) fn write_container(repository: &Repository, id: &ContainerId) -> Result<bool> {
+    let (store, name) = (repository.store.as_ref(), blob_name(id));
+    let bytes = rebuilt_container(repository, id)?
         .ok_or_else(|| Error::corrupt(&name, 0, "parts that give its bytes back", "others"))?;
     if !store.overwrite_stored(&name, &bytes, options_of(store, &name)?)? {
         return Ok(false);

@@ -23,9 +23,10 @@ use super::container::{blob_name, parse_name};
 use super::marks::check_writable;
 use super::moved::MovedContainers;
 use super::reliance::Reliance;
+use super::snapshot::{self, Snapshot};
 use crate::error::{ErrorKind, Result};
-use crate::store::{BlobKind, BlobName};
-use crate::types::ContainerId;
+use crate::store::{BlobKind, BlobName, only_bytes};
+use crate::types::{ContainerId, SnapshotId};
 
 /// What [`heal`] has done.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -142,6 +143,32 @@ fn container(name: &BlobName) -> Option<ContainerId> {
     parse_name(name).filter(|_| name.kind() == BlobKind::Container)
 }
 
+/// Checks that what lies under the name of a snapshot, segment or mark is not all that there is of another one.
+///
+/// # Errors
+/// [`Error::Corrupt`] that names the other one. Errors of the store.
+pub fn check_overwritten(repository: &Repository, name: &BlobName) -> Result<()> {
+    let (store, parity) = (repository.store.as_ref(), repository.parity.as_ref());
+    parity.check_overwritten(name)?;
+    if name.kind() != BlobKind::Snapshot {
+        return Ok(());
+    }
+    // One without parity shows itself.
+    let bytes = match parity.bytes_below(name, snapshot::BYTES_LIMIT) {
+        Err(error) if error.is_unreadable() => return Ok(()),
+        bytes => bytes?,
+    };
+    let other = SnapshotId(*blake3::hash(&bytes).as_bytes());
+    let other_name = snapshot::blob_name(&other);
+    let is_only = other_name != *name
+        && Snapshot::parse(store, &other, &bytes).is_ok()
+        && match Snapshot::load(store, &other) {
+            Err(error) if error.is_unreadable() => true,
+            loaded => loaded.map(|_| false)?,
+        };
+    if is_only { Err(only_bytes(name, &other_name)) } else { Ok(()) }
+}
+
 /// Writes back one blob if it `is_rebuilt` or is among what is `found`, then its parity and its hot index. What
 /// somebody has deleted since it was read stays deleted.
 fn heal_blob(
@@ -154,11 +181,12 @@ fn heal_blob(
     let (store, parity) = (repository.store.as_ref(), repository.parity.as_ref());
     let (id, options) = (container(name), options_of(store, name)?);
     if is_rebuilt {
+        check_overwritten(repository, name)?;
         // Somebody has deleted it, or has healed it.
         let is_written = parity.write_back(name, options)?;
         *(if id.is_some() { &mut report.containers } else { &mut report.short_blobs }) += u64::from(is_written);
     } else if let Some(id) = id.filter(|id| found.containers.contains(id)) {
-        if !write_container(store, &id)? {
+        if !write_container(repository, &id)? {
             return Ok(());
         }
         report.containers += 1;

@@ -21,7 +21,9 @@ use crate::repo::Repository;
 use crate::repo::cold::options_of;
 use crate::repo::container::parse_name;
 use crate::repo::marks::{Mark, MarkKind, Marks, check_writable};
-use crate::store::{BlobKind, Durable, ListedBlob, ParityFound, ParityShare, PutOptions, SHORT_KINDS, Store};
+use crate::store::{
+    BlobKind, Durable, ListedBlob, ParityFound, ParityShare, PutOptions, SHORT_KINDS, Store, parity_away,
+};
 
 /// Containers that a report names, at most.
 const NAMED_MAX: usize = 1000;
@@ -29,7 +31,8 @@ const NAMED_MAX: usize = 1000;
 /// Sets how much parity containers get from now on. Returns what was set before.
 ///
 /// # Errors
-/// If somebody forbids this program to write. Errors of the store.
+/// If somebody forbids this program to write. [`Error::Unreadable`] if a share is to be changed, and the parity of the
+/// mark that sets it is away: nothing else says that there is more. Errors of the store.
 pub fn set(repository: &Repository, share: Option<ParityShare>) -> Result<Option<ParityShare>> {
     let (store, before) = (repository.store.as_ref(), Marks::read(repository.store.as_ref())?);
     before.admit_writer(repository)?;
@@ -37,6 +40,9 @@ pub fn set(repository: &Repository, share: Option<ParityShare>) -> Result<Option
         return Ok(share);
     }
     if let Some(share) = share {
+        if repository.parity.is_parity_away()? {
+            return Err(parity_away());
+        }
         repository.parity.set_share(Some(share));
         let names = Mark::new(MarkKind::Parity(share), "set by `fhrd parity`").save(store)?;
         repository.parity.set_share_mark(names.into_iter().next_back());
@@ -92,7 +98,10 @@ pub fn heal_marks(repository: &Repository) -> Result<u64> {
     }
     for name in marks.names.iter().filter(|name| name.kind() == BlobKind::RequiredMark) {
         if rebuilt.contains(name) {
-            written += u64::from(parity.write_back(name, options)?);
+            match parity.write_back(name, options) {
+                Err(error) if error.is_unreadable() => tracing::error!("not writing a mark back: {error}"),
+                done => written += u64::from(done?),
+            }
         }
         let found = parity.inspect(name);
         let is_lost = is_away && matches!(found, Ok(ParityFound::Absent));

@@ -35,7 +35,7 @@ pub const IMPORTED_FROM_KEY: &str = "imported-from";
 pub const FLAGS_RECORDED_KEY: &str = "file-flags";
 /// Name in [`Snapshot::statistics`]: entries that could not be read, or changed while they were read.
 pub const PROBLEMS: &str = "problems";
-const BYTES_LIMIT: u64 = 64 << 20;
+pub(super) const BYTES_LIMIT: u64 = 64 << 20;
 /// The greatest key of a [`Snapshot`] that this version knows, and those of its root.
 const KEY_MAX: u64 = 11;
 const ROOT_KEY: u64 = 4;

@@ -1,7 +1,8 @@
 //! Deletes what belongs to blobs that are gone: parity, and the hot indexes of containers.
 //!
 //! Both are put after their container, so they are listed before the containers: what is put meanwhile is not listed
-//! here, and a container whose parity is listed is, too, if it is there.
+//! here, and a container whose parity is listed is, too, if it is there. The parity of a required mark is put before
+//! the mark: whoever puts it looks once more, and so does a sweep.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +14,7 @@ use crate::repo::Repository;
 use crate::repo::cold;
 use crate::repo::container::blob_name;
 use crate::repo::index::ContainerListing;
-use crate::store::{BlobName, Durable};
+use crate::store::{BlobKind, BlobName, Durable, PutOptions, SHORT_KINDS, Store};
 use crate::types::ContainerId;
 
 /// How many blobs a sweep has deleted.
@@ -76,20 +77,43 @@ pub fn sweep(repository: &Repository, stop: &AtomicBool) -> Result<Swept> {
         (unindexed, hot_index_name, &mut swept.hot_indexes),
     ] {
         for id in hashes.into_iter().map(ContainerId) {
-            if !may_go(&id)? {
+            let name = name_of(&id);
+            let is_parity = name.kind() == BlobKind::Parity;
+            if !may_go(&id)? || is_parity && is_short_there(store, &id)? {
                 continue;
             }
-            let name = name_of(&id);
             match store.delete(&name, Durable::AfterSync) {
                 Err(error) if error.is_refused() => tracing::debug!("{name} stays: {error}"),
                 done => {
                     done?;
                     *count += 1;
                     deleted.push(name);
+                    if is_parity {
+                        protect_mark(repository, &id)?;
+                    }
                 }
             }
         }
     }
     store.sync_deletions(&deleted)?;
     Ok(swept)
+}
+
+/// Whether there is a snapshot, segment or mark with this hash, whatever a listing lacks.
+fn is_short_there(store: &dyn Store, id: &ContainerId) -> Result<bool> {
+    for kind in SHORT_KINDS {
+        if store.head(&BlobName::hashed(kind, &id.0))?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Makes the parity that was just deleted again, if it is that of a required mark that was put meanwhile.
+fn protect_mark(repository: &Repository, id: &ContainerId) -> Result<()> {
+    let mark = BlobName::hashed(BlobKind::RequiredMark, &id.0);
+    if repository.store.head(&mark)?.is_some() {
+        repository.parity.add(&mark, PutOptions::default())?;
+    }
+    Ok(())
 }

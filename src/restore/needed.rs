@@ -17,7 +17,7 @@ use super::run::{METADATA_CACHE_BYTES, find_root};
 use crate::error::{Error, Result};
 use crate::filesystem::{Descent, SourceFile, Target, TargetOptions};
 use crate::repo::Repository;
-use crate::repo::container::{ContainerKind, blob_name, read_kind};
+use crate::repo::container::{ContainerKind, blob_name, parse_name, read_kind};
 use crate::repo::index::ContainerListing;
 use crate::repo::read::{ChunkReader, RecipeWalk};
 use crate::repo::recipe::ContentReference;
@@ -47,6 +47,8 @@ pub struct NeededContainers {
     pub missing: Vec<String>,
     /// Number of containers and of such chunks that are missing.
     pub missing_count: u64,
+    /// Whether some are in cold storage without a hot index: once they can be read, they may show that more is needed.
+    pub lacks_indexes: bool,
 }
 
 /// The data containers that a restore of what `request` asks for reads, by name.
@@ -230,6 +232,12 @@ impl NeededWalk<'_> {
         let extent_map = match self.reader.extent_map_of(fingerprint) {
             Err(error) if error.is_unreadable() => {
                 self.needed.miss(error.to_string());
+                return Ok(());
+            }
+            // Without a hot index, only the container itself says what else is needed.
+            Err(Error::Cold { what }) => {
+                self.containers.insert(parse_name(&what).ok_or(Error::Cold { what })?);
+                self.needed.lacks_indexes = true;
                 return Ok(());
             }
             located => located?,

@@ -133,7 +133,7 @@ pub fn newer_or_wrong(
     }
     match store.stored_hash(name, check_stop) {
         Ok(hash) => Ok(compare_hash(name, &hash).err().unwrap_or(error)),
-        Err(other) if other.is_unreadable() => Ok(error),
+        Err(other) if other.is_unavailable() => Ok(error),
         Err(other) => Err(other),
     }
 }

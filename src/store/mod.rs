@@ -73,7 +73,7 @@ pub use observed::{ObservedStore, StoreCall, StoreObserver};
 pub use options::{AccessKey, Patience, StoreOptions};
 pub use overlay::OverlayStore;
 pub use parallel::{map_parallel, try_map_parallel};
-pub use parity::{BytesInTheWay, ParityFound, ParityShare, ParityStore, SHORT_KINDS};
+pub use parity::{BytesInTheWay, ParityFound, ParityShare, ParityStore, SHORT_KINDS, only_bytes, parity_away};
 pub use rate::RateLimits;
 pub use remote::{
     BucketRequests, BucketUpload, ExpectedObject, Fetched, ListedObject, ObjectPage, ObjectPut, ObjectRange,

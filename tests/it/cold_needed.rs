@@ -8,13 +8,17 @@ use std::sync::Arc;
 
 use fhrd::config::RepositoryConfig;
 use fhrd::metrics::Progress;
+use fhrd::repair::index::repair_index;
 use fhrd::repo::Repository;
-use fhrd::repo::cold::set;
+use fhrd::repo::cold::{set, verify};
+use fhrd::repo::container::parse_name;
+use fhrd::repo::index::ContainerListing;
+use fhrd::repo::marks::{BadParts, Mark, MarkKind, Quarantine};
 use fhrd::repo::snapshot::{self, NamedSnapshot};
 use fhrd::restore::{Overwrite, RestoreRequest, needed_containers, restore};
-use fhrd::store::{BlobName, Durable, MemoryStore, ObservedStore, Store, StoreCall, StoreObserver};
+use fhrd::store::{BlobKind, BlobName, Durable, MemoryStore, ObservedStore, Store, StoreCall, StoreObserver};
 
-use crate::cold::{is_data, open};
+use crate::cold::{freeze, is_data, open, run_check};
 use crate::flips::{back_up, config};
 use crate::input::write;
 use crate::trees::Random;
@@ -118,4 +122,62 @@ fn what_is_missing_is_named_with_and_without_its_hot_index() {
     assert!(is_named(), "{:?}", needed());
     store.delete(&BlobName::hot_index_of(&lost.hash().unwrap()), Durable::OnReturn).unwrap();
     assert!(is_named(), "{:?}", needed());
+}
+
+/// A cold repository with two snapshots, of which one data container has no hot index and is in cold storage.
+fn without_hot_index() -> (Arc<MemoryStore>, NamedSnapshot, BlobName) {
+    let store = Arc::new(MemoryStore::new());
+    let repository = Repository::init(store.clone(), &RepositoryConfig::default()).unwrap();
+    set(&repository, true).unwrap();
+    let (source, mut random) = (tempfile::tempdir().unwrap(), Random(9));
+    for number in 0..2 {
+        write(source.path().join(format!("directory-{number}/file")), &random.bytes(5000));
+        back_up(&repository, source.path());
+    }
+    let all = snapshot::list(repository.store.as_ref()).unwrap().0;
+    let named = all.into_iter().max_by_key(|named| named.snapshot.time_ns).unwrap();
+    let request = RestoreRequest { target: source.path().join("none"), ..RestoreRequest::default() };
+    let needed = needed_containers(&open(store.clone()), &named, &request, &Arc::default()).unwrap();
+    assert!(needed.there.len() == 2 && !needed.lacks_indexes);
+    let bare = needed.there[0].name.clone();
+    store.delete(&BlobName::hot_index_of(&bare.hash().unwrap()), Durable::OnReturn).unwrap();
+    (store, named, bare)
+}
+
+#[test]
+fn a_cold_container_without_a_hot_index_is_asked_for_and_stops_no_repair() {
+    let (store, named, bare) = without_hot_index();
+    let target = tempfile::tempdir().unwrap();
+    let request = RestoreRequest { target: target.path().join("target"), ..RestoreRequest::default() };
+    let frozen = || open(freeze(&store).0);
+    let needed = needed_containers(&frozen(), &named, &request, &Arc::default()).unwrap();
+    assert!(needed.lacks_indexes && needed.there.iter().any(|one| one.name == bare), "{needed:?}");
+    assert_eq!(needed.missing_count, 0, "{needed:?}");
+    let checked = run_check(&frozen(), false).unwrap();
+    assert!(checked.defects.iter().any(|text| text.contains(bare.as_str())), "{checked:#?}");
+    // Nor does a repair of the index end, whatever a mark says of it.
+    let mut bad = Quarantine::default();
+    bad.insert(parse_name(&bare).unwrap(), &BadParts::Whole);
+    Mark::new(MarkKind::Quarantine(bad), "a test").save(store.as_ref()).unwrap();
+    let report = repair_index(&frozen(), &Arc::default()).unwrap();
+    assert!(report.unreadable.iter().any(|text| text.contains(bare.as_str())), "{report:?}");
+    let checked = run_check(&frozen(), false).unwrap();
+    assert!(checked.defects.iter().any(|text| text.contains(bare.as_str())), "{checked:#?}");
+}
+
+#[test]
+fn a_container_that_is_adopted_has_a_hot_index_before_a_segment_names_it() {
+    let (store, named, bare) = without_hot_index();
+    // Its writer was killed before it put the hot index, and the segment.
+    snapshot::delete(store.as_ref(), &named.id).unwrap();
+    for segment in store.list(BlobKind::Segment.into()).unwrap() {
+        store.delete(&segment.name, Durable::OnReturn).unwrap();
+    }
+    let source = tempfile::tempdir().unwrap();
+    write(source.path().join("file"), b"another");
+    back_up(&open(store.clone()), source.path());
+    let listing = ContainerListing::take(&(store.clone() as Arc<dyn Store>)).unwrap();
+    let id = parse_name(&bare).unwrap();
+    assert!(listing.segments().iter().any(|segment| segment.containers().contains(&id)));
+    verify(store.as_ref(), &id).unwrap();
 }

@@ -54,6 +54,7 @@ mod models;
 mod mount;
 mod normal;
 mod opened;
+mod overwritten;
 mod pairs;
 mod parity;
 mod parity_damage;

@@ -98,7 +98,11 @@ pub(super) fn note_rebuilt(report: &mut CheckReport, id: &ContainerId, is_cold: 
 
 /// Whether the hot index of a container, of which bytes proved wrong, gives them back, or zeros in its padding do.
 pub(super) fn is_rebuilt(run: &CheckRun<'_>, id: &ContainerId) -> Result<bool> {
-    match rebuilt_container(run.repository.store.as_ref(), id) {
+    match rebuilt_container(run.repository, id) {
+        Err(Error::Usage(text)) => {
+            tracing::warn!("{} is not rebuilt: {text}", blob_name(id));
+            Ok(false)
+        }
         Err(error) if error.is_unavailable() => Ok(false),
         rebuilt => Ok(rebuilt?.is_some()),
     }

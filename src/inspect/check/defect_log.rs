@@ -167,6 +167,11 @@ pub(in crate::inspect) fn damage(error: Error) -> Result<Error> {
     if is_damage { Ok(error) } else { Err(error) }
 }
 
+/// Like [`damage`]. What is in cold storage without a hot index is to be logged, too: nothing else says what it has.
+pub(in crate::inspect) fn damage_or_cold(error: Error) -> Result<Error> {
+    if error.kind() == ErrorKind::Cold { Ok(error) } else { damage(error) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

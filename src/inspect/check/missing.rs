@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::containers::{pending, trace_entry};
 use super::damaged_containers::DamagedContainers;
-use super::defect_log::{DefectLog, damage};
+use super::defect_log::{DefectLog, damage_or_cold};
 use super::run::CheckRun;
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::container::{EntryNumber, blob_name};
@@ -83,8 +83,8 @@ fn entries(
         run.check_stop()?;
         let looked = look(reader, EntryNumber::stored(container, position), id, position, is_read);
         let Err((chunk, error)) = looked else { continue };
-        let error = damage(error)?;
-        if error.kind() != ErrorKind::Unsupported {
+        let error = damage_or_cold(error)?;
+        if !matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Cold) {
             bad.insert(position, position + 1);
         }
         log.consequence_of(&error, format!("{name}: entry {position}{chunk}: {error}"));

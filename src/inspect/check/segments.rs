@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::damaged_containers::DamagedContainers;
-use super::defect_log::{DefectLog, damage};
+use super::defect_log::{DefectLog, damage, damage_or_cold};
 use super::run::CheckRun;
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::container::{ContainerIndex, blob_name};
@@ -15,6 +15,7 @@ use crate::repo::index::{
     ContainerListing, IndexRecord, IndexSegment, poor_segment, read_container_index, read_entry_count,
 };
 use crate::store::{BlobName, newer_or_wrong, read_stored_hash};
+use crate::types::ContainerId;
 
 /// Records of a batch: more than one backup writes into a segment.
 const BATCH_RECORDS: usize = 1 << 19;
@@ -109,7 +110,7 @@ impl SegmentCheck<'_> {
             let mut entries = count();
             if entries.as_ref().is_ok_and(|entries| *records < u64::from(*entries)) {
                 // With the bytes of another container, it is the damaged one, and the check of containers reports it.
-                if name_defect(self.run, &blob_name(id))?.is_some() {
+                if !has_own_bytes(self.run, id)? {
                     continue;
                 }
                 entries = count();
@@ -121,7 +122,7 @@ impl SegmentCheck<'_> {
                 }
                 Ok(_) => {}
                 // The check of containers reports it.
-                Err(error) => drop(damage(error)?),
+                Err(error) => drop(damage_or_cold(error)?),
             }
         }
         Ok(())
@@ -142,12 +143,12 @@ impl SegmentCheck<'_> {
             };
             let read = || {
                 let container_index = read_container_index(self.run.repository.store.as_ref(), id);
-                container_index.map(Some).or_else(|error| damage(error).map(|_| None))
+                container_index.map(Some).or_else(|error| damage_or_cold(error).map(|_| None))
             };
             let mut container_index = read()?;
             // It may have the bytes of another container, and parity its own.
             if container_index.as_ref().is_some_and(|index| records.iter().any(|record| !fits(index, record))) {
-                if name_defect(self.run, &blob_name(id))?.is_some() {
+                if !has_own_bytes(self.run, id)? {
                     // The check of containers reports it.
                     continue;
                 }
@@ -164,6 +165,14 @@ impl SegmentCheck<'_> {
         }
         batch.clear();
         Ok(())
+    }
+}
+
+/// Whether nothing shows that the bytes of a container are others. In cold storage, its hot index speaks for it.
+fn has_own_bytes(run: &CheckRun<'_>, id: &ContainerId) -> Result<bool> {
+    match name_defect(run, &blob_name(id)) {
+        Err(error) if error.kind() == ErrorKind::Cold => Ok(true),
+        defect => defect.map(|defect| defect.is_none()),
     }
 }
 

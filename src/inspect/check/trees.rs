@@ -11,7 +11,7 @@ use lru::LruCache;
 
 use super::containers::trace_entry;
 use super::damaged_containers::LostChunks;
-use super::defect_log::{DefectLog, damage};
+use super::defect_log::{DefectLog, damage_or_cold};
 use super::run::CheckRun;
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::index::{LocatedEntry, Soundness};
@@ -120,7 +120,7 @@ impl TreeCheck<'_> {
             let next = match self.run.judged(cursor.next(&mut self.reader)) {
                 Ok(next) => next,
                 Err(error) => {
-                    let (error, content) = (damage(error)?, *content);
+                    let (error, content) = (damage_or_cold(error)?, *content);
                     self.defect(snapshot, &path, error);
                     self.lose_listing(content)?;
                     None
@@ -190,7 +190,7 @@ impl TreeCheck<'_> {
                 }
             };
             if let Err(error) = found {
-                self.defect(snapshot, path, damage(error)?);
+                self.defect(snapshot, path, damage_or_cold(error)?);
             }
         }
         Ok(())
@@ -224,7 +224,7 @@ impl TreeCheck<'_> {
         }
         let number = self.reader.resolver.number_of(located);
         match trace_entry(&mut self.reader, number) {
-            Err(error) => damage(error).map(|_| false),
+            Err(error) => damage_or_cold(error).map(|_| false),
             Ok(()) => Ok(true),
         }
     }
@@ -268,7 +268,7 @@ impl TreeCheck<'_> {
             match (self.run.judged(self.reader.read(&fingerprint)), reference) {
                 (Err(error), _) if error.kind() == ErrorKind::Unsupported => {}
                 (Err(error), _) => {
-                    damage(error)?;
+                    damage_or_cold(error)?;
                     self.lose(&fingerprint)?;
                 }
                 (Ok(bytes), ContentReference::Recipe { level, len, .. }) => {

@@ -96,20 +96,20 @@ pub fn verify_turn(
     let all = stored(repository)?;
     let (store, now_ns) = (repository.store.as_ref(), repository.clock.now_ns());
     let marks = Marks::read(store)?;
-    let sound: Vec<(ContainerId, u64)> =
-        all.iter().filter(|(id, _)| marks.quarantine.of(id).is_none()).copied().collect();
-    let is_of_share = |(id, _): &&(ContainerId, u64)| share.is_none_or(|share| share.has(&id.0));
-    let own: Vec<(ContainerId, u64)> = sound.iter().filter(is_of_share).copied().collect();
+    let is_sound = |(id, _): &&(ContainerId, u64)| marks.quarantine.of(id).is_none();
+    let sound: Vec<(ContainerId, u64)> = all.iter().filter(is_sound).copied().collect();
+    let is_own = |(id, _): &&(ContainerId, u64)| share.is_none_or(|share| share.has(&id.0));
+    let own: Vec<(ContainerId, u64)> = sound.iter().filter(is_own).copied().collect();
     let ledger = ReadLedger::load(store, now_ns)?;
     let mut chosen = turn::choose(&own, &ledger, share, (now_ns, within_ns));
     chosen.extend(ledger.unmarked(own.iter().map(|(id, _)| id), &marks.quarantine));
     let check = check_containers(repository, config, &chosen, progress, stop)?;
-    let containers_marked = (all.len() - sound.len()) as u64;
-    Ok(VerifyReport { check, containers_marked, ..totals(&all) })
+    Ok(VerifyReport { check, containers_marked: (all.len() - sound.len()) as u64, ..totals(&all) })
 }
 
-/// All containers with their lengths.
+/// All containers with their lengths. From then on, parity that is away shows itself.
 fn stored(repository: &Repository) -> Result<Vec<(ContainerId, u64)>> {
+    Marks::read(repository.store.as_ref())?.set_parity(repository);
     let listed = repository.store.list(BlobKind::Container.into())?;
     Ok(listed.iter().filter_map(|blob| Some((parse_name(&blob.name)?, blob.len))).collect())
 }

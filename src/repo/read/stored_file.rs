@@ -28,7 +28,7 @@ const RANGES_MAX: usize = 1 << 22;
 /// Shortest file of which whole chunks are passed on, and not kept, bytes.
 const PASSING_BYTES_MIN: u64 = 4 << 20;
 /// Longest file that stays in memory until it is read again, bytes: half of what readers keep.
-const KEPT_BYTES_MAX: u64 = 48 << 20;
+const CACHED_BYTES_MAX: u64 = 48 << 20;
 
 /// A file of a snapshot. A clone is the same file.
 #[derive(Clone)]
@@ -139,12 +139,12 @@ impl StoredFile {
         self.copy_range(range, true, write)
     }
 
-    /// Like [`Self::copy`], but keeps the chunks of a file of at most 48 MiB: it is still in memory when it is read again.
+    /// Like [`Self::copy`], but keeps the chunks of a file of at most 48 MiB: it is in memory when it is read again.
     ///
     /// # Errors
     /// Errors of [`Self::copy`].
     pub fn copy_keeping_short(&self, range: (u64, u64), write: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        let keeps_all = self.content.is_some_and(|content| content.content_len() <= KEPT_BYTES_MAX);
+        let keeps_all = self.content.is_some_and(|content| content.content_len() <= CACHED_BYTES_MAX);
         self.copy_range(range, keeps_all, write)
     }
 

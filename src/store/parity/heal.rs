@@ -15,6 +15,8 @@ use crate::store::{BlobKind, BlobName, Reading, Store};
 
 /// Bytes of one read, at most. If it fails, each shard is read alone.
 const READ_BYTES: usize = 1 << 20;
+/// Marks whose wrong byte a process searches for, at most.
+const GUESSES_MAX: usize = 16;
 /// Bytes of a parity blob, at most: as many shards as the container has, and a little more.
 const BLOB_BYTES_MAX: u64 = CONTAINER_BYTES_MAX + CONTAINER_BYTES_MAX / 64;
 
@@ -33,6 +35,13 @@ pub(super) struct WhollyRead(bool);
 fn unread_part(name: &BlobName) -> Error {
     let source = io::Error::other("the store does not give all of it");
     Error::Unreadable { what: name.to_string(), offset: 0, source }
+}
+
+/// The error of parity that is away, as [`ParityStore::is_parity_away`] finds out.
+pub fn parity_away() -> Error {
+    let text = "it lacks the parity of a mark; move it back, or run `fhrd parity add` if it is lost for good";
+    let source = io::Error::other(text);
+    Error::Unreadable { what: format!("the directory {}", BlobKind::Parity), offset: 0, source }
 }
 
 impl ParityStore {
@@ -141,7 +150,14 @@ impl ParityStore {
 
     /// The bytes of a required mark that parity does not give back, if its name gives them back.
     fn guess(&self, name: &BlobName) -> Option<HealOutcome> {
-        match guessed(&self.inner, name) {
+        let mut guesses = self.guesses.lock();
+        // Whoever can put blobs here could put many.
+        if !guesses.get(name).copied().unwrap_or(guesses.len() < GUESSES_MAX) {
+            return None;
+        }
+        let found = guessed(&self.inner, name);
+        guesses.insert(name.clone(), !matches!(found, Ok(None)));
+        match found {
             Ok(Some(right)) => {
                 tracing::warn!("{name} has one wrong byte, which its hash gives back; `fhrd repair index` writes it");
                 Some(HealOutcome::Rebuilt(Arc::new(right)))
@@ -160,9 +176,7 @@ impl ParityStore {
         let (parity, memory) = (BlobName::parity_of(&id), *self.memory.lock());
         let found = self.parity_blob(&parity, stored_len);
         if found.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) && self.is_parity_away()? {
-            let text = "it lacks the parity of a mark; move it back, or run `fhrd parity add` if it is lost for good";
-            let source = io::Error::other(text);
-            return Err(Error::Unreadable { what: format!("the directory {}", BlobKind::Parity), offset: 0, source });
+            return Err(parity_away());
         }
         let (blob, WhollyRead(is_parity_read)) = found?;
         let ParityLayout { len, shard_bytes, recovery_shards, .. } = blob.layout;

@@ -12,6 +12,7 @@ mod blob;
 mod code;
 mod guess;
 mod heal;
+mod in_the_way;
 mod layout;
 mod memory;
 mod own_bytes;
@@ -21,5 +22,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
+pub use heal::parity_away;
+pub use in_the_way::{BytesInTheWay, only_bytes};
 pub use share::ParityShare;
-pub use store::{BytesInTheWay, ParityFound, ParityStore, SHORT_KINDS};
+pub use store::{ParityFound, ParityStore, SHORT_KINDS};

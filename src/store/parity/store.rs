@@ -8,12 +8,14 @@
 //!    and its parity are read whole, bad shards are computed again, and if the hash of all bytes is that of the name,
 //!    reads give them from then on. Nothing is written.
 //! 4. [`ParityStore::write_back`] and [`ParityStore::add`] write, for who asks for it.
-//! 5. Parity never gives back a blob that is gone. That of a snapshot, a segment or a mark is deleted before it.
+//! 5. Parity never gives back a blob that is gone. That of a snapshot, a segment or an optional mark is deleted before
+//!    it.
 //! 6. A required mark gets parity without a share, too: while it cannot be read, nobody writes. If it has none, one
 //!    wrong byte is found by its hash ([`super::guess`]).
 //!
 //! One container is coded at a time, so the memory is that of one.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -28,7 +30,7 @@ use super::rebuilt::{HealOutcome, HealedContainers, RebuiltContainer, not_healed
 use super::share::ParityShare;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::blob::{check_hash, compare_hash, read_stream, stored_hash};
-use crate::store::name::{check_len, missing};
+use crate::store::name::check_len;
 use crate::store::{
     BlobKind, BlobMetadata, BlobName, BlobPrefix, ColdState, Durable, ListedBlob, Locks, NewName, OtherCopy, PutBlob,
     PutOptions, ReadTwice, Reading, Sealing, Store, StoreProperties, Thawing, read_again,
@@ -56,17 +58,6 @@ pub enum ParityFound {
     TooLarge(String),
 }
 
-/// What is under the name of a container.
-#[derive(Debug)]
-pub enum BytesInTheWay {
-    /// Its own bytes.
-    Own,
-    /// Other bytes: its own with damage, or those of another container.
-    Other(Vec<u8>),
-    /// Nothing, or not all of it can be read.
-    Unreadable,
-}
-
 /// See the module.
 pub struct ParityStore {
     pub(super) inner: Arc<dyn Store>,
@@ -79,13 +70,15 @@ pub struct ParityStore {
     pub(super) memory: Mutex<HealMemory>,
     /// The mark that sets the share.
     pub(super) share_mark: Mutex<Option<BlobName>>,
+    /// Marks whose wrong byte was searched for, and whether it was found.
+    pub(super) guesses: Mutex<HashMap<BlobName, bool>>,
 }
 
 impl ParityStore {
     /// Without a share: it only heals what has parity.
     pub fn new(inner: Arc<dyn Store>) -> Self {
-        let (share, encoder, healing, healed, memory, share_mark) = Default::default();
-        ParityStore { inner, share, encoder, healing, healed, memory, share_mark }
+        let (share, encoder, healing, healed, memory, share_mark, guesses) = Default::default();
+        ParityStore { inner, share, encoder, healing, healed, memory, share_mark, guesses }
     }
 
     /// Sets what heals may take, for a process of about `bytes` bytes of memory. The default is that of
@@ -94,6 +87,14 @@ impl ParityStore {
         let memory = HealMemory::within(bytes);
         self.healed.limit(memory.rebuilt);
         *self.memory.lock() = memory;
+    }
+
+    /// Checks that so many bytes at once are not too many for a heal.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] with the memory that they take.
+    pub fn check_memory(&self, bytes: u64) -> Result<()> {
+        self.memory.lock().check_whole(bytes)
     }
 
     /// Blobs that were not healed, or whose parity was not read, because that takes more memory.
@@ -212,13 +213,14 @@ impl ParityStore {
     ///
     /// # Errors
     /// [`Error::Corrupt`] if it was not healed; [`Error::ChecksumMismatch`] if the store gives other bytes afterwards.
-    /// Errors of the store.
+    /// Errors of [`Self::check_overwritten`] and of the store.
     pub fn write_back(&self, name: &BlobName, options: PutOptions) -> Result<bool> {
         if self.healed.rebuilt(name).is_none() && matches!(self.heal(name), HealOutcome::Sound) {
             // Somebody else was here.
             return Ok(false);
         }
         let bytes = self.healed_bytes(name)?;
+        self.check_overwritten(name)?;
         if !self.overwrite_if_present(name, &[&bytes], options)? {
             return Ok(false);
         }
@@ -240,7 +242,7 @@ impl ParityStore {
     }
 
     /// Reads a blob that was just written back. What is in cold storage again, as its class says, cannot be read.
-    fn check_written(&self, name: &BlobName) -> Result<bool> {
+    pub(super) fn check_written(&self, name: &BlobName) -> Result<bool> {
         self.inner.other_copy(name);
         match stored_hash(&self.inner, name, &|| Ok(())) {
             Err(Error::Cold { .. }) => Ok(true),
@@ -261,48 +263,6 @@ impl ParityStore {
             _ => {}
         }
         Ok(put)
-    }
-
-    /// What the store has under the name of a container, whatever was rebuilt.
-    ///
-    /// # Errors
-    /// [`Error::Usage`] if other bytes than its own are there, and take more memory than a heal may. Errors of the
-    /// store that are no damage.
-    pub fn bytes_in_the_way(&self, name: &BlobName) -> Result<BytesInTheWay> {
-        let is_own = |hash: [u8; 32]| name.hash() == Some(hash);
-        let read = || {
-            let head = self.inner.head(name)?.ok_or_else(|| missing(name))?;
-            let (len, memory) = (head.len, *self.memory.lock());
-            if let Err(error) = memory.check_whole(len) {
-                // To see that they are its own takes no memory.
-                let is_own = is_own(stored_hash(&self.inner, name, &|| Ok(()))?);
-                return if is_own { Ok(BytesInTheWay::Own) } else { Err(error) };
-            }
-            let bytes = self.inner.get(name, len)?;
-            let is_own = is_own(*blake3::hash(&bytes).as_bytes());
-            Ok(if is_own { BytesInTheWay::Own } else { BytesInTheWay::Other(bytes) })
-        };
-        match read() {
-            Err(error) if error.is_unreadable() => Ok(BytesInTheWay::Unreadable),
-            found => found,
-        }
-    }
-
-    /// Puts the moved bytes of a container under their own name, unless they are there. Returns whether they were not.
-    ///
-    /// # Errors
-    /// Errors of the store that are no damage.
-    pub fn put_back(&self, name: &BlobName, moved: &[u8], options: PutOptions) -> Result<bool> {
-        match stored_hash(&self.inner, name, &|| Ok(())) {
-            Ok(hash) if Some(hash) == name.hash() => return Ok(false),
-            Err(error) if !error.is_unreadable() => return Err(error),
-            _ => {}
-        }
-        if !self.inner.put(NewName::Given(name), &[moved], options)?.is_new {
-            self.inner.overwrite(name, &[moved], options)?;
-        }
-        self.healed.forget(name);
-        self.check_written(name)
     }
 
     /// The healed bytes of a blob. A short one may have been deleted since it was healed, and then it is gone: the
@@ -402,17 +362,25 @@ impl Store for ParityStore {
 
     fn delete(&self, name: &BlobName, durable: Durable) -> Result<()> {
         self.healed.forget(name);
-        if self.share_of(name.kind()).is_some()
-            && SHORT_KINDS.contains(&name.kind())
-            && let Some(hash) = name.hash()
-        {
+        let has_parity = self.share_of(name.kind()).is_some() && SHORT_KINDS.contains(&name.kind());
+        let parity = name.hash().filter(|_| has_parity).map(|hash| BlobName::parity_of(&hash));
+        let delete_parity = || {
             // Whatever keeps it, a prune sweeps it later.
-            let parity = BlobName::parity_of(&hash);
-            if let Err(error) = self.inner.delete(&parity, durable) {
-                tracing::debug!("{parity} stays: {error}");
+            if let Some(parity) = &parity {
+                if let Err(error) = self.inner.delete(parity, durable) {
+                    tracing::debug!("{parity} stays: {error}");
+                }
             }
+        };
+        // A required mark without parity would say that parity is away.
+        let is_first = name.kind() != BlobKind::RequiredMark;
+        if is_first {
+            delete_parity();
         }
         let deleted = self.inner.delete(name, durable);
+        if !is_first && deleted.is_ok() {
+            delete_parity();
+        }
         self.healed.forget(name);
         deleted
     }

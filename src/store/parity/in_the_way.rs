@@ -1,0 +1,107 @@
+//! Bytes that lie under the name of a blob and are not its own: damage, or files that were mixed up.
+
+use super::SHORT_KINDS;
+use super::store::ParityStore;
+use crate::error::{Error, Result};
+use crate::store::blob::stored_hash;
+use crate::store::name::missing;
+use crate::store::{BlobName, NewName, PutOptions, Store};
+
+/// What is under the name of a container.
+#[derive(Debug)]
+pub enum BytesInTheWay {
+    /// Its own bytes.
+    Own,
+    /// Other bytes: its own with damage, or those of another container.
+    Other(Vec<u8>),
+    /// Nothing, or not all of it can be read.
+    Unreadable,
+}
+
+/// The error of bytes under the name `name` that are the only ones of another blob.
+pub fn only_bytes(name: &BlobName, other: &BlobName) -> Error {
+    let found = format!("the only bytes of {other}: move them to that name, or delete them if it was forgotten");
+    Error::corrupt(name, 0, "its own bytes", found)
+}
+
+impl ParityStore {
+    /// Checks that the bytes under the name of a snapshot, segment or mark are not the only ones of another such blob,
+    /// as if files were mixed up. Nobody knows whether that one was forgotten, so nothing puts it back.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] that names the other one. Errors of the store.
+    pub fn check_overwritten(&self, name: &BlobName) -> Result<()> {
+        if !SHORT_KINDS.contains(&name.kind()) {
+            return Ok(());
+        }
+        let hash = match stored_hash(&self.inner, name, &|| Ok(())) {
+            Err(error) if error.is_unreadable() => return Ok(()),
+            hash => hash?,
+        };
+        if name.hash() == Some(hash) {
+            return Ok(());
+        }
+        // Parity says that there was a blob with these bytes.
+        if self.inner.head(&BlobName::parity_of(&hash))?.is_none() {
+            return Ok(());
+        }
+        for other in SHORT_KINDS.map(|kind| BlobName::hashed(kind, &hash)) {
+            match stored_hash(&self.inner, &other, &|| Ok(())) {
+                Ok(found) if found == hash => return Ok(()),
+                Err(error) if !error.is_unreadable() => return Err(error),
+                _ => {}
+            }
+        }
+        Err(only_bytes(name, &BlobName::hashed(name.kind(), &hash)))
+    }
+
+    /// The bytes that lie under a name, at most `bytes_max`, whatever was rebuilt.
+    ///
+    /// # Errors
+    /// Errors of [`Store::get`].
+    pub fn bytes_below(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
+        self.inner.get(name, bytes_max)
+    }
+
+    /// What the store has under the name of a container, whatever was rebuilt.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if other bytes than its own are there, and take more memory than a heal may. Errors of the
+    /// store that are no damage.
+    pub fn bytes_in_the_way(&self, name: &BlobName) -> Result<BytesInTheWay> {
+        let is_own = |hash: [u8; 32]| name.hash() == Some(hash);
+        let read = || {
+            let head = self.inner.head(name)?.ok_or_else(|| missing(name))?;
+            let (len, memory) = (head.len, *self.memory.lock());
+            if let Err(error) = memory.check_whole(len) {
+                // To see that they are its own takes no memory.
+                let is_own = is_own(stored_hash(&self.inner, name, &|| Ok(()))?);
+                return if is_own { Ok(BytesInTheWay::Own) } else { Err(error) };
+            }
+            let bytes = self.inner.get(name, len)?;
+            let is_own = is_own(*blake3::hash(&bytes).as_bytes());
+            Ok(if is_own { BytesInTheWay::Own } else { BytesInTheWay::Other(bytes) })
+        };
+        match read() {
+            Err(error) if error.is_unreadable() => Ok(BytesInTheWay::Unreadable),
+            found => found,
+        }
+    }
+
+    /// Puts the moved bytes of a container under their own name, unless they are there. Returns whether they were not.
+    ///
+    /// # Errors
+    /// Errors of the store that are no damage.
+    pub fn put_back(&self, name: &BlobName, moved: &[u8], options: PutOptions) -> Result<bool> {
+        match stored_hash(&self.inner, name, &|| Ok(())) {
+            Ok(hash) if Some(hash) == name.hash() => return Ok(false),
+            Err(error) if !error.is_unreadable() => return Err(error),
+            _ => {}
+        }
+        if !self.inner.put(NewName::Given(name), &[moved], options)?.is_new {
+            self.inner.overwrite(name, &[moved], options)?;
+        }
+        self.healed.forget(name);
+        self.check_written(name)
+    }
+}

@@ -1,0 +1,208 @@
+//! What a heal, a repair, a sweep and a mark may not take away: bytes that are the only ones of another blob, and the
+//! parity that says whether other parity is away.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fhrd::config::RepositoryConfig;
+use fhrd::error::Error;
+use fhrd::repair::snapshots::{SnapshotRepair, repair_snapshots};
+use fhrd::repo::Repository;
+use fhrd::repo::cold;
+use fhrd::repo::container::parse_name;
+use fhrd::repo::heal::heal;
+use fhrd::repo::marks::{Mark, MarkKind, Marks};
+use fhrd::repo::parity;
+use fhrd::repo::snapshot_listing;
+use fhrd::repo::sweep::sweep;
+use fhrd::store::{
+    BlobKind, BlobName, BlobPrefix, Durable, FaultyStore, InjectedFault, MemoryStore, ObservedStore, ParityShare,
+    Store, StoreCall, StoreObserver,
+};
+
+use crate::flips::{back_up, config, run_check};
+use crate::input::write;
+use crate::parity::{lost_files, open, share, unlock};
+use crate::trees::Random;
+
+fn names(store: &MemoryStore, kind: BlobKind) -> Vec<BlobName> {
+    store.list(kind.into()).unwrap().into_iter().map(|blob| blob.name).collect()
+}
+
+fn parity_of(name: &BlobName) -> BlobName {
+    BlobName::parity_of(&name.hash().unwrap())
+}
+
+/// A repository with parity and two snapshots, and the source of the second one.
+fn scene(is_encrypted: bool) -> (Arc<MemoryStore>, tempfile::TempDir, [String; 2]) {
+    let (store, config) = (Arc::new(MemoryStore::new()), RepositoryConfig::default());
+    let repository = match is_encrypted {
+        true => Repository::init_encrypted(store.clone(), &config, None, &unlock(), "test").unwrap(),
+        false => Repository::init(store.clone(), &config).unwrap(),
+    };
+    parity::set(&repository, share()).unwrap();
+    let (source, mut random) = (tempfile::tempdir().unwrap(), Random(6));
+    write(source.path().join("first"), &random.bytes(3000));
+    let first = back_up(&repository, source.path());
+    write(source.path().join("second"), &random.bytes(50_000));
+    let second = back_up(&repository, source.path());
+    (store, source, [first, second])
+}
+
+#[test]
+fn the_only_bytes_of_another_short_blob_are_not_overwritten() {
+    for is_encrypted in [false, true] {
+        for kind in [BlobKind::Snapshot, BlobKind::Segment] {
+            for has_parity in [true, false] {
+                if kind == BlobKind::Segment && !has_parity {
+                    continue;
+                }
+                let what = format!("{kind}, encrypted: {is_encrypted}, parity: {has_parity}");
+                let (store, source, [_, second]) = scene(is_encrypted);
+                let (first, moved) = match kind {
+                    BlobKind::Snapshot => {
+                        let all = names(&store, kind);
+                        let is_second = |name: &&BlobName| name.to_string().contains(second.as_str());
+                        let moved = all.iter().find(is_second).unwrap().clone();
+                        (all.into_iter().find(|name| *name != moved).unwrap(), moved)
+                    }
+                    _ => {
+                        let all = names(&store, kind);
+                        (all[0].clone(), all[1].clone())
+                    }
+                };
+                // `mv snapshots/SECOND snapshots/FIRST`
+                let (right, bytes) = (store.get(&first, 1 << 20).unwrap(), store.get(&moved, 1 << 20).unwrap());
+                store.replace(&first, &bytes);
+                store.delete(&moved, Durable::OnReturn).unwrap();
+                if !has_parity {
+                    store.delete(&parity_of(&moved), Durable::OnReturn).unwrap();
+                }
+                let repository = open(&store);
+                let report = run_check(&repository);
+                let healed = heal(&repository, &report.healable).unwrap();
+                assert!(store.get(&first, 1 << 20).unwrap() == bytes, "{what}: {healed:#?}");
+                let is_named = |text: &String| text.contains(moved.as_str()) && text.contains(first.as_str());
+                assert!(healed.left.iter().any(is_named), "{what}: {healed:#?}");
+                // Once they are moved back, the other one heals.
+                store.replace(&moved, &bytes);
+                let repository = open(&store);
+                let report = run_check(&repository);
+                let healed = heal(&repository, &report.healable).unwrap();
+                assert!(healed.left.is_empty(), "{what}: {healed:#?}");
+                assert!(store.get(&first, 1 << 20).unwrap() == right, "{what}");
+                assert_eq!(lost_files(&open(&store), &second, source.path(), &what), [""; 0], "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_repair_from_a_copy_leaves_the_only_bytes_of_another_snapshot() {
+    let (store, _source, [_, second]) = scene(false);
+    // This machine has copies of both.
+    assert_eq!(snapshot_listing::list(&open(&store)).unwrap().snapshots.len(), 2);
+    let all = names(&store, BlobKind::Snapshot);
+    let (moved, first): (Vec<_>, Vec<_>) = all.into_iter().partition(|name| name.to_string().contains(&second));
+    let bytes = store.get(&moved[0], 1 << 20).unwrap();
+    store.replace(&first[0], &bytes);
+    store.delete(&moved[0], Durable::OnReturn).unwrap();
+    for name in names(&store, BlobKind::Parity) {
+        store.delete(&name, Durable::OnReturn).unwrap();
+    }
+    let repository = Repository::open(store.clone()).unwrap();
+    let forget = SnapshotRepair { forget: false, ..SnapshotRepair::default() };
+    drop(repair_snapshots(&repository, &config(), forget, &Arc::default()));
+    assert!(store.get(&first[0], 1 << 20).unwrap() == bytes);
+}
+
+#[test]
+fn a_set_of_parity_that_is_stopped_at_any_call_leaves_no_mark_without_parity() {
+    let (store, _source, _) = scene(false);
+    for operation in 0.. {
+        let mut whole = true;
+        for after in [None, share(), ParityShare::new(700)] {
+            for took_effect in [false, true] {
+                let copy = Arc::new(MemoryStore::new());
+                for blob in store.list(BlobPrefix::All).unwrap() {
+                    copy.replace(&blob.name, &store.get(&blob.name, 1 << 30).unwrap());
+                }
+                let fault = InjectedFault::PowerCut { operation, took_effect };
+                let faulty = Arc::new(FaultyStore::new(copy.clone(), fault));
+                let done = Repository::open(faulty).and_then(|repository| parity::set(&repository, after));
+                whole &= done.is_ok();
+                for mark in names(&copy, BlobKind::RequiredMark) {
+                    assert!(copy.head(&parity_of(&mark)).unwrap().is_some(), "{operation}, {after:?}: {done:?}");
+                }
+            }
+        }
+        if whole {
+            assert!(operation > 2);
+            return;
+        }
+    }
+}
+
+#[test]
+fn while_parity_is_away_no_other_share_is_set() {
+    let (store, _source, _) = scene(false);
+    for name in names(&store, BlobKind::Parity) {
+        store.delete(&name, Durable::OnReturn).unwrap();
+    }
+    let marks = names(&store, BlobKind::RequiredMark);
+    let refused = parity::set(&open(&store), ParityShare::new(700));
+    assert!(matches!(refused, Err(Error::Unreadable { .. })), "{refused:?}");
+    assert_eq!(names(&store, BlobKind::RequiredMark), marks);
+    assert!(names(&store, BlobKind::Parity).is_empty());
+    parity::add(&open(&store), &Default::default(), &AtomicBool::new(false)).unwrap();
+    parity::set(&open(&store), ParityShare::new(700)).unwrap();
+}
+
+/// Puts a required mark, and its parity long before, while a sweep deletes that.
+struct MarkWriter {
+    store: Arc<MemoryStore>,
+    mark: (BlobName, Vec<u8>),
+    is_done: AtomicBool,
+}
+
+impl StoreObserver for MarkWriter {
+    fn before(&self, call: StoreCall, name: &str) -> fhrd::Result<u64> {
+        if call == StoreCall::Delete && name == parity_of(&self.mark.0).to_string() {
+            self.store.replace(&self.mark.0, &self.mark.1);
+            self.is_done.store(true, Ordering::SeqCst);
+        }
+        Ok(0)
+    }
+}
+
+#[test]
+fn a_sweep_leaves_no_mark_without_parity_that_is_put_meanwhile() {
+    let (store, _source, _) = scene(false);
+    Mark::new(MarkKind::Cold, "a test").save(open(&store).store.as_ref()).unwrap();
+    let is_cold = |name: &BlobName| Marks::read(&*store).unwrap().cold_names.contains(name);
+    let mark = names(&store, BlobKind::RequiredMark).into_iter().find(is_cold).unwrap();
+    let bytes = store.get(&mark, 1 << 20).unwrap();
+    assert!(store.head(&parity_of(&mark)).unwrap().is_some());
+    // The writer has put the parity only.
+    store.delete(&mark, Durable::OnReturn).unwrap();
+    let observer = MarkWriter { store: store.clone(), mark: (mark.clone(), bytes), is_done: AtomicBool::new(false) };
+    let observed = Arc::new(ObservedStore::with(store.clone(), observer));
+    let swept = sweep(&Repository::open(observed.clone()).unwrap(), &AtomicBool::new(false)).unwrap();
+    assert_eq!(swept.parity, 1);
+    assert!(store.head(&mark).unwrap().is_some());
+    assert!(store.head(&parity_of(&mark)).unwrap().is_some(), "the sweep makes it again");
+}
+
+#[test]
+fn what_a_footer_says_takes_no_more_memory_than_a_heal() {
+    let (store, _source, _) = scene(false);
+    let repository = open(&store);
+    let all = names(&store, BlobKind::Container);
+    let id = all.iter().filter_map(|name| parse_name(name)).next().unwrap();
+    cold::set(&repository, true).unwrap();
+    cold::add(&repository, &Default::default(), &AtomicBool::new(false)).unwrap();
+    assert!(cold::rebuilt_container(&repository, &id).unwrap().is_some());
+    repository.parity.set_memory(1000);
+    let refused = cold::rebuilt_container(&repository, &id);
+    assert!(matches!(refused, Err(Error::Usage(_))), "{refused:?}");
+}
