@@ -1,6 +1,7 @@
 //! Chunk classification by entropy (FHRD 3.3), from samples of a chunk and, in doubt, trial compression.
 //!
-//! With `identify.method = "entropies"` the limits of step 1 decide alone, as in the paper. Otherwise:
+//! With `identify.method = "entropies"` the limits of step 1 decide alone, as in the paper. With `"everything"` every
+//! chunk that is not too short counts as floats. Otherwise:
 //!
 //! 1. Sample the entropy of the byte groups of elements of 1, 2, 4 and 8 bytes. Groups count from the chunk's first
 //!    byte, so elements may start at any phase.
@@ -73,6 +74,8 @@ const CLEAR_OF_REPEATS: f32 = 0.8;
 const ALIKE: f32 = 0.85;
 /// Planes over zstd below which a chunk is a float if every group has redundancy: runs and repeats vary much within it.
 const CLEAR_REDUNDANT: f32 = 0.6;
+/// Bytes of an element of a chunk that counts as floats without a look at it: those of FP32, ZipNN's default type.
+const BLIND_WIDTH: usize = 4;
 /// Overhead of a zstd frame, bytes, which must not count against small probes.
 const FRAME_BYTES: usize = 14;
 
@@ -125,6 +128,9 @@ impl ChunkClassifier {
     pub fn classify(&mut self, chunk: &[u8]) -> ChunkClass {
         if chunk.len() < CHUNK_BYTES_MIN {
             return ChunkClass::Ordinary;
+        }
+        if self.config.method == IdentifyRule::Everything && self.config.enabled {
+            return ChunkClass::Float(ByteGroupLayout::all(BLIND_WIDTH));
         }
         let profile = EntropyProfile::of(chunk, self.config.samples);
         if self.config.method == IdentifyRule::Entropies {
@@ -375,6 +381,17 @@ mod tests {
 
     fn classify(chunk: &[u8]) -> ChunkClass {
         ChunkClassifier::new(&IdentifyConfig::default(), 1).classify(chunk)
+    }
+
+    #[test]
+    fn a_blind_method_takes_everything_for_floats_unless_nothing_is_identified() {
+        let config = IdentifyConfig { method: IdentifyRule::Everything, ..IdentifyConfig::default() };
+        let mut classifier = ChunkClassifier::new(&config, 1);
+        let blind = ChunkClass::Float(ByteGroupLayout::new(4, 0b1111).unwrap());
+        assert_eq!([classifier.classify(&text()), classifier.classify(&[7; 4096])], [blind, blind]);
+        assert_eq!(classifier.classify(&[7; CHUNK_BYTES_MIN - 1]), ChunkClass::Ordinary);
+        let mut none = ChunkClassifier::new(&IdentifyConfig { enabled: false, ..config }, 1);
+        assert_eq!(none.classify(&text()), ChunkClass::Ordinary);
     }
 
     #[test]

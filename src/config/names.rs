@@ -118,6 +118,8 @@ named_values! {
         Probes = "probes",
         /// By the limits of entropies alone (FHRD).
         Entropies = "entropies",
+        /// Not at all: every chunk counts as floats, whatever it is (a codec of models that is given everything).
+        Everything = "everything",
     }
 }
 
