@@ -105,6 +105,8 @@ pub struct ChunkerLine {
     pub set: String,
     /// Name of the chunker.
     pub method: String,
+    /// The configured average length.
+    pub block_bytes: u64,
     /// Bytes of all files.
     pub bytes: u64,
     /// Number of chunks.
@@ -220,6 +222,7 @@ fn measure(config: &ChunkerBench, named: &NamedChunker, source: &SetSource, stop
     Ok(ChunkerLine {
         set: source.name.clone(),
         method: named.name.clone(),
+        block_bytes: named.repository.chunk_bytes_avg.0,
         bytes,
         chunks,
         average,

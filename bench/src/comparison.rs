@@ -1,7 +1,8 @@
 //! The configuration of a comparison: schemes × parameters × sets of real files.
 //!
 //! `kind = "schemes"` measures every set as a whole, `kind = "versions"` its files or paths one after another, and
-//! `kind = "saves"` the time to save and to load each of them, `kind = "scaling"` the CPU time of each stage.
+//! `kind = "saves"` the time to save and to load each of them, `kind = "collection"` that of garbage collection,
+//! `kind = "scaling"` the CPU time of each stage.
 //!
 //! 1. Each `[[scheme]]` lists its differences from the defaults: a configuration `file`, relative to this one, and
 //!    then the keys in `config`.
@@ -43,7 +44,8 @@ pub struct Comparison {
     pub warm_up: usize,
     /// What a version is. Not for `kind = "schemes"`.
     pub versions: Versions,
-    /// Numbers of versions after which the newest is loaded. Only for `kind = "saves"`.
+    /// Numbers of versions after which the newest is loaded, or garbage is collected. Only for `kind = "saves"` and
+    /// `"collection"`.
     pub at: Vec<usize>,
     /// Sets to back up.
     pub sets: Vec<Set>,
@@ -95,6 +97,8 @@ pub enum ComparisonKind {
     Versions,
     /// The same, with the time of each backup, and restores of the newest version in between.
     Saves,
+    /// The time of mark and sweep after numbers of versions, each in a repository of its own.
+    Collection,
     /// The CPU time of each stage of a backup and a restore of each set, and what follows for other machines.
     Scaling,
 }
@@ -203,8 +207,11 @@ impl Comparison {
         if text.memory && (text.cold || text.kind != ComparisonKind::Schemes) {
             return Err(wrong("`memory` needs `kind = \"schemes\"` and no `cold`".into()));
         }
-        if (text.kind == ComparisonKind::Saves) == text.at.is_empty() || text.at.contains(&0) {
-            return Err(wrong("`at` needs `kind = \"saves\"`, which needs it: numbers of versions, at least 1".into()));
+        let has_numbers = matches!(text.kind, ComparisonKind::Saves | ComparisonKind::Collection);
+        if has_numbers == text.at.is_empty() || text.at.contains(&0) {
+            return Err(wrong(
+                "`at` needs `kind = \"saves\"` or `\"collection\"`, which need it: numbers of versions, at least 1".into(),
+            ));
         }
         let mut cases = Vec::new();
         for scheme in &text.scheme {

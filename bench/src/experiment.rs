@@ -26,7 +26,7 @@ use super::reduction::ReductionBench;
 use super::report::Report;
 use super::threshold::ThresholdBench;
 use super::trace::TraceBench;
-use super::{saves, scaling, schemes, versions};
+use super::{collection, saves, scaling, schemes, versions};
 
 /// A measurement of any kind.
 pub type Experiment = Box<dyn Measurement>;
@@ -38,11 +38,12 @@ type ParseKind = fn(&str, &str) -> Result<Experiment>;
 pub(super) const PAGE: &str = "page";
 
 /// Values of `kind`, sorted.
-const KINDS: [(&str, ParseKind); 20] = [
+const KINDS: [(&str, ParseKind); 21] = [
     ("bits", |text, origin| Ok(Box::new(BitBench::parse(text, origin)?))),
     ("checkpoints", |text, origin| Ok(Box::new(CheckpointBench::parse(text, origin)?))),
     ("chunkers", |text, origin| Ok(Box::new(ChunkerBench::parse(text, origin)?))),
     ("codecs", |text, origin| Ok(Box::new(CodecBench::parse(text, origin)?))),
+    ("collection", comparison),
     ("differences", |text, origin| Ok(Box::new(DifferenceBench::parse(text, origin)?))),
     ("entropies", |text, origin| Ok(Box::new(EntropyBench::parse(text, origin)?))),
     ("granularity", |text, origin| Ok(Box::new(GranularityBench::parse(text, origin)?))),
@@ -111,6 +112,7 @@ impl Measurement for Comparison {
             ComparisonKind::Schemes => schemes::run(self, stop, out),
             ComparisonKind::Versions => versions::run(self, stop, out),
             ComparisonKind::Saves => saves::run(self, stop, out),
+            ComparisonKind::Collection => collection::run(self, stop, out),
             ComparisonKind::Scaling => scaling::run(self, stop, out),
         }
     }

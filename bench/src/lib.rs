@@ -8,6 +8,7 @@ pub mod checkpoints;
 pub mod chunkers;
 pub mod claim;
 pub mod codecs;
+pub mod collection;
 pub mod command;
 pub mod comparison;
 pub mod data;

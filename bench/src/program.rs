@@ -3,6 +3,7 @@
 //!
 //! 1. `needs` is a command that succeeds where the program is there. Otherwise the rows are not tested, and say so.
 //! 2. `command` prints a line of JSON for each line of the result: an object with texts, numbers and `parameters`.
+//! 3. A list of milliseconds, `save_rounds`, becomes `save_ms`, its median, and `save_noise`.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -16,7 +17,9 @@ use serde_json::Value;
 use super::claim::Claim;
 use super::measurement::{Measurement, Outline};
 use super::report::{Grid, Report};
+use super::speed::noise;
 use super::table::{flush, write_line};
+use super::workbench::median;
 
 /// Configuration of a measurement by another program.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -50,6 +53,8 @@ fn title() -> String {
     "Other programs".into()
 }
 
+/// Field of a line with the milliseconds of several saves.
+const ROUNDS: &str = "save_rounds";
 /// Name of the environment variable with a directory for temporary files.
 const WORK: &str = "FHRD_BENCH_WORK";
 
@@ -91,6 +96,12 @@ impl Program {
             let mut line: Value = serde_json::from_str(line).map_err(|error| wrong(format!("printed: {error}")))?;
             let object = line.as_object_mut().ok_or_else(|| wrong("printed a line that is no object".into()))?;
             object.insert("program".into(), self.name.clone().into());
+            if let Some(rounds) = object.remove(ROUNDS) {
+                let rounds: Vec<f64> = serde_json::from_value(rounds)
+                    .map_err(|error| wrong(format!("printed `{ROUNDS}` that are no numbers: {error}")))?;
+                object.insert("save_ms".into(), median(rounds.iter().copied()).into());
+                object.insert("save_noise".into(), noise(&[rounds]).into());
+            }
             Ok(line)
         };
         String::from_utf8_lossy(&output.stdout).lines().map(parsed).collect()
@@ -148,6 +159,21 @@ mod tests {
         let report = bench("true", print).run(&Arc::default(), &mut Vec::new()).unwrap();
         let line = |number: usize, key: &str| report.lines[number][key].clone();
         assert_eq!((line(0, "set"), line(0, "bytes"), line(1, "program")), ("a".into(), 3.into(), "shell".into()));
+    }
+
+    #[test]
+    fn times_of_rounds_become_their_median_with_its_noise() {
+        let print = |rounds: &str| format!("echo '{{\"save_rounds\": {rounds}}}'");
+        let line = |rounds: &str| {
+            let report = bench("true", &print(rounds)).run(&Arc::default(), &mut Vec::new()).unwrap();
+            report.lines[0].clone()
+        };
+        let of_three = line("[3, 1, 2.5]");
+        assert_eq!((&of_three["save_ms"], of_three.get("save_rounds")), (&2.5.into(), None));
+        assert!(of_three["save_noise"].as_f64().unwrap() > 0.1, "{of_three}");
+        assert!(line("[7]")["save_noise"].is_null(), "one round has no noise");
+        let wrong = bench("true", &print("[true]")).run(&Arc::default(), &mut Vec::new());
+        assert!(wrong.err().unwrap().to_string().contains("no numbers"));
     }
 
     #[test]

@@ -10,18 +10,20 @@ use serde_json::Value;
 use super::select::field;
 
 /// Figures that are times, or made of them, each with the fields of its noise.
-const TIMES: [(&str, &[&str]); 11] = [
+const TIMES: [(&str, &[&str]); 13] = [
     ("backup_mb_per_s", &["backup_noise"]),
     ("backup_parallel", &["backup_noise"]),
     ("block_us", &["noise"]),
     ("decode_mb_per_s", &["decode_noise"]),
     ("encode_mb_per_s", &["encode_noise"]),
     ("load_ms", &["load_noise"]),
+    ("mark_ms", &["mark_noise"]),
     ("mb_per_s", &["noise"]),
     ("mean_us", &["noise"]),
     ("restore_mb_per_s", &["restore_noise"]),
     ("restore_over_backup", &["backup_noise", "restore_noise"]),
     ("save_ms", &["save_noise"]),
+    ("sweep_ms", &["sweep_noise"]),
 ];
 
 /// The fields of the noise of a figure; `None` if it is not a time.
