@@ -1,10 +1,11 @@
-//! The time of garbage collection against what is live (TensorCAS): mark and sweep after several numbers of checkpoints.
+//! The time of garbage collection against what is live (TensorCAS): mark and sweep after numbers of checkpoints.
 //!
-//! For each number that `at` lists, a new repository is filled with as many versions of a set, each as its own snapshot.
+//! For each number that `at` lists, a new repository is filled with as many versions of a set, each as its own
+//! snapshot.
 //!
 //! 1. *mark*: a prune that changes nothing. It finds what the snapshots need, which is everything.
 //! 2. The older half of the snapshots is forgotten, and *sweep* is a prune without a grace period.
-//! 3. The newest version is restored and compared, and the prune must have deleted or moved something if chunks are gone.
+//! 3. The newest version is restored and compared.
 //!
 //! Times are medians of the rounds, in one process. *Live* are the chunks that the repository has at the mark.
 

@@ -210,7 +210,8 @@ impl Comparison {
         let has_numbers = matches!(text.kind, ComparisonKind::Saves | ComparisonKind::Collection);
         if has_numbers == text.at.is_empty() || text.at.contains(&0) {
             return Err(wrong(
-                "`at` needs `kind = \"saves\"` or `\"collection\"`, which need it: numbers of versions, at least 1".into(),
+                "`at` needs `kind = \"saves\"` or `\"collection\"`, which need it: numbers of versions, at least 1"
+                    .into(),
             ));
         }
         let mut cases = Vec::new();
