@@ -167,7 +167,7 @@ struct MarkWriter {
 
 impl StoreObserver for MarkWriter {
     fn before(&self, call: StoreCall, name: &str) -> fhrd::Result<u64> {
-        if call == StoreCall::Delete && name == parity_of(&self.mark.0).to_string() {
+        if call == StoreCall::Delete && parity_of(&self.mark.0) == name {
             self.store.replace(&self.mark.0, &self.mark.1);
             self.is_done.store(true, Ordering::SeqCst);
         }

@@ -366,10 +366,10 @@ impl Store for ParityStore {
         let parity = name.hash().filter(|_| has_parity).map(|hash| BlobName::parity_of(&hash));
         let delete_parity = || {
             // Whatever keeps it, a prune sweeps it later.
-            if let Some(parity) = &parity {
-                if let Err(error) = self.inner.delete(parity, durable) {
-                    tracing::debug!("{parity} stays: {error}");
-                }
+            if let Some(parity) = &parity
+                && let Err(error) = self.inner.delete(parity, durable)
+            {
+                tracing::debug!("{parity} stays: {error}");
             }
         };
         // A required mark without parity would say that parity is away.
