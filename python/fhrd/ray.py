@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 __all__ = ["ShareErrors", "ShareProgress", "ShareTable", "backup", "check", "copy"]
 
@@ -375,7 +376,9 @@ def _watched(command: list[str], report: Callable[[int], Any]) -> tuple[int, Any
 
 def _run_all(job: _Job) -> list[dict[str, Any]]:
     """Runs all shares, those with the most bytes first. Returns their rows in the order of the shares."""
-    board: Any = ray.remote(_Board).options(num_cpus=0).remote()
+    # On the node of the driver: the job ends with that one anyway.
+    beside = NodeAffinitySchedulingStrategy(node_id=ray.get_runtime_context().get_node_id(), soft=True)
+    board: Any = ray.remote(_Board).options(num_cpus=0, scheduling_strategy=beside).remote()
     task: Any = ray.remote(_task)
     waiting = sorted(range(len(job.shares)), key=lambda at: -job.shares[at].bytes)
     running: dict[Any, int] = {}

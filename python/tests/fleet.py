@@ -190,13 +190,14 @@ def show(title: str, result: fhrd.ray.ShareTable) -> None:
         print(f"  {row['share']:>6} {row['seconds']:6.1f} {row['attempts']} {row['bytes_stored']:>10}")
 
 
-def workers() -> list[int]:
-    """Processes that run a share of a backup."""
+def busy_workers() -> list[int]:
+    """Workers of Ray whose command for a share runs."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            if path.read_bytes().startswith(b"ray::fhrd backup"):
-                found.append(int(path.parent.name))
+            if b"--share-list" in path.read_bytes():
+                fields = path.with_name("stat").read_text().rsplit(")", 1)[1].split()
+                found.append(int(fields[1]))
         except OSError:
             pass
     return found
@@ -237,12 +238,10 @@ def test_workers_raylets_and_nodes_die_and_nothing_is_lost(fleet: Fleet, cluster
     started = time.monotonic()
 
     def kill() -> None:
-        while not workers():
-            time.sleep(0.05)
-        time.sleep(0.7)
-        for worker in workers()[:1]:
-            os.kill(worker, signal.SIGKILL)
-            events.append("worker")
+        while not busy_workers():
+            time.sleep(0.01)
+        os.kill(busy_workers()[0], signal.SIGKILL)
+        events.append("worker")
         nodes = [node for node in cluster.list_all_nodes() if node != cluster.head_node]
         raylet = nodes[0].all_processes["raylet"][0].process
         os.kill(raylet.pid, signal.SIGKILL)
