@@ -257,7 +257,8 @@ def _location(location: str | os.PathLike[str]) -> str:
 
 
 def _default_shards(job: _Job) -> int:
-    cpus = float(ray.cluster_resources().get("CPU", 1))
+    cluster: Any = ray
+    cpus = float(cluster.cluster_resources().get("CPU", 1))
     tasks = max(1, int(cpus / max(float(job.ray_remote_args["num_cpus"]), 0.01)))
     return min(4096, _SHARES_OF_TASK * min(tasks, job.concurrency or tasks))
 
@@ -308,7 +309,7 @@ class _Board:
 
 def _task(at: int, words: list[str], program: list[str] | None, objects: bytes | None, board: Any) -> dict[str, Any]:
     """Runs the command for one share. It returns failures of the command, because Ray repeats what raises."""
-    context = ray.get_runtime_context()
+    context: Any = ray.get_runtime_context()
     cpus = max(1, int(context.get_assigned_resources().get("CPU", 1)))
     started, attempts = time.monotonic(), 1
     try:
