@@ -23,9 +23,11 @@ them is in an argument, a task or a log. Paths are those of the nodes.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import tempfile
@@ -49,6 +51,8 @@ _INCOMPLETE = 3
 _LOOK = 0.5
 #: Bytes of messages that a row has, at most.
 _ERROR_BYTES = 2000
+#: Of `prctl` on Linux.
+_PR_SET_PDEATHSIG = 1
 _BUCKETS = ("s3://", "gs://", "az://")
 
 
@@ -72,6 +76,8 @@ class ShareTable:
         self.rows: list[dict[str, Any]] = [dict(row) for row in rows]
         #: The name of the job, by which `fhrd snapshots --group` finds its snapshots.
         self.group = group
+        #: What `fhrd snapshots --group` says after a backup, such as that a file could not be read.
+        self.warning: str | None = None
 
     @property
     def snapshots(self) -> list[str]:
@@ -178,6 +184,8 @@ def backup(
     group = group or time.strftime("ray-%Y%m%dT%H%M%SZ-", time.gmtime()) + secrets.token_hex(4)
     job = _job(program, ray_remote_args, concurrency, progress, timeout)
     location, count = _location(repository), shards or _default_shards(job)
+    # What has this name already, as of a job that is run again, stays.
+    earlier = {found["id"] for found in _of_group(job, location, group)}
     for name in names:
         source = _location(name)
         words = ["backup", source, "--repo", location, "--host", host, *options]
@@ -189,12 +197,15 @@ def backup(
                 own = [*words, "--shard", tally["share"], "--group", group]
                 objects = ray.put((Path(directory) / str(at)).read_bytes()) if is_bucket else None
                 job.shares.append(_Share(tally["share"], source, own, tally["bytes"], objects))
-    rows = _run_all(job)
-    _forget_others(job, location, group, rows)
-    table = ShareTable(rows, group)
-    if not table.errors:
+    table = ShareTable(_run_all(job), group)
+    try:
+        _forget_others(job, location, table, earlier)
         # The tasks have said so; the repository has to say it, too.
-        _run(job, ["snapshots", "--repo", location, "--group", group])
+        words = ["snapshots", "--repo", location, "--group", group]
+        table.warning = _ended_with(job, words)[1].decode(errors="replace")[-_ERROR_BYTES:] or None
+    except RuntimeError as error:
+        # The rows are what happened. Nobody knows more.
+        table.warning = str(error)
     return _ended(table, on_error)
 
 
@@ -279,11 +290,16 @@ def _command(program: list[str] | None) -> list[str]:
 
 def _run(job: _Job, words: list[str]) -> Any:
     """Runs the command in the driver."""
+    return json.loads(_ended_with(job, words)[0])
+
+
+def _ended_with(job: _Job, words: list[str]) -> tuple[bytes, bytes]:
+    """Runs the command in the driver. Returns its output and what it said. A group that is not whole is no failure."""
     done = subprocess.run([*_command(job.program), *words, "--json"], capture_output=True, stdin=subprocess.DEVNULL)
-    if done.returncode != 0:
+    if done.returncode not in ((0, _INCOMPLETE) if words[0] == "snapshots" else (0,)):
         message = done.stderr.decode(errors="replace")[-_ERROR_BYTES:]
         raise RuntimeError(f"fhrd {words[0]} ended with {done.returncode}: {message}")
-    return json.loads(done.stdout)
+    return done.stdout, done.stderr
 
 
 class _Board:
@@ -334,9 +350,23 @@ def _task(at: int, words: list[str], program: list[str] | None, objects: bytes |
     }
 
 
+def _dies_with_parent() -> Callable[[], None] | None:
+    """Makes a child end when the worker that started it is killed: another one repeats its work."""
+    if sys.platform != "linux":
+        return None
+    control = ctypes.CDLL(None).prctl
+    return lambda: control(_PR_SET_PDEATHSIG, signal.SIGTERM) and None
+
+
 def _watched(command: list[str], report: Callable[[int], Any]) -> tuple[int, Any, str]:
     """Runs a command, which ends if the task is cancelled. Returns its exit code, its document and what it said."""
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    child = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=_dies_with_parent(),
+    )
     said: list[str] = []
     output: list[bytes] = []
 
@@ -385,25 +415,28 @@ def _run_all(job: _Job) -> list[dict[str, Any]]:
     running: dict[Any, int] = {}
     rows: dict[int, dict[str, Any]] = {}
     end = None if job.timeout is None else time.monotonic() + job.timeout
-    while waiting or running:
-        while waiting and (job.concurrency is None or len(running) < job.concurrency):
-            at = waiting.pop(0)
-            share = job.shares[at]
-            arguments = {**job.ray_remote_args, "name": f"fhrd {share.words[0]} {share.share}"}
-            running[task.options(**arguments).remote(at, share.words, job.program, share.objects, board)] = at
-        ended, _ = ray.wait(list(running), timeout=_LOOK)
-        for reference in ended:
-            at = running.pop(reference)
-            rows[at] = _row(job.shares[at], reference)
+    try:
+        while waiting or running:
+            while waiting and (job.concurrency is None or len(running) < job.concurrency):
+                at = waiting.pop(0)
+                share = job.shares[at]
+                arguments = {**job.ray_remote_args, "name": f"fhrd {share.words[0]} {share.share}"}
+                running[task.options(**arguments).remote(at, share.words, job.program, share.objects, board)] = at
+            ended, _ = ray.wait(list(running), timeout=_LOOK)
+            for reference in ended:
+                at = running.pop(reference)
+                rows[at] = _row(job.shares[at], reference)
+            _tell(job, board, rows)
+            if end is not None and time.monotonic() > end:
+                rows.update({at: _failed_row(job.shares[at], "it has not ended in time") for at in running.values()})
+                rows.update({at: _failed_row(job.shares[at], "it has not begun in time") for at in waiting})
+                break
         _tell(job, board, rows)
-        if end is not None and time.monotonic() > end:
-            for reference, at in running.items():
-                ray.cancel(reference, force=True)
-                rows[at] = _failed_row(job.shares[at], "it has not ended in time")
-            rows.update({at: _failed_row(job.shares[at], "it has not begun in time") for at in waiting})
-            break
-    _tell(job, board, rows)
-    ray.kill(board)
+    finally:
+        # Of a job that ended early. A task that is cancelled ends its command.
+        for reference in running:
+            ray.cancel(reference)
+        ray.kill(board)
     return [rows[at] for at in range(len(job.shares))]
 
 
@@ -465,18 +498,29 @@ def _failed_row(share: _Share, error: str | None) -> dict[str, Any]:
     }
 
 
-def _forget_others(job: _Job, location: str, group: str, rows: list[dict[str, Any]]) -> None:
-    """Forgets snapshots of shares whose tasks have returned another one: a task may run twice."""
-    returned = {row["snapshot"] for row in rows if row["snapshot"]}
+def _of_group(job: _Job, location: str, group: str) -> list[dict[str, Any]]:
+    """The snapshots of a job, as `fhrd snapshots --json` says them, also those that a later one replaces."""
+    try:
+        found = _run(job, ["snapshots", "--repo", location])
+    except RuntimeError:
+        # The tasks say what is wrong with the repository, each in its row.
+        return []
+    return [one for one in found if one.get("group") == group]
+
+
+def _forget_others(job: _Job, location: str, table: ShareTable, earlier: set[str]) -> None:
+    """Forgets what tasks of this job have stored beside the snapshots that they returned: a task may run twice."""
+    returned = set(table.snapshots)
     if not returned:
         return
-    shares = {(row["source"], row["share"]) for row in rows if row["snapshot"]}
+    found = _run(job, ["snapshots", "--repo", location])
+    shares = {(tuple(one["paths"]), one.get("share")) for one in found if one["id"] in returned}
     others = [
-        found["id"]
-        for found in _run(job, ["snapshots", "--repo", location])
-        if found.get("group") == group
-        and found["id"] not in returned
-        and any((path, found.get("share")) in shares for path in found["paths"])
+        one["id"]
+        for one in found
+        if one.get("group") == table.group
+        and one["id"] not in returned | earlier
+        and (tuple(one["paths"]), one.get("share")) in shares
     ]
     if others:
         _run(job, ["forget", "--repo", location, *others])

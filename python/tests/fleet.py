@@ -270,11 +270,31 @@ def test_workers_raylets_and_nodes_die_and_nothing_is_lost(fleet: Fleet, cluster
 
 def test_a_share_that_ran_twice_leaves_one_snapshot(fleet: Fleet, cluster: Cluster) -> None:
     location = fleet.init("twice")
-    words = ["backup", "s3://source/data", "--repo", location, "--shard", "2/4", "--group", "job"]
-    other = fleet.run(*words)["snapshot"]
-    result = fhrd.ray.backup("s3://source/data", location, shards=4, group="job", program=PROGRAM)
-    ids = [named["id"] for named in fleet.run("snapshots", "--repo", location)]
-    assert sorted(ids) == sorted(result.snapshots) and other not in ids
+    words = ["backup", "s3://source/data", "--repo", location, "--host", "ray", "--shard", "2/4", "--group", "job"]
+    before = fleet.run(*words)["snapshot"]
+    twins: list[str] = []
+
+    def twin(progress: fhrd.ray.ShareProgress) -> None:
+        if not twins:
+            twins.append(fleet.run(*words)["snapshot"])
+
+    # The URL has another spelling than the one that snapshots record.
+    result = fhrd.ray.backup(
+        "s3://source/data/", location, shards=4, group="job", progress=twin, program=PROGRAM
+    )
+    ids = {named["id"] for named in fleet.run("snapshots", "--repo", location)}
+    assert twins and ids == {*result.snapshots, before}, "what was there before the job stays"
+    assert result.warning is None
+
+
+def test_a_file_that_cannot_be_read_is_a_warning(fleet: Fleet, cluster: Cluster) -> None:
+    location = fleet.init("odd")
+    # No URL can have this key.
+    fleet.s3.put_object(Bucket="source", Key="odd/x/../y", Body=b"odd")
+    fleet.s3.put_object(Bucket="source", Key="odd/whole", Body=b"whole")
+    result = fhrd.ray.backup("s3://source/odd", location, shards=2, program=PROGRAM)
+    assert sum(row["problems"] for row in result) == 1 and not result.errors
+    assert result.warning is not None and "could not" in result.warning, result.warning
 
 
 def test_what_fails_is_in_the_table(fleet: Fleet, cluster: Cluster) -> None:
@@ -284,6 +304,8 @@ def test_what_fails_is_in_the_table(fleet: Fleet, cluster: Cluster) -> None:
     location = fleet.init("late")
     late = fhrd.ray.backup("s3://source/data", location, shards=2, timeout=0.1, on_error="report", program=PROGRAM)
     assert late.errors and "in time" in late.errors[0]["error"]
+    time.sleep(2)
+    assert not busy_workers(), "a task that was cancelled runs on"
     denied = f"s3://source/{'x' * 10}"
     with pytest.raises(RuntimeError, match="no objects"):
         fhrd.ray.backup(denied, location, shards=2, program=PROGRAM)

@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 
-use crate::error::Result;
+use super::snapshots::{SnapshotRepair, SnapshotsReport};
+use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::heal::check_overwritten;
 use crate::repo::snapshot::{self, NamedSnapshot, Snapshot, Unreadable, parse_name};
 use crate::repo::snapshot_listing::copied_blobs;
-use crate::store::{PutOptions, StoreExt};
+use crate::store::{BlobName, Durable, PutOptions, Store, StoreExt};
 use crate::types::SnapshotId;
 
 /// What became of snapshots that could not be read.
@@ -58,9 +59,12 @@ pub(super) fn read_again(repository: &Repository, unreadable: Vec<Unreadable>, d
             continue;
         };
         if !dry_run {
-            if let Err(other) = check_overwritten(repository, &snapshot::blob_name(&id)) {
-                done.unreadable.push((name, other));
-                continue;
+            match check_overwritten(repository, &snapshot::blob_name(&id)) {
+                Err(other) if other.is_unreadable() => {
+                    done.unreadable.push((name, other));
+                    continue;
+                }
+                checked => checked?,
             }
             if !store.overwrite_stored(&snapshot::blob_name(&id), blob, PutOptions::default())? {
                 // It was forgotten meanwhile.
@@ -73,4 +77,34 @@ pub(super) fn read_again(repository: &Repository, unreadable: Vec<Unreadable>, d
         done.healed.push(id);
     }
     Ok(done)
+}
+
+impl SnapshotsReport {
+    /// Adds a snapshot that cannot be read, and deletes it on request if its bytes proved wrong twice.
+    pub(super) fn add_unreadable(
+        &mut self,
+        repository: &Repository,
+        request: SnapshotRepair,
+        name: &str,
+        error: &Error,
+    ) -> Result<()> {
+        if error.is_newer() {
+            self.newer.push(format!("{name}: {error}"));
+            return Ok(());
+        }
+        if request.forget && !request.dry_run && error.is_bad_blob() {
+            let blob = BlobName::parse(name)?;
+            match check_overwritten(repository, &blob) {
+                Err(other) if other.is_unreadable() => {
+                    self.unreadable.push(other.to_string());
+                    return Ok(());
+                }
+                checked => checked?,
+            }
+            repository.store.delete(&blob, Durable::OnReturn)?;
+            self.forgotten.push(name.rsplit('/').next().unwrap_or_default().into());
+        }
+        self.unreadable.push(format!("{name}: {error}"));
+        Ok(())
+    }
 }

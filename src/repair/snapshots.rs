@@ -31,7 +31,7 @@ use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::{self, NamedSnapshot, PROBLEMS, Snapshot};
 use crate::repo::tree::{EntryTally, Node, NodeKind, OpenDirectory, TreeCursor};
 use crate::repo::{MetadataWriter, Repository};
-use crate::store::{BlobName, Durable, Store};
+use crate::store::Store;
 use crate::types::SnapshotId;
 
 /// Directories that are remembered.
@@ -161,7 +161,7 @@ pub fn repair_snapshots(
         }
         report.damaged.push(found);
     }
-    unreadable.into_iter().try_for_each(|(name, error)| report.add_unreadable(store, request, &name, &error))?;
+    unreadable.into_iter().try_for_each(|(name, error)| report.add_unreadable(repository, request, &name, &error))?;
     Ok(report)
 }
 
@@ -176,20 +176,6 @@ impl SnapshotsReport {
                 self.forgotten.push(id.to_string());
             }
         }
-        Ok(())
-    }
-
-    /// Adds a snapshot that cannot be read, and deletes it on request if its bytes proved wrong twice.
-    fn add_unreadable(&mut self, store: &dyn Store, request: SnapshotRepair, name: &str, error: &Error) -> Result<()> {
-        if error.is_newer() {
-            self.newer.push(format!("{name}: {error}"));
-            return Ok(());
-        }
-        if request.forget && !request.dry_run && error.is_bad_blob() {
-            store.delete(&BlobName::parse(name)?, Durable::OnReturn)?;
-            self.forgotten.push(name.rsplit('/').next().unwrap_or_default().into());
-        }
-        self.unreadable.push(format!("{name}: {error}"));
         Ok(())
     }
 }

@@ -146,7 +146,7 @@ fn container(name: &BlobName) -> Option<ContainerId> {
 /// Checks that what lies under the name of a snapshot, segment or mark is not all that there is of another one.
 ///
 /// # Errors
-/// [`Error::Corrupt`] that names the other one. Errors of the store.
+/// [`Error::Unreadable`] that names the other one. Errors of the store.
 pub fn check_overwritten(repository: &Repository, name: &BlobName) -> Result<()> {
     let (store, parity) = (repository.store.as_ref(), repository.parity.as_ref());
     parity.check_overwritten(name)?;

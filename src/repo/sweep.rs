@@ -2,19 +2,19 @@
 //!
 //! Both are put after their container, so they are listed before the containers: what is put meanwhile is not listed
 //! here, and a container whose parity is listed is, too, if it is there. The parity of a required mark is put before
-//! the mark: whoever puts it looks once more, and so does a sweep.
+//! the mark: whoever puts it looks once more, and so does a sweep behind its deletions.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::hot_index::hot_index_name;
 use super::parity::{protected, short_blobs};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::repo::Repository;
 use crate::repo::cold;
 use crate::repo::container::blob_name;
 use crate::repo::index::ContainerListing;
-use crate::store::{BlobKind, BlobName, Durable, PutOptions, SHORT_KINDS, Store};
+use crate::store::{BlobKind, BlobName, Durable, PutOptions};
 use crate::types::ContainerId;
 
 /// How many blobs a sweep has deleted.
@@ -78,8 +78,7 @@ pub fn sweep(repository: &Repository, stop: &AtomicBool) -> Result<Swept> {
     ] {
         for id in hashes.into_iter().map(ContainerId) {
             let name = name_of(&id);
-            let is_parity = name.kind() == BlobKind::Parity;
-            if !may_go(&id)? || is_parity && is_short_there(store, &id)? {
+            if !may_go(&id)? {
                 continue;
             }
             match store.delete(&name, Durable::AfterSync) {
@@ -88,32 +87,28 @@ pub fn sweep(repository: &Repository, stop: &AtomicBool) -> Result<Swept> {
                     done?;
                     *count += 1;
                     deleted.push(name);
-                    if is_parity {
-                        protect_mark(repository, &id)?;
-                    }
                 }
             }
         }
     }
     store.sync_deletions(&deleted)?;
+    protect_marks(repository, &deleted)?;
     Ok(swept)
 }
 
-/// Whether there is a snapshot, segment or mark with this hash, whatever a listing lacks.
-fn is_short_there(store: &dyn Store, id: &ContainerId) -> Result<bool> {
-    for kind in SHORT_KINDS {
-        if store.head(&BlobName::hashed(kind, &id.0))?.is_some() {
-            return Ok(true);
-        }
+/// Makes the parity among the `deleted` ones again that is of required marks: they were put meanwhile.
+fn protect_marks(repository: &Repository, deleted: &[BlobName]) -> Result<()> {
+    let gone: HashSet<[u8; 32]> = deleted.iter().filter_map(BlobName::protected).collect();
+    if gone.is_empty() {
+        return Ok(());
     }
-    Ok(false)
-}
-
-/// Makes the parity that was just deleted again, if it is that of a required mark that was put meanwhile.
-fn protect_mark(repository: &Repository, id: &ContainerId) -> Result<()> {
-    let mark = BlobName::hashed(BlobKind::RequiredMark, &id.0);
-    if repository.store.head(&mark)?.is_some() {
-        repository.parity.add(&mark, PutOptions::default())?;
+    for mark in repository.store.list(BlobKind::RequiredMark.into())? {
+        if mark.name.hash().is_some_and(|hash| gone.contains(&hash)) {
+            match repository.parity.add(&mark.name, PutOptions::default()) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                added => drop(added?),
+            }
+        }
     }
     Ok(())
 }

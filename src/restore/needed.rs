@@ -126,6 +126,11 @@ impl NeededContainers {
     }
 }
 
+/// The container that an [`Error::Cold`] names. A location may follow.
+fn cold_container(what: &str) -> Option<ContainerId> {
+    what.split(' ').next().and_then(parse_name)
+}
+
 /// What an entry of the target gives a restore.
 enum Held {
     /// All that is needed.
@@ -236,7 +241,7 @@ impl NeededWalk<'_> {
             }
             // Without a hot index, only the container itself says what else is needed.
             Err(Error::Cold { what }) => {
-                self.containers.insert(parse_name(&what).ok_or(Error::Cold { what })?);
+                self.containers.insert(cold_container(&what).ok_or(Error::Cold { what })?);
                 self.needed.lacks_indexes = true;
                 return Ok(());
             }

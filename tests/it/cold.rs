@@ -56,7 +56,8 @@ impl StoreObserver for Freezer {
         if is_read && is_data(&self.store, name) {
             self.reads.fetch_add(1, Ordering::SeqCst);
             if !self.is_thawed.load(Ordering::SeqCst) {
-                return Err(Error::Cold { what: name.into() });
+                // As the stores of buckets say it.
+                return Err(Error::Cold { what: format!("{name} in s3://bucket/prefix") });
             }
         }
         Ok(0)

@@ -98,22 +98,56 @@ fn the_only_bytes_of_another_short_blob_are_not_overwritten() {
 }
 
 #[test]
-fn a_repair_from_a_copy_leaves_the_only_bytes_of_another_snapshot() {
-    let (store, _source, [_, second]) = scene(false);
-    // This machine has copies of both.
-    assert_eq!(snapshot_listing::list(&open(&store)).unwrap().snapshots.len(), 2);
+fn snapshots_that_are_exchanged_heal() {
+    let (store, source, [first, second]) = scene(false);
     let all = names(&store, BlobKind::Snapshot);
-    let (moved, first): (Vec<_>, Vec<_>) = all.into_iter().partition(|name| name.to_string().contains(&second));
-    let bytes = store.get(&moved[0], 1 << 20).unwrap();
-    store.replace(&first[0], &bytes);
-    store.delete(&moved[0], Durable::OnReturn).unwrap();
-    for name in names(&store, BlobKind::Parity) {
-        store.delete(&name, Durable::OnReturn).unwrap();
+    let right = [0, 1].map(|at| store.get(&all[at], 1 << 20).unwrap());
+    store.replace(&all[0], &right[1]);
+    store.replace(&all[1], &right[0]);
+    let repository = open(&store);
+    let report = run_check(&repository);
+    let healed = heal(&repository, &report.healable).unwrap();
+    assert!(healed.left.is_empty(), "{healed:#?}");
+    assert!([0, 1].map(|at| store.get(&all[at], 1 << 20).unwrap()) == right);
+    assert_eq!(lost_files(&open(&store), &second, source.path(), &first), [""; 0]);
+}
+
+#[test]
+fn the_bytes_of_a_container_under_another_name_are_overwritten() {
+    let (store, source, [_, second]) = scene(false);
+    let snapshot = names(&store, BlobKind::Snapshot).swap_remove(0);
+    let right = store.get(&snapshot, 1 << 20).unwrap();
+    // `cp containers/…/X snapshots/FIRST`
+    store.replace(&snapshot, &store.get(&names(&store, BlobKind::Container)[0], 1 << 30).unwrap());
+    let repository = open(&store);
+    let report = run_check(&repository);
+    let healed = heal(&repository, &report.healable).unwrap();
+    assert!(healed.left.is_empty() && store.get(&snapshot, 1 << 20).unwrap() == right, "{healed:#?}");
+    assert_eq!(lost_files(&open(&store), &second, source.path(), "container"), [""; 0]);
+}
+
+#[test]
+fn a_repair_leaves_the_only_bytes_of_another_snapshot() {
+    for has_copy in [true, false] {
+        let (store, _source, [_, second]) = scene(false);
+        let cached = snapshot_listing::list(&open(&store)).unwrap();
+        assert_eq!(cached.snapshots.len(), 2);
+        let all = names(&store, BlobKind::Snapshot);
+        let (moved, first): (Vec<_>, Vec<_>) = all.into_iter().partition(|name| name.to_string().contains(&second));
+        let bytes = store.get(&moved[0], 1 << 20).unwrap();
+        store.replace(&first[0], &bytes);
+        store.delete(&moved[0], Durable::OnReturn).unwrap();
+        for kind in [BlobKind::Parity, BlobKind::Bundle, BlobKind::RequiredMark] {
+            names(&store, kind).iter().for_each(|name| store.delete(name, Durable::OnReturn).unwrap());
+        }
+        // This machine has copies of both, or none.
+        let repository = if has_copy { Repository::open(store.clone()).unwrap() } else { open(&store) };
+        let forget = SnapshotRepair { forget: true, ..SnapshotRepair::default() };
+        let repaired = repair_snapshots(&repository, &config(), forget, &Arc::default());
+        assert!(store.get(&first[0], 1 << 20).unwrap() == bytes, "{has_copy}: {repaired:#?}");
+        let repaired = repaired.unwrap();
+        assert!(repaired.unreadable.iter().any(|text| text.contains(moved[0].as_str())), "{has_copy}: {repaired:#?}");
     }
-    let repository = Repository::open(store.clone()).unwrap();
-    let forget = SnapshotRepair { forget: false, ..SnapshotRepair::default() };
-    drop(repair_snapshots(&repository, &config(), forget, &Arc::default()));
-    assert!(store.get(&first[0], 1 << 20).unwrap() == bytes);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::cold::{is_rebuilt, note_rebuilt};
 use super::damaged_containers::DamagedContainers;
-use super::defect_log::{AlikeDefects, DefectLog, damage};
+use super::defect_log::{AlikeDefects, DefectLog, damage, damage_or_cold};
 use super::missing::MissingParts;
 use super::run::{CheckReport, CheckRun};
 use super::segments::name_defect;
@@ -271,7 +271,9 @@ impl CheckWorker<'_> {
                 Err(error) if is_gone(&job.id, &error) => checked.defects.is_gone = true,
                 Err(error) => {
                     let text = format!("{name}: entry {position}, chunk {}", entry.fingerprint);
-                    self.entry_defect(job, position, text, damage(error)?, &mut checked.defects);
+                    // Whoever reads data ends where it is cold.
+                    let error = if is_read { damage(error) } else { damage_or_cold(error) }?;
+                    self.entry_defect(job, position, text, error, &mut checked.defects);
                 }
                 Ok(()) => {}
             }
@@ -320,8 +322,8 @@ impl CheckWorker<'_> {
     fn entry_defect(&self, job: &ContainerJob, entry: u32, text: String, error: Error, defects: &mut Defects) {
         let text = format!("{text}: {error}");
         match error {
-            // A newer version can read it.
-            Error::Unsupported { .. } => defects.log.consequence_of(&error, text),
+            // A newer version can read it, or whoever waits for it.
+            Error::Unsupported { .. } | Error::Cold { .. } => defects.log.consequence_of(&error, text),
             // A running backup writes this container, and the base is in one that was not listed. Or a prune deletes
             // it, as it did the base. If a snapshot needs the chunk, its tree shows that.
             Error::ChunkMissing { .. } | Error::BlobMissing { .. } => {

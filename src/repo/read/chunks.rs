@@ -210,8 +210,10 @@ impl ChunkReader {
         let name = blob_name(&container);
         // Trees are read again by the next run.
         let kind = self.kind_of(number)?;
+        let fetched = self.passing.fetched_frame(&name, &info);
+        let fetched = fetched.and_then(|bytes| decode_frame(&name, &info, bytes, &mut self.scratch).ok());
         let scratch = RefCell::new(&mut self.scratch);
-        let decoded = read_again(self.store.as_ref(), &name, || {
+        let read = || {
             let stored = match kind {
                 ContainerKind::Metadata => {
                     self.store.get_range(&name, info.offset, info.stored_bytes(), Reading::Again)
@@ -219,7 +221,8 @@ impl ChunkReader {
                 ContainerKind::Data => self.store.get_range(&name, info.offset, info.stored_bytes(), Reading::Once),
             };
             decode_frame(&name, &info, &stored?, *scratch.borrow_mut())
-        });
+        };
+        let decoded = fetched.map_or_else(|| read_again(self.store.as_ref(), &name, read), Ok);
         let frame = match decoded {
             Ok(frame) => Bytes::from(frame),
             Err(error) => {

@@ -33,6 +33,13 @@ pub(super) struct Passing {
     failed: Option<(BlobName, u64)>,
 }
 
+impl Passing {
+    /// The stored bytes of a frame, if they were fetched with its neighbours.
+    pub(super) fn fetched_frame(&self, container: &BlobName, info: &FrameInfo) -> Option<&[u8]> {
+        self.fetched.as_ref()?.frame(container, info)
+    }
+}
+
 /// A range of a container.
 struct FetchedFrames {
     container: BlobName,
@@ -98,7 +105,7 @@ impl ChunkReader {
         let is_right = |bytes: &[u8], key: &RepositoryKey, scratch: &mut Scratch, buffer: &mut Vec<u8>| {
             decode_unverified(&name, &info, bytes, scratch, buffer).is_ok() && key.fingerprint(buffer) == *fingerprint
         };
-        if let Some(bytes) = self.passing.fetched.as_ref().and_then(|fetched| fetched.frame(&name, &info)) {
+        if let Some(bytes) = self.passing.fetched_frame(&name, &info) {
             return Ok(is_right(bytes, &self.key, &mut self.scratch, buffer));
         }
         let bytes = self.store.get_range(&name, info.offset, info.stored_bytes(), Reading::Once)?;
@@ -146,7 +153,7 @@ impl ChunkReader {
             }
             let end = info.offset + info.stored_bytes() as u64;
             match &mut run {
-                None if self.passing.fetched.as_ref().is_some_and(|old| old.frame(&name, &info).is_some()) => {
+                None if self.passing.fetched_frame(&name, &info).is_some() => {
                     return Ok(());
                 }
                 None => run = Some((name, info.offset, end)),

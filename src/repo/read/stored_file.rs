@@ -184,8 +184,10 @@ impl StoredFile {
             match &range.chunk {
                 Some(fingerprint) => {
                     let is_whole = offset == range.start && end == range.end();
-                    if passes && is_whole {
+                    if (passes || keeps_all) && is_whole {
                         reader.prefetch(content, (offset, to))?;
+                    }
+                    if passes && is_whole {
                         reader.pass(fingerprint, range.len, write)?;
                         self.note(fingerprint);
                     } else {

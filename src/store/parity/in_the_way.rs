@@ -1,11 +1,14 @@
 //! Bytes that lie under the name of a blob and are not its own: damage, or files that were mixed up.
 
+use std::io;
+
 use super::SHORT_KINDS;
+use super::rebuilt::HealOutcome;
 use super::store::ParityStore;
 use crate::error::{Error, Result};
 use crate::store::blob::stored_hash;
 use crate::store::name::missing;
-use crate::store::{BlobName, NewName, PutOptions, Store};
+use crate::store::{BlobKind, BlobName, NewName, PutOptions, Store};
 
 /// What is under the name of a container.
 #[derive(Debug)]
@@ -18,10 +21,10 @@ pub enum BytesInTheWay {
     Unreadable,
 }
 
-/// The error of bytes under the name `name` that are the only ones of another blob.
+/// The error of bytes under the name `name` that are the only ones of another blob, which proves nothing about either.
 pub fn only_bytes(name: &BlobName, other: &BlobName) -> Error {
-    let found = format!("the only bytes of {other}: move them to that name, or delete them if it was forgotten");
-    Error::corrupt(name, 0, "its own bytes", found)
+    let text = format!("it has the only bytes of another blob: copy it to {other}, and heal again");
+    Error::Unreadable { what: name.to_string(), offset: 0, source: io::Error::other(text) }
 }
 
 impl ParityStore {
@@ -29,7 +32,7 @@ impl ParityStore {
     /// as if files were mixed up. Nobody knows whether that one was forgotten, so nothing puts it back.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] that names the other one. Errors of the store.
+    /// [`Error::Unreadable`] that names the other one. Errors of the store.
     pub fn check_overwritten(&self, name: &BlobName) -> Result<()> {
         if !SHORT_KINDS.contains(&name.kind()) {
             return Ok(());
@@ -45,9 +48,12 @@ impl ParityStore {
         if self.inner.head(&BlobName::parity_of(&hash))?.is_none() {
             return Ok(());
         }
-        for other in SHORT_KINDS.map(|kind| BlobName::hashed(kind, &hash)) {
+        for kind in SHORT_KINDS.into_iter().chain([BlobKind::Container]) {
+            let other = BlobName::hashed(kind, &hash);
             match stored_hash(&self.inner, &other, &|| Ok(())) {
                 Ok(found) if found == hash => return Ok(()),
+                // It is there, and its parity gives it back.
+                Ok(_) if matches!(self.heal(&other), HealOutcome::Rebuilt(_)) => return Ok(()),
                 Err(error) if !error.is_unreadable() => return Err(error),
                 _ => {}
             }
