@@ -23,6 +23,7 @@ them is in an argument, a task or a log. Paths are those of the nodes.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -185,7 +186,7 @@ def backup(
     job = _job(program, ray_remote_args, concurrency, progress, timeout)
     location, count = _location(repository), shards or _default_shards(job)
     # What has this name already, as of a job that is run again, stays.
-    earlier = {found["id"] for found in _of_group(job, location, group)}
+    earlier = _of_group(job, location, group)
     for name in names:
         source = _location(name)
         words = ["backup", source, "--repo", location, "--host", host, *options]
@@ -199,7 +200,9 @@ def backup(
                 job.shares.append(_Share(tally["share"], source, own, tally["bytes"], objects))
     table = ShareTable(_run_all(job), group)
     try:
-        _forget_others(job, location, table, earlier)
+        repeated = {(row["source"], row["share"]) for row in table if row["attempts"] > 1}
+        if earlier is not None and repeated:
+            _forget_others(job, location, table, earlier, repeated)
         # The tasks have said so; the repository has to say it, too.
         words = ["snapshots", "--repo", location, "--group", group]
         table.warning = _ended_with(job, words)[1].decode(errors="replace")[-_ERROR_BYTES:] or None
@@ -354,23 +357,33 @@ def _dies_with_parent() -> Callable[[], None] | None:
     """Makes a child end when the worker that started it is killed: another one repeats its work."""
     if sys.platform != "linux":
         return None
-    control = ctypes.CDLL(None).prctl
-    return lambda: control(_PR_SET_PDEATHSIG, signal.SIGTERM) and None
+    control, parent = ctypes.CDLL(None).prctl, os.getpid()
+
+    def bind() -> None:
+        control(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:
+            # It is dead already.
+            os._exit(1)
+
+    return bind
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Ends a command: it stores nothing more then."""
+    child.terminate()
+    try:
+        child.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
 
 
 def _watched(command: list[str], report: Callable[[int], Any]) -> tuple[int, Any, str]:
     """Runs a command, which ends if the task is cancelled. Returns its exit code, its document and what it said."""
-    child = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        preexec_fn=_dies_with_parent(),
-    )
     said: list[str] = []
     output: list[bytes] = []
 
-    def listen() -> None:
+    def listen(child: subprocess.Popen[bytes]) -> None:
         assert child.stderr is not None
         for line in child.stderr:
             try:
@@ -380,20 +393,30 @@ def _watched(command: list[str], report: Callable[[int], Any]) -> tuple[int, Any
                 said.append(line.decode(errors="replace"))
                 del said[:-40]
 
-    def take() -> None:
+    def take(child: subprocess.Popen[bytes]) -> None:
         assert child.stdout is not None
         output.append(child.stdout.read())
 
-    threads = [threading.Thread(target=listen, daemon=True), threading.Thread(target=take, daemon=True)]
-    for thread in threads:
-        thread.start()
+    started: list[subprocess.Popen[bytes]] = []
+    threads: list[threading.Thread] = []
     try:
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            preexec_fn=_dies_with_parent(),
+        )
+        started.append(child)
+        threads += [threading.Thread(target=work, args=(child,), daemon=True) for work in (listen, take)]
+        for thread in threads:
+            thread.start()
         # Ray interrupts this loop, and not a wait without an end.
         while child.poll() is None:
             time.sleep(0.1)
     except BaseException:
-        child.terminate()
-        child.wait()
+        for child in started:
+            _end(child)
         raise
     for thread in threads:
         thread.join()
@@ -435,8 +458,10 @@ def _run_all(job: _Job) -> list[dict[str, Any]]:
     finally:
         # Of a job that ended early. A task that is cancelled ends its command.
         for reference in running:
-            ray.cancel(reference)
-        ray.kill(board)
+            with contextlib.suppress(Exception):
+                ray.cancel(reference)
+        with contextlib.suppress(Exception):
+            ray.kill(board)
     return [rows[at] for at in range(len(job.shares))]
 
 
@@ -498,28 +523,29 @@ def _failed_row(share: _Share, error: str | None) -> dict[str, Any]:
     }
 
 
-def _of_group(job: _Job, location: str, group: str) -> list[dict[str, Any]]:
-    """The snapshots of a job, as `fhrd snapshots --json` says them, also those that a later one replaces."""
+def _of_group(job: _Job, location: str, group: str) -> set[str] | None:
+    """The ids of all snapshots of a job. `None` if they cannot be listed: then nobody may forget one."""
     try:
         found = _run(job, ["snapshots", "--repo", location])
     except RuntimeError:
         # The tasks say what is wrong with the repository, each in its row.
-        return []
-    return [one for one in found if one.get("group") == group]
+        return None
+    return {one["id"] for one in found if one.get("group") == group}
 
 
-def _forget_others(job: _Job, location: str, table: ShareTable, earlier: set[str]) -> None:
-    """Forgets what tasks of this job have stored beside the snapshots that they returned: a task may run twice."""
-    returned = set(table.snapshots)
-    if not returned:
-        return
+def _forget_others(
+    job: _Job, location: str, table: ShareTable, earlier: set[str], repeated: set[tuple[str, str]]
+) -> None:
+    """Forgets what tasks of this job have stored beside the snapshots that they returned, of shares that began more than
+    once."""
+    returned = {row["snapshot"] for row in table if row["snapshot"] and (row["source"], row["share"]) in repeated}
     found = _run(job, ["snapshots", "--repo", location])
     shares = {(tuple(one["paths"]), one.get("share")) for one in found if one["id"] in returned}
     others = [
         one["id"]
         for one in found
         if one.get("group") == table.group
-        and one["id"] not in returned | earlier
+        and one["id"] not in {*table.snapshots, *earlier}
         and (tuple(one["paths"]), one.get("share")) in shares
     ]
     if others:

@@ -283,8 +283,14 @@ def test_a_share_that_ran_twice_leaves_one_snapshot(fleet: Fleet, cluster: Clust
         "s3://source/data/", location, shards=4, group="job", progress=twin, program=PROGRAM
     )
     ids = {named["id"] for named in fleet.run("snapshots", "--repo", location)}
-    assert twins and ids == {*result.snapshots, before}, "what was there before the job stays"
+    # Nothing began twice, so all that others have stored stays.
+    assert twins and ids == {*result.snapshots, before, twins[0]}
     assert result.warning is None
+    job = fhrd.ray._job(PROGRAM, None, None, None, None)
+    fhrd.ray._forget_others(job, location, result, {before}, {("s3://source/data/", "2/4")})
+    ids = {named["id"] for named in fleet.run("snapshots", "--repo", location)}
+    assert ids == {*result.snapshots, before}, "what was there before the job stays"
+    assert fhrd.ray._of_group(job, "s3://repository/nothing", "job") is None
 
 
 def test_a_file_that_cannot_be_read_is_a_warning(fleet: Fleet, cluster: Cluster) -> None:

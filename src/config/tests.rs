@@ -38,7 +38,7 @@ fn an_unknown_value_is_listed_with_the_allowed_ones() {
         ("repository", "chunker", "sieve, fastcdc, gear-xet, ultracdc, fixed"),
         ("subdedup", "strategy", "none, burst, uniform, head-only, bidirectional, superfeature, anchors"),
         ("model", "codec", "floats, planes, all-planes, zipnn, bg4-lz4, bit-planes, zstd"),
-        ("identify", "method", "probes, entropies"),
+        ("identify", "method", "probes, entropies, everything"),
         ("index", "last_level", "segments, redb"),
         ("model", "delta", "context, xor, none"),
         ("compress", "codec", "zstd, lz4"),

@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use super::snapshots::{SnapshotRepair, SnapshotsReport};
 use crate::error::{Error, Result};
 use crate::repo::Repository;
-use crate::repo::heal::check_overwritten;
+use crate::repo::heal::overwritten;
 use crate::repo::snapshot::{self, NamedSnapshot, Snapshot, Unreadable, parse_name};
 use crate::repo::snapshot_listing::copied_blobs;
-use crate::store::{BlobName, Durable, PutOptions, Store, StoreExt};
+use crate::store::{BlobName, Durable, PutOptions, StoreExt, only_bytes};
 use crate::types::SnapshotId;
 
 /// What became of snapshots that could not be read.
@@ -59,14 +59,14 @@ pub(super) fn read_again(repository: &Repository, unreadable: Vec<Unreadable>, d
             continue;
         };
         if !dry_run {
-            match check_overwritten(repository, &snapshot::blob_name(&id)) {
-                Err(other) if other.is_unreadable() => {
-                    done.unreadable.push((name, other));
-                    continue;
-                }
-                checked => checked?,
+            let blob_name = snapshot::blob_name(&id);
+            let other = overwritten(repository, &blob_name)?;
+            let has_no_copy = |other: &BlobName| parse_name(other).is_none_or(|other| !copies.contains_key(&other));
+            if let Some(other) = other.filter(has_no_copy) {
+                done.unreadable.push((name, only_bytes(&blob_name, &other)));
+                continue;
             }
-            if !store.overwrite_stored(&snapshot::blob_name(&id), blob, PutOptions::default())? {
+            if !store.overwrite_stored(&blob_name, blob, PutOptions::default())? {
                 // It was forgotten meanwhile.
                 continue;
             }
@@ -93,15 +93,23 @@ impl SnapshotsReport {
             return Ok(());
         }
         if request.forget && !request.dry_run && error.is_bad_blob() {
-            let blob = BlobName::parse(name)?;
-            match check_overwritten(repository, &blob) {
-                Err(other) if other.is_unreadable() => {
-                    self.unreadable.push(other.to_string());
+            let (store, blob) = (repository.store.as_ref(), BlobName::parse(name)?);
+            // Others may have written it again since it was read.
+            let id = parse_name(name).ok_or_else(|| Error::internal(format!("{name} is no snapshot")))?;
+            match Snapshot::load(store, &id) {
+                Err(error) if error.is_bad_blob() => {}
+                Err(error) if error.stops_reading() => return Err(error),
+                now => {
+                    let text = now.map_or_else(|error| error.to_string(), |_| "it can be read now".into());
+                    self.unreadable.push(format!("{name}: {text}"));
                     return Ok(());
                 }
-                checked => checked?,
             }
-            repository.store.delete(&blob, Durable::OnReturn)?;
+            if let Some(other) = overwritten(repository, &blob)? {
+                self.unreadable.push(only_bytes(&blob, &other).to_string());
+                return Ok(());
+            }
+            store.delete(&blob, Durable::OnReturn)?;
             self.forgotten.push(name.rsplit('/').next().unwrap_or_default().into());
         }
         self.unreadable.push(format!("{name}: {error}"));

@@ -25,7 +25,7 @@ use super::moved::MovedContainers;
 use super::reliance::Reliance;
 use super::snapshot::{self, Snapshot};
 use crate::error::{ErrorKind, Result};
-use crate::store::{BlobKind, BlobName, only_bytes};
+use crate::store::{BlobKind, BlobName, StoreExt, only_bytes};
 use crate::types::{ContainerId, SnapshotId};
 
 /// What [`heal`] has done.
@@ -143,30 +143,41 @@ fn container(name: &BlobName) -> Option<ContainerId> {
     parse_name(name).filter(|_| name.kind() == BlobKind::Container)
 }
 
+/// The blob of which all that there is lies under the name of another snapshot, segment or mark. `None` if it is there,
+/// or if nothing shows that there was one.
+///
+/// # Errors
+/// Errors of the store.
+pub fn overwritten(repository: &Repository, name: &BlobName) -> Result<Option<BlobName>> {
+    let (store, parity) = (repository.store.as_ref(), repository.parity.as_ref());
+    let found = parity.overwritten(name)?;
+    if found.is_some() || name.kind() != BlobKind::Snapshot {
+        return Ok(found);
+    }
+    // One without parity shows itself.
+    let bytes = match parity.bytes_below(name, snapshot::BYTES_LIMIT) {
+        Err(error) if error.is_unreadable() => return Ok(None),
+        bytes => bytes?,
+    };
+    let other = SnapshotId(*blake3::hash(&bytes).as_bytes());
+    let other_name = snapshot::blob_name(&other);
+    if other_name == *name || Snapshot::parse(store, &other, &bytes).is_err() {
+        return Ok(None);
+    }
+    // A copy on this machine is none in the store.
+    match store.stored_hash(&other_name, &|| Ok(())) {
+        Ok(hash) if hash == other.0 => Ok(None),
+        Err(error) if !error.is_unreadable() => Err(error),
+        _ => Ok(Some(other_name)),
+    }
+}
+
 /// Checks that what lies under the name of a snapshot, segment or mark is not all that there is of another one.
 ///
 /// # Errors
 /// [`Error::Unreadable`] that names the other one. Errors of the store.
 pub fn check_overwritten(repository: &Repository, name: &BlobName) -> Result<()> {
-    let (store, parity) = (repository.store.as_ref(), repository.parity.as_ref());
-    parity.check_overwritten(name)?;
-    if name.kind() != BlobKind::Snapshot {
-        return Ok(());
-    }
-    // One without parity shows itself.
-    let bytes = match parity.bytes_below(name, snapshot::BYTES_LIMIT) {
-        Err(error) if error.is_unreadable() => return Ok(()),
-        bytes => bytes?,
-    };
-    let other = SnapshotId(*blake3::hash(&bytes).as_bytes());
-    let other_name = snapshot::blob_name(&other);
-    let is_only = other_name != *name
-        && Snapshot::parse(store, &other, &bytes).is_ok()
-        && match Snapshot::load(store, &other) {
-            Err(error) if error.is_unreadable() => true,
-            loaded => loaded.map(|_| false)?,
-        };
-    if is_only { Err(only_bytes(name, &other_name)) } else { Ok(()) }
+    overwritten(repository, name)?.map_or(Ok(()), |other| Err(only_bytes(name, &other)))
 }
 
 /// Writes back one blob if it `is_rebuilt` or is among what is `found`, then its parity and its hot index. What

@@ -72,10 +72,7 @@ pub fn sweep(repository: &Repository, stop: &AtomicBool) -> Result<Swept> {
         Ok(!named.contains(id) && marked.of(id).is_none() && store.head(&blob_name(id))?.is_none())
     };
     let (mut swept, mut deleted) = (Swept::default(), Vec::new());
-    for (hashes, name_of, count) in [
-        (unprotected, (|id| BlobName::parity_of(&id.0)) as fn(&ContainerId) -> BlobName, &mut swept.parity),
-        (unindexed, hot_index_name, &mut swept.hot_indexes),
-    ] {
+    let mut delete = |hashes: HashSet<[u8; 32]>, name_of: fn(&ContainerId) -> BlobName, count: &mut u64| {
         for id in hashes.into_iter().map(ContainerId) {
             let name = name_of(&id);
             if !may_go(&id)? {
@@ -90,9 +87,14 @@ pub fn sweep(repository: &Repository, stop: &AtomicBool) -> Result<Swept> {
                 }
             }
         }
-    }
-    store.sync_deletions(&deleted)?;
+        Ok::<_, Error>(())
+    };
+    let done = delete(unprotected, |id| BlobName::parity_of(&id.0), &mut swept.parity)
+        .and_then(|()| delete(unindexed, hot_index_name, &mut swept.hot_indexes));
+    let synced = store.sync_deletions(&deleted);
+    // Also after a deletion that failed.
     protect_marks(repository, &deleted)?;
+    synced.and(done)?;
     Ok(swept)
 }
 

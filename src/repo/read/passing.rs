@@ -119,7 +119,7 @@ impl ChunkReader {
         let (Some(extent), [frame]) = (extent_map.only_extent(), extent_map.frames()) else { return Ok(None) };
         let (container, info) = self.resolver.frame_info(*frame)?;
         let is_own = extent.offset == 0 && extent.len == info.raw_len;
-        let is_cached = matches!(self.decoded.look(DecodedKey::Frame(*frame)), Decoded::Found(_));
+        let is_cached = self.decoded.is_near(DecodedKey::Frame(*frame));
         let is_data = self.kind_of(*frame)? == ContainerKind::Data;
         Ok((is_own && is_data && !is_cached).then(|| (blob_name(&container), info)))
     }
@@ -185,7 +185,7 @@ impl ChunkReader {
     ) -> Result<Option<(LocatedRange, BlobName, FrameInfo)>> {
         let Some(range) = self.locate(content, from)?.filter(|range| range.end() <= to) else { return Ok(None) };
         let Some(fingerprint) = &range.chunk else { return Ok(None) };
-        if matches!(self.decoded.look(DecodedKey::Chunk(*fingerprint)), Decoded::Found(_)) {
+        if self.decoded.is_near(DecodedKey::Chunk(*fingerprint)) {
             return Ok(None);
         }
         let number = self.entry_of(fingerprint)?;

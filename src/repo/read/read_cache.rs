@@ -168,6 +168,12 @@ impl ReadCacheShare {
         found.map_or(Decoded::Missing(None), Decoded::Found)
     }
 
+    /// Whether something is decoded, or some thread is decoding it.
+    pub(super) fn is_near(&self, key: DecodedKey) -> bool {
+        let (own, mut entries) = ((self.number, key), self.cache.entries());
+        entries.content.get(&own).is_some() || entries.at_work.contains(&own)
+    }
+
     /// Keeps bytes of a file that were made without a task.
     pub(super) fn keep(&self, key: DecodedKey, bytes: Bytes) {
         self.is_used.store(true, Ordering::Relaxed);

@@ -5,7 +5,7 @@ use std::io;
 use super::SHORT_KINDS;
 use super::rebuilt::HealOutcome;
 use super::store::ParityStore;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::store::blob::stored_hash;
 use crate::store::name::missing;
 use crate::store::{BlobKind, BlobName, NewName, PutOptions, Store};
@@ -23,42 +23,42 @@ pub enum BytesInTheWay {
 
 /// The error of bytes under the name `name` that are the only ones of another blob, which proves nothing about either.
 pub fn only_bytes(name: &BlobName, other: &BlobName) -> Error {
-    let text = format!("it has the only bytes of another blob: copy it to {other}, and heal again");
+    let text = format!("it has all that there is of another blob: copy it aside, put it under {other}, and heal again");
     Error::Unreadable { what: name.to_string(), offset: 0, source: io::Error::other(text) }
 }
 
 impl ParityStore {
-    /// Checks that the bytes under the name of a snapshot, segment or mark are not the only ones of another such blob,
-    /// as if files were mixed up. Nobody knows whether that one was forgotten, so nothing puts it back.
+    /// The blob of which all that there is lies under the name of another snapshot, segment or mark, as after files
+    /// were mixed up. Nobody knows whether it was forgotten, so nothing puts it back. `None` if its parity is not
+    /// there: then nothing here shows that there was one. Its kind may be another one.
     ///
     /// # Errors
-    /// [`Error::Unreadable`] that names the other one. Errors of the store.
-    pub fn check_overwritten(&self, name: &BlobName) -> Result<()> {
+    /// Errors of the store.
+    pub fn overwritten(&self, name: &BlobName) -> Result<Option<BlobName>> {
         if !SHORT_KINDS.contains(&name.kind()) {
-            return Ok(());
+            return Ok(None);
         }
         let hash = match stored_hash(&self.inner, name, &|| Ok(())) {
-            Err(error) if error.is_unreadable() => return Ok(()),
+            Err(error) if error.is_unreadable() => return Ok(None),
             hash => hash?,
         };
-        if name.hash() == Some(hash) {
-            return Ok(());
-        }
         // Parity says that there was a blob with these bytes.
-        if self.inner.head(&BlobName::parity_of(&hash))?.is_none() {
-            return Ok(());
+        if name.hash() == Some(hash) || self.inner.head(&BlobName::parity_of(&hash))?.is_none() {
+            return Ok(None);
         }
         for kind in SHORT_KINDS.into_iter().chain([BlobKind::Container]) {
             let other = BlobName::hashed(kind, &hash);
             match stored_hash(&self.inner, &other, &|| Ok(())) {
-                Ok(found) if found == hash => return Ok(()),
+                Ok(found) if found == hash => return Ok(None),
                 // It is there, and its parity gives it back.
-                Ok(_) if matches!(self.heal(&other), HealOutcome::Rebuilt(_)) => return Ok(()),
+                Ok(_) if matches!(self.heal(&other), HealOutcome::Rebuilt(_)) => return Ok(None),
+                // A container with these bytes is there.
+                Err(error) if error.kind() == ErrorKind::Cold => return Ok(None),
                 Err(error) if !error.is_unreadable() => return Err(error),
                 _ => {}
             }
         }
-        Err(only_bytes(name, &BlobName::hashed(name.kind(), &hash)))
+        Ok(Some(BlobName::hashed(name.kind(), &hash)))
     }
 
     /// The bytes that lie under a name, at most `bytes_max`, whatever was rebuilt.

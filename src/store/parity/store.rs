@@ -24,6 +24,7 @@ use parking_lot::Mutex;
 
 use super::blob::encode;
 use super::code::ParityEncoder;
+use super::in_the_way::only_bytes;
 use super::layout::{CONTAINER_BYTES_MAX, ParityLayout};
 use super::memory::HealMemory;
 use super::rebuilt::{HealOutcome, HealedContainers, RebuiltContainer, not_healed};
@@ -213,14 +214,16 @@ impl ParityStore {
     ///
     /// # Errors
     /// [`Error::Corrupt`] if it was not healed; [`Error::ChecksumMismatch`] if the store gives other bytes afterwards.
-    /// Errors of [`Self::check_overwritten`] and of the store.
+    /// [`Error::Unreadable`] if it has [all that there is of another](Self::overwritten). Errors of the store.
     pub fn write_back(&self, name: &BlobName, options: PutOptions) -> Result<bool> {
         if self.healed.rebuilt(name).is_none() && matches!(self.heal(name), HealOutcome::Sound) {
             // Somebody else was here.
             return Ok(false);
         }
         let bytes = self.healed_bytes(name)?;
-        self.check_overwritten(name)?;
+        if let Some(other) = self.overwritten(name)? {
+            return Err(only_bytes(name, &other));
+        }
         if !self.overwrite_if_present(name, &[&bytes], options)? {
             return Ok(false);
         }
