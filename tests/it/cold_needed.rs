@@ -98,8 +98,8 @@ fn what_the_target_has_is_not_asked_for() {
     assert!(reads.store.properties().local_path.is_none());
 }
 
-#[test]
-fn what_is_missing_is_named_with_and_without_its_hot_index() {
+/// A cold repository with two data containers, and its last snapshot, which needs both.
+fn two_containers() -> (Arc<MemoryStore>, NamedSnapshot) {
     let store = Arc::new(MemoryStore::new());
     let repository = Repository::init(store.clone(), &RepositoryConfig::default()).unwrap();
     set(&repository, true).unwrap();
@@ -110,6 +110,12 @@ fn what_is_missing_is_named_with_and_without_its_hot_index() {
     }
     let all = snapshot::list(repository.store.as_ref()).unwrap().0;
     let named = all.into_iter().max_by_key(|named| named.snapshot.time_ns).unwrap();
+    (store, named)
+}
+
+#[test]
+fn what_is_missing_is_named_with_and_without_its_hot_index() {
+    let (store, named) = two_containers();
     let target = tempfile::tempdir().unwrap();
     let request = RestoreRequest { target: target.path().join("target"), ..RestoreRequest::default() };
     let needed = || needed_containers(&open(store.clone()), &named, &request, &Arc::default()).unwrap();
@@ -126,17 +132,8 @@ fn what_is_missing_is_named_with_and_without_its_hot_index() {
 
 /// A cold repository with two snapshots, of which one data container has no hot index and is in cold storage.
 fn without_hot_index() -> (Arc<MemoryStore>, NamedSnapshot, BlobName) {
-    let store = Arc::new(MemoryStore::new());
-    let repository = Repository::init(store.clone(), &RepositoryConfig::default()).unwrap();
-    set(&repository, true).unwrap();
-    let (source, mut random) = (tempfile::tempdir().unwrap(), Random(9));
-    for number in 0..2 {
-        write(source.path().join(format!("directory-{number}/file")), &random.bytes(5000));
-        back_up(&repository, source.path());
-    }
-    let all = snapshot::list(repository.store.as_ref()).unwrap().0;
-    let named = all.into_iter().max_by_key(|named| named.snapshot.time_ns).unwrap();
-    let request = RestoreRequest { target: source.path().join("none"), ..RestoreRequest::default() };
+    let (store, named) = two_containers();
+    let request = RestoreRequest { target: "/nonexistent/target".into(), ..RestoreRequest::default() };
     let needed = needed_containers(&open(store.clone()), &named, &request, &Arc::default()).unwrap();
     assert!(needed.there.len() == 2 && !needed.lacks_indexes);
     let bare = needed.there[0].name.clone();

@@ -5,7 +5,7 @@ use std::io;
 use super::SHORT_KINDS;
 use super::rebuilt::HealOutcome;
 use super::store::ParityStore;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::store::blob::stored_hash;
 use crate::store::name::missing;
 use crate::store::{BlobKind, BlobName, NewName, PutOptions, Store};
@@ -52,9 +52,8 @@ impl ParityStore {
                 Ok(found) if found == hash => return Ok(None),
                 // It is there, and its parity gives it back.
                 Ok(_) if matches!(self.heal(&other), HealOutcome::Rebuilt(_)) => return Ok(None),
-                // A container with these bytes is there.
-                Err(error) if error.kind() == ErrorKind::Cold => return Ok(None),
-                Err(error) if !error.is_unreadable() => return Err(error),
+                // What is in cold storage was not read, so it may have other bytes.
+                Err(error) if !error.is_unavailable() => return Err(error),
                 _ => {}
             }
         }
