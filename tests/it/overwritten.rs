@@ -10,7 +10,7 @@ use fhrd::repair::snapshots::{SnapshotRepair, repair_snapshots};
 use fhrd::repo::Repository;
 use fhrd::repo::cold;
 use fhrd::repo::container::parse_name;
-use fhrd::repo::heal::heal;
+use fhrd::repo::heal::{Healable, heal};
 use fhrd::repo::marks::{Mark, MarkKind, Marks};
 use fhrd::repo::parity;
 use fhrd::repo::snapshot_listing;
@@ -20,6 +20,7 @@ use fhrd::store::{
     Store, StoreCall, StoreObserver,
 };
 
+use crate::cold::{freeze, is_data};
 use crate::flips::{back_up, config, run_check};
 use crate::input::write;
 use crate::parity::{lost_files, open, share, unlock};
@@ -124,6 +125,28 @@ fn the_bytes_of_a_container_under_another_name_are_overwritten() {
     let healed = heal(&repository, &report.healable).unwrap();
     assert!(healed.left.is_empty() && store.get(&snapshot, 1 << 20).unwrap() == right, "{healed:#?}");
     assert_eq!(lost_files(&open(&store), &second, source.path(), "container"), [""; 0]);
+}
+
+#[test]
+fn bytes_that_may_be_those_of_a_container_in_cold_storage_are_not_overwritten() {
+    let (store, _source, _) = scene(false);
+    cold::set(&open(&store), true).unwrap();
+    cold::add(&open(&store), &Default::default(), &AtomicBool::new(false)).unwrap();
+    let snapshot = names(&store, BlobKind::Snapshot).swap_remove(0);
+    let data = names(&store, BlobKind::Container).into_iter().find(|name| is_data(&store, name)).unwrap();
+    let (right, bytes) = (store.get(&snapshot, 1 << 20).unwrap(), store.get(&data, 1 << 30).unwrap());
+    store.replace(&snapshot, &bytes);
+    let (frozen, freezer) = freeze(&store);
+    let healed = |expected: &[u8]| {
+        let repository = Repository::open(frozen.clone()).unwrap();
+        assert!(repository.parity.other_copy(&snapshot).is_there);
+        let healed = heal(&repository, &Healable::default()).unwrap();
+        assert!(store.get(&snapshot, 1 << 30).unwrap() == expected, "{healed:#?}");
+        healed.left.len()
+    };
+    assert_eq!(healed(&bytes), 1, "nobody has read the container");
+    freezer.is_thawed.store(true, Ordering::SeqCst);
+    assert_eq!(healed(&right), 0);
 }
 
 #[test]
