@@ -169,13 +169,18 @@ impl Store for ColdStore {
         // Frames of data are read once.
         let may_be_hot = reading == Reading::Again
             || reading == Reading::Once && offset.saturating_add(len as u64) <= HEADER_BYTES as u64;
-        if may_be_hot
-            && let Some(id) = self.indexed(name)
+        let hot = if may_be_hot { self.indexed(name) } else { None };
+        if let Some(id) = hot
             && let Some(bytes) = self.hot_range(&id, offset, len)?
         {
             return Ok(bytes);
         }
-        self.inner.get_range(name, offset, len, reading)
+        match self.inner.get_range(name, offset, len, reading) {
+            Err(Error::Cold { what }) if hot.is_some() => {
+                Err(Error::Cold { what: format!("{what} (without a hot index until `fhrd cold add` can read it)") })
+            }
+            read => read,
+        }
     }
 
     fn head(&self, name: &BlobName) -> Result<Option<BlobMetadata>> {

@@ -9,7 +9,8 @@
 //!
 //! A container is written back only if its bytes have the hash that is its name. What else is damaged is quarantined
 //! by the check, and the next backup stores its chunks again. A container that a prune may be deleting is left: it must
-//! not come back. Nor must any other blob while a prune runs.
+//! not come back. Other blobs are not left, because an Object Lock may stop a prune for months: the store replaces only
+//! what is there.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -76,10 +77,7 @@ pub fn heal(repository: &Repository, found: &Healable) -> Result<HealReport> {
     }
     check_writable(repository)?;
     let pending = ContainerClaim::containers_of(repository.store.as_ref(), ClaimKind::Pending)?;
-    let is_claimed = |name: &BlobName| match container(name) {
-        Some(id) => pending.contains(&id),
-        None => !pending.is_empty(),
-    };
+    let is_claimed = |name: &BlobName| container(name).is_some_and(|id| pending.contains(&id));
     let (left, mut held): (Vec<&BlobName>, Vec<&BlobName>) = wanted.iter().partition(|name| is_claimed(name));
     report.left.extend(
         left.iter()

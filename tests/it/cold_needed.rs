@@ -5,12 +5,15 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fhrd::config::RepositoryConfig;
+use fhrd::error::ErrorKind;
+use fhrd::keep::prune;
 use fhrd::metrics::Progress;
 use fhrd::repair::index::repair_index;
 use fhrd::repo::Repository;
-use fhrd::repo::cold::{set, verify};
+use fhrd::repo::cold::{add, set, verify};
 use fhrd::repo::container::parse_name;
 use fhrd::repo::index::ContainerListing;
 use fhrd::repo::marks::{BadParts, Mark, MarkKind, Quarantine};
@@ -21,6 +24,7 @@ use fhrd::store::{BlobKind, BlobName, Durable, MemoryStore, ObservedStore, Store
 use crate::cold::{freeze, is_data, open, run_check};
 use crate::flips::{back_up, config};
 use crate::input::write;
+use crate::interleavings::scene::no_grace;
 use crate::trees::Random;
 
 /// Notes the data containers that are read.
@@ -160,6 +164,23 @@ fn a_cold_container_without_a_hot_index_is_asked_for_and_stops_no_repair() {
     assert!(report.unreadable.iter().any(|text| text.contains(bare.as_str())), "{report:?}");
     let checked = run_check(&frozen(), false).unwrap();
     assert!(checked.defects.iter().any(|text| text.contains(bare.as_str())), "{checked:#?}");
+}
+
+#[test]
+fn a_prune_that_needs_a_container_without_a_hot_index_says_what_to_do() {
+    let (store, named, bare) = without_hot_index();
+    let error = prune(&open(freeze(&store).0), &no_grace(), &Arc::default()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Cold, "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains(bare.as_str()) && text.contains("`fhrd cold add`"), "{text}");
+    // It was asked for, and can be read for a while.
+    add(&open(store.clone()), &Progress::default(), &AtomicBool::new(false)).unwrap();
+    let (frozen, freezer) = freeze(&store);
+    prune(&open(frozen), &no_grace(), &Arc::default()).unwrap();
+    assert_eq!(freezer.reads.load(Ordering::SeqCst), 0);
+    let target = tempfile::tempdir().unwrap();
+    let request = RestoreRequest { target: target.path().join("target"), ..RestoreRequest::default() };
+    restore(&open(store), &config(), &named, request, &Progress::default(), &Arc::default()).unwrap();
 }
 
 #[test]

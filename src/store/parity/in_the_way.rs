@@ -5,7 +5,7 @@ use std::io;
 use super::SHORT_KINDS;
 use super::rebuilt::HealOutcome;
 use super::store::ParityStore;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::store::blob::stored_hash;
 use crate::store::name::missing;
 use crate::store::{BlobKind, BlobName, NewName, PutOptions, Store};
@@ -23,14 +23,18 @@ pub enum BytesInTheWay {
 
 /// The error of bytes under the name `name` that are the only ones of another blob, which proves nothing about either.
 pub fn only_bytes(name: &BlobName, other: &BlobName) -> Error {
-    let text = format!("it has all that there is of another blob: copy it aside, put it under {other}, and heal again");
+    let text = format!(
+        "it has all that there is of another blob: copy it aside, put it under {other}, or where blobs of its kind with \
+         this hash are, and heal again"
+    );
     Error::Unreadable { what: name.to_string(), offset: 0, source: io::Error::other(text) }
 }
 
 impl ParityStore {
     /// The blob of which all that there is lies under the name of another snapshot, segment or mark, as after files
     /// were mixed up. Nobody knows whether it was forgotten, so nothing puts it back. `None` if its parity is not
-    /// there: then nothing here shows that there was one. Its kind may be another one.
+    /// there: then nothing here shows that there was one. Its kind is that of a blob that is there and was not read, or
+    /// else that of `name`, which may be another one.
     ///
     /// # Errors
     /// Errors of the store.
@@ -46,6 +50,7 @@ impl ParityStore {
         if name.hash() == Some(hash) || self.inner.head(&BlobName::parity_of(&hash))?.is_none() {
             return Ok(None);
         }
+        let mut there = None;
         for kind in SHORT_KINDS.into_iter().chain([BlobKind::Container]) {
             let other = BlobName::hashed(kind, &hash);
             match stored_hash(&self.inner, &other, &|| Ok(())) {
@@ -54,10 +59,11 @@ impl ParityStore {
                 Ok(_) if matches!(self.heal(&other), HealOutcome::Rebuilt(_)) => return Ok(None),
                 // What is in cold storage was not read, so it may have other bytes.
                 Err(error) if !error.is_unavailable() => return Err(error),
-                _ => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                _ => there = Some(other),
             }
         }
-        Ok(Some(BlobName::hashed(name.kind(), &hash)))
+        Ok(there.or_else(|| Some(BlobName::hashed(name.kind(), &hash))))
     }
 
     /// The bytes that lie under a name, at most `bytes_max`, whatever was rebuilt.
