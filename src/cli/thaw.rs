@@ -41,6 +41,8 @@ struct NeededDocument {
     /// What cannot be found: containers, and chunks of which nobody knows where they are.
     missing: Vec<String>,
     missing_count: u64,
+    /// Whether more may be needed, which shows once these are thawed.
+    lacks_indexes: bool,
 }
 
 /// A container in it.
@@ -74,7 +76,7 @@ pub fn list(
     if session.options.json {
         let container = |one: &NeededContainer| ContainerDocument { name: one.name.to_string(), bytes: one.bytes };
         let (snapshot, containers) = (named.id.to_string(), there.iter().map(container).collect());
-        print_json(&NeededDocument { snapshot, containers, bytes, price, missing, missing_count })?;
+        print_json(&NeededDocument { snapshot, containers, bytes, price, missing, missing_count, lacks_indexes })?;
     } else {
         print(|out| {
             let mut lines = there.iter();

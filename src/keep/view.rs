@@ -11,6 +11,7 @@ use crate::repo::container::blob_name;
 use crate::repo::features::list_to_write;
 use crate::repo::index::{ContainerListing, cache_container_indexes};
 use crate::repo::marks::{BadParts, Marks, Quarantine};
+use crate::repo::overwritten::check_overwritten;
 use crate::repo::reads::ReadLedger;
 use crate::repo::seen::SeenNames;
 use crate::repo::snapshot::{self, NamedSnapshot};
@@ -77,6 +78,9 @@ impl View {
         cache_container_indexes(store.as_ref(), &listing.containers)?;
         // What segments miss must not be taken for absent.
         listing.prove_segments()?;
+        // Readers are given the right bytes. If what lies there is all that there is of another snapshot, that one seems to
+        // be forgotten.
+        repository.parity.healed().iter().try_for_each(|name| check_overwritten(repository, name))?;
         let retained = Arc::new(listing.without(leaving));
         let all = Arc::new(listing);
         let lacking = intents.take_lacking(repository, &mut snapshots, &all, stop)?;

@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 
 use super::snapshots::{SnapshotRepair, SnapshotsReport};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::repo::Repository;
-use crate::repo::heal::overwritten;
+use crate::repo::overwritten::overwritten;
 use crate::repo::snapshot::{self, NamedSnapshot, Snapshot, Unreadable, parse_name};
 use crate::repo::snapshot_listing::copied_blobs;
-use crate::store::{BlobName, Durable, PutOptions, StoreExt, only_bytes};
+use crate::store::{BlobKind, BlobName, Durable, PutOptions, StoreExt, only_bytes};
 use crate::types::SnapshotId;
 
 /// What became of snapshots that could not be read.
@@ -61,7 +61,11 @@ pub(super) fn read_again(repository: &Repository, unreadable: Vec<Unreadable>, d
         if !dry_run {
             let blob_name = snapshot::blob_name(&id);
             let other = overwritten(repository, &blob_name)?;
-            let has_no_copy = |other: &BlobName| parse_name(other).is_none_or(|other| !copies.contains_key(&other));
+            let has_no_copy = |other: &BlobName| {
+                let id = parse_name(other).filter(|_| other.kind() == BlobKind::Snapshot);
+                let copy = id.and_then(|id| Some((id, copies.get(&id)?)));
+                copy.is_none_or(|(id, blob)| Snapshot::parse(store, &id, blob).is_err())
+            };
             if let Some(other) = other.filter(has_no_copy) {
                 done.unreadable.push((name, only_bytes(&blob_name, &other)));
                 continue;
@@ -98,6 +102,8 @@ impl SnapshotsReport {
             let id = parse_name(name).ok_or_else(|| Error::internal(format!("{name} is no snapshot")))?;
             match Snapshot::load(store, &id) {
                 Err(error) if error.is_bad_blob() => {}
+                // It was forgotten meanwhile.
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
                 Err(error) if error.stops_reading() => return Err(error),
                 now => {
                     let text = now.map_or_else(|error| error.to_string(), |_| "it can be read now".into());

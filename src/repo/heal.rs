@@ -9,8 +9,8 @@
 //!
 //! A container is written back only if its bytes have the hash that is its name. What else is damaged is quarantined
 //! by the check, and the next backup stores its chunks again. A container that a prune may be deleting is left: it must
-//! not come back. Other blobs are not left, because an Object Lock may stop a prune for months: the store replaces only
-//! what is there.
+//! not come back. Other blobs are not left, because an Object Lock may stop a prune for months. The store replaces only
+//! what is there; servers that are asked first may bring back what is deleted between the two requests.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -23,11 +23,11 @@ use super::cold::{options_of, write_container, write_hot_index};
 use super::container::{blob_name, parse_name};
 use super::marks::check_writable;
 use super::moved::MovedContainers;
+use super::overwritten::check_overwritten;
 use super::reliance::Reliance;
-use super::snapshot::{self, Snapshot};
 use crate::error::{ErrorKind, Result};
-use crate::store::{BlobKind, BlobName, StoreExt, only_bytes};
-use crate::types::{ContainerId, SnapshotId};
+use crate::store::{BlobKind, BlobName};
+use crate::types::ContainerId;
 
 /// What [`heal`] has done.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -139,43 +139,6 @@ fn put_back(
 
 fn container(name: &BlobName) -> Option<ContainerId> {
     parse_name(name).filter(|_| name.kind() == BlobKind::Container)
-}
-
-/// The blob of which all that there is lies under the name of another snapshot, segment or mark. `None` if it is there,
-/// or if nothing shows that there was one.
-///
-/// # Errors
-/// Errors of the store.
-pub fn overwritten(repository: &Repository, name: &BlobName) -> Result<Option<BlobName>> {
-    let (store, parity) = (repository.store.as_ref(), repository.parity.as_ref());
-    let found = parity.overwritten(name)?;
-    if found.is_some() || name.kind() != BlobKind::Snapshot {
-        return Ok(found);
-    }
-    // One without parity shows itself.
-    let bytes = match parity.bytes_below(name, snapshot::BYTES_LIMIT) {
-        Err(error) if error.is_unreadable() => return Ok(None),
-        bytes => bytes?,
-    };
-    let other = SnapshotId(*blake3::hash(&bytes).as_bytes());
-    let other_name = snapshot::blob_name(&other);
-    if other_name == *name || Snapshot::parse(store, &other, &bytes).is_err() {
-        return Ok(None);
-    }
-    // A copy on this machine is none in the store.
-    match store.stored_hash(&other_name, &|| Ok(())) {
-        Ok(hash) if hash == other.0 => Ok(None),
-        Err(error) if !error.is_unreadable() => Err(error),
-        _ => Ok(Some(other_name)),
-    }
-}
-
-/// Checks that what lies under the name of a snapshot, segment or mark is not all that there is of another one.
-///
-/// # Errors
-/// [`Error::Unreadable`] that names the other one. Errors of the store.
-pub fn check_overwritten(repository: &Repository, name: &BlobName) -> Result<()> {
-    overwritten(repository, name)?.map_or(Ok(()), |other| Err(only_bytes(name, &other)))
 }
 
 /// Writes back one blob if it `is_rebuilt` or is among what is `found`, then its parity and its hot index. What

@@ -27,6 +27,7 @@ mod metadata_writer;
 mod moved;
 pub mod naming;
 pub mod open;
+pub mod overwritten;
 pub mod parity;
 pub mod paths;
 pub mod pause;

@@ -14,7 +14,7 @@ use crate::repo::Repository;
 use crate::repo::cold;
 use crate::repo::container::blob_name;
 use crate::repo::index::ContainerListing;
-use crate::store::{BlobKind, BlobName, Durable, PutOptions};
+use crate::store::{BlobKind, BlobName, Durable, PutOptions, Store};
 use crate::types::ContainerId;
 
 /// How many blobs a sweep has deleted.
@@ -104,7 +104,8 @@ fn protect_marks(repository: &Repository, deleted: &[BlobName]) -> Result<()> {
     if gone.is_empty() {
         return Ok(());
     }
-    for mark in repository.store.list(BlobKind::RequiredMark.into())? {
+    // Also after a stop.
+    for mark in repository.parity.list(BlobKind::RequiredMark.into())? {
         if mark.name.hash().is_some_and(|hash| gone.contains(&hash)) {
             match repository.parity.add(&mark.name, PutOptions::default()) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {}

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use fhrd::config::RepositoryConfig;
 use fhrd::error::Error;
+use fhrd::keep::{forget, prune};
 use fhrd::repair::snapshots::{SnapshotRepair, repair_snapshots};
 use fhrd::repo::Repository;
 use fhrd::repo::claims::{ClaimKind, ContainerClaim};
@@ -14,6 +15,7 @@ use fhrd::repo::container::parse_name;
 use fhrd::repo::heal::{Healable, heal};
 use fhrd::repo::marks::{Mark, MarkKind, Marks};
 use fhrd::repo::parity;
+use fhrd::repo::snapshot;
 use fhrd::repo::snapshot_listing;
 use fhrd::repo::sweep::sweep;
 use fhrd::store::{
@@ -24,6 +26,7 @@ use fhrd::store::{
 use crate::cold::{freeze, is_data};
 use crate::flips::{back_up, config, run_check};
 use crate::input::write;
+use crate::interleavings::scene::no_grace;
 use crate::parity::{lost_files, open, share, unlock};
 use crate::trees::Random;
 
@@ -169,17 +172,103 @@ fn short_blobs_heal_while_a_container_cannot_be_deleted() {
     }
 }
 
+/// Moves the blob of the second snapshot to the name of the first one. Returns both names, the first one's first, and
+/// the bytes.
+fn move_second(store: &MemoryStore, second: &str) -> ([BlobName; 2], Vec<u8>) {
+    let all = names(store, BlobKind::Snapshot);
+    let (moved, first): (Vec<_>, Vec<_>) = all.into_iter().partition(|name| name.to_string().contains(second));
+    let bytes = store.get(&moved[0], 1 << 20).unwrap();
+    store.replace(&first[0], &bytes);
+    store.delete(&moved[0], Durable::OnReturn).unwrap();
+    ([first[0].clone(), moved[0].clone()], bytes)
+}
+
+#[test]
+fn a_snapshot_that_lies_under_the_name_of_another_is_not_forgotten() {
+    for is_encrypted in [false, true] {
+        let (store, source, [_, second]) = scene(is_encrypted);
+        let ([first, moved], bytes) = move_second(&store, &second);
+        let before = store.list(BlobPrefix::All).unwrap().len();
+        let refused = prune(&open(&store), &no_grace(), &Arc::default());
+        assert!(refused.as_ref().is_err_and(|error| error.to_string().contains(moved.as_str())), "{refused:?}");
+        let repository = open(&store);
+        let (listed, damaged) = snapshot::list(repository.store.as_ref()).unwrap();
+        assert!(listed.len() == 1 && damaged.is_empty(), "readers get the first one's bytes");
+        let refused = forget(&repository, &[listed[0].id]);
+        assert!(refused.as_ref().is_err_and(|error| error.to_string().contains(moved.as_str())), "{refused:?}");
+        assert_eq!(store.list(BlobPrefix::All).unwrap().len(), before);
+        // Moved back, the first one may be forgotten.
+        store.replace(&moved, &bytes);
+        let repository = open(&store);
+        let listed = snapshot::list(repository.store.as_ref()).unwrap().0;
+        let id = listed.iter().find(|named| first.contains(&named.id.to_string())).unwrap().id;
+        forget(&repository, &[id]).unwrap();
+        prune(&open(&store), &no_grace(), &Arc::default()).unwrap();
+        assert_eq!(lost_files(&open(&store), &second, source.path(), "forgotten"), [""; 0]);
+    }
+}
+
+#[test]
+fn damaged_bytes_of_a_missing_snapshot_are_not_overwritten() {
+    for is_encrypted in [false, true] {
+        let (store, source, [_, second]) = scene(is_encrypted);
+        let ([first, moved], mut bytes) = move_second(&store, &second);
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        store.replace(&first, &bytes);
+        let repository = open(&store);
+        let report = run_check(&repository);
+        let healed = heal(&repository, &report.healable).unwrap();
+        assert!(store.get(&first, 1 << 20).unwrap() == bytes, "{healed:#?}");
+        assert!(healed.left.iter().any(|text| text.contains(moved.as_str())), "{healed:#?}");
+        store.replace(&moved, &bytes);
+        let repository = open(&store);
+        let report = run_check(&repository);
+        let healed = heal(&repository, &report.healable).unwrap();
+        assert!(healed.left.is_empty() && healed.short_blobs == 2, "{healed:#?}");
+        assert_eq!(lost_files(&open(&store), &second, source.path(), "healed"), [""; 0]);
+    }
+}
+
+#[test]
+fn the_only_bytes_of_a_container_are_named_as_a_container() {
+    for is_encrypted in [false, true] {
+        let (store, _source, _) = scene(is_encrypted);
+        let snapshot = names(&store, BlobKind::Snapshot).swap_remove(0);
+        let container = names(&store, BlobKind::Container).swap_remove(0);
+        // `mv containers/…/X snapshots/FIRST`
+        let (right, bytes) = (store.get(&snapshot, 1 << 20).unwrap(), store.get(&container, 1 << 30).unwrap());
+        store.replace(&snapshot, &bytes);
+        store.delete(&container, Durable::OnReturn).unwrap();
+        let repository = open(&store);
+        let report = run_check(&repository);
+        let healed = heal(&repository, &report.healable).unwrap();
+        assert!(store.get(&snapshot, 1 << 30).unwrap() == bytes, "{healed:#?}");
+        let is_named = |text: &String| text.contains(&format!("put it under {container}"));
+        assert!(healed.left.iter().any(is_named), "{healed:#?}");
+        // Where they belong, all heals.
+        store.replace(&container, &bytes);
+        let repository = open(&store);
+        let report = run_check(&repository);
+        let healed = heal(&repository, &report.healable).unwrap();
+        assert!(healed.left.is_empty() && store.get(&snapshot, 1 << 20).unwrap() == right, "{healed:#?}");
+        // Somebody puts them below `snapshots`, under the right hash.
+        let wrong = BlobName::hashed(BlobKind::Snapshot, &container.hash().unwrap());
+        store.replace(&wrong, &bytes);
+        store.delete(&container, Durable::OnReturn).unwrap();
+        let request = SnapshotRepair { forget: true, ..SnapshotRepair::default() };
+        let _ = repair_snapshots(&open(&store), &config(), request, &Arc::default());
+        assert!(store.get(&wrong, 1 << 30).unwrap() == bytes);
+    }
+}
+
 #[test]
 fn a_repair_leaves_the_only_bytes_of_another_snapshot() {
     for has_copy in [true, false] {
         let (store, _source, [_, second]) = scene(false);
         let cached = snapshot_listing::list(&open(&store)).unwrap();
         assert_eq!(cached.snapshots.len(), 2);
-        let all = names(&store, BlobKind::Snapshot);
-        let (moved, first): (Vec<_>, Vec<_>) = all.into_iter().partition(|name| name.to_string().contains(&second));
-        let bytes = store.get(&moved[0], 1 << 20).unwrap();
-        store.replace(&first[0], &bytes);
-        store.delete(&moved[0], Durable::OnReturn).unwrap();
+        let ([first, moved], bytes) = move_second(&store, &second);
         for kind in [BlobKind::Parity, BlobKind::Bundle, BlobKind::RequiredMark] {
             names(&store, kind).iter().for_each(|name| store.delete(name, Durable::OnReturn).unwrap());
         }
@@ -187,9 +276,9 @@ fn a_repair_leaves_the_only_bytes_of_another_snapshot() {
         let repository = if has_copy { Repository::open(store.clone()).unwrap() } else { open(&store) };
         let forget = SnapshotRepair { forget: true, ..SnapshotRepair::default() };
         let repaired = repair_snapshots(&repository, &config(), forget, &Arc::default());
-        assert!(store.get(&first[0], 1 << 20).unwrap() == bytes, "{has_copy}: {repaired:#?}");
+        assert!(store.get(&first, 1 << 20).unwrap() == bytes, "{has_copy}: {repaired:#?}");
         let repaired = repaired.unwrap();
-        assert!(repaired.unreadable.iter().any(|text| text.contains(moved[0].as_str())), "{has_copy}: {repaired:#?}");
+        assert!(repaired.unreadable.iter().any(|text| text.contains(moved.as_str())), "{has_copy}: {repaired:#?}");
     }
 }
 

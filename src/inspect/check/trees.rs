@@ -266,7 +266,7 @@ impl TreeCheck<'_> {
                 continue;
             };
             match (self.run.judged(self.reader.read(&fingerprint)), reference) {
-                (Err(error), _) if error.kind() == ErrorKind::Unsupported => {}
+                (Err(error), _) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Cold) => {}
                 (Err(error), _) => {
                     damage_or_cold(error)?;
                     self.lose(&fingerprint)?;
@@ -285,9 +285,9 @@ impl TreeCheck<'_> {
     }
 }
 
-/// Whether a chunk cannot be read, also not by a newer version.
+/// Whether a chunk cannot be read: not by a newer version either, nor once it is thawed.
 fn is_lost<T>(read: &Result<T>) -> bool {
-    read.as_ref().is_err_and(|error| error.kind() != ErrorKind::Unsupported)
+    read.as_ref().is_err_and(|error| !matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Cold))
 }
 
 fn name_of(node: &Node) -> PathBuf {

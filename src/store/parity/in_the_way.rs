@@ -1,9 +1,9 @@
 //! Bytes that lie under the name of a blob and are not its own: damage, or files that were mixed up.
 
+use std::collections::BTreeSet;
 use std::io;
 
 use super::SHORT_KINDS;
-use super::rebuilt::HealOutcome;
 use super::store::ParityStore;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::blob::stored_hash;
@@ -28,6 +28,11 @@ pub fn only_bytes(name: &BlobName, other: &BlobName) -> Error {
          this hash are, and heal again"
     );
     Error::Unreadable { what: name.to_string(), offset: 0, source: io::Error::other(text) }
+}
+
+/// How many bytes are the same in both at the same offset.
+fn equal_bytes(left: &[u8], right: &[u8]) -> usize {
+    left.iter().zip(right).filter(|(left, right)| left == right).count()
 }
 
 impl ParityStore {
@@ -55,15 +60,58 @@ impl ParityStore {
             let other = BlobName::hashed(kind, &hash);
             match stored_hash(&self.inner, &other, &|| Ok(())) {
                 Ok(found) if found == hash => return Ok(None),
-                // It is there, and its parity gives it back.
-                Ok(_) if matches!(self.heal(&other), HealOutcome::Rebuilt(_)) => return Ok(None),
                 // What is in cold storage was not read, so it may have other bytes.
                 Err(error) if !error.is_unavailable() => return Err(error),
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) if error.kind() == ErrorKind::Cold => there = Some(other),
+                // It is there, and its parity gives it back, or somebody else has.
+                _ if self.heal(&other).may_help() => return Ok(None),
                 _ => there = Some(other),
             }
         }
         Ok(there.or_else(|| Some(BlobName::hashed(name.kind(), &hash))))
+    }
+
+    /// The blob that is missing, and of which damaged bytes lie under the name of a healed snapshot, segment or mark,
+    /// whose right bytes are `right`. Its parity gives it back, and more of what lies there is its own.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    fn remains(&self, name: &BlobName, right: &[u8]) -> Result<Option<BlobName>> {
+        if !SHORT_KINDS.contains(&name.kind()) {
+            return Ok(None);
+        }
+        let mut without_blob: BTreeSet<[u8; 32]> = BTreeSet::new();
+        without_blob.extend(self.inner.list(BlobKind::Parity.into())?.iter().filter_map(|blob| blob.name.protected()));
+        for kind in SHORT_KINDS.into_iter().chain([BlobKind::Container]) {
+            for blob in self.inner.list(kind.into())? {
+                blob.name.hash().map(|hash| without_blob.remove(&hash));
+            }
+        }
+        for hash in without_blob {
+            match self.rebuilt_as(name, &hash) {
+                Ok(Some((there, other))) if equal_bytes(&there, &other) > equal_bytes(&there, right) => {
+                    return Ok(Some(BlobName::hashed(name.kind(), &hash)));
+                }
+                // Nor is it a blob of such a length.
+                Err(Error::Usage(_)) => {}
+                Err(error) if !error.is_unavailable() => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Checks that what lies under the name of a healed blob is not all that there is of another, damaged or not.
+    ///
+    /// # Errors
+    /// [`Error::Unreadable`] that names the other one. Errors of the store.
+    pub(super) fn check_last_bytes(&self, name: &BlobName, right: &[u8]) -> Result<()> {
+        let other = match self.overwritten(name)? {
+            None => self.remains(name, right)?,
+            found => found,
+        };
+        other.map_or(Ok(()), |other| Err(only_bytes(name, &other)))
     }
 
     /// The bytes that lie under a name, at most `bytes_max`, whatever was rebuilt.

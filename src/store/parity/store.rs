@@ -24,7 +24,6 @@ use parking_lot::Mutex;
 
 use super::blob::encode;
 use super::code::ParityEncoder;
-use super::in_the_way::only_bytes;
 use super::layout::{CONTAINER_BYTES_MAX, ParityLayout};
 use super::memory::HealMemory;
 use super::rebuilt::{HealOutcome, HealedContainers, RebuiltContainer, not_healed};
@@ -221,9 +220,7 @@ impl ParityStore {
             return Ok(false);
         }
         let bytes = self.healed_bytes(name)?;
-        if let Some(other) = self.overwritten(name)? {
-            return Err(only_bytes(name, &other));
-        }
+        self.check_last_bytes(name, &bytes)?;
         if !self.overwrite_if_present(name, &[&bytes], options)? {
             return Ok(false);
         }
@@ -364,6 +361,13 @@ impl Store for ParityStore {
     }
 
     fn delete(&self, name: &BlobName, durable: Durable) -> Result<()> {
+        // What is deleted then is the other one's.
+        if name.kind() == BlobKind::Snapshot
+            && self.is_healed(name)
+            && let Ok(bytes) = self.healed_bytes(name)
+        {
+            self.check_last_bytes(name, &bytes)?;
+        }
         self.healed.forget(name);
         let has_parity = self.share_of(name.kind()).is_some() && SHORT_KINDS.contains(&name.kind());
         let parity = name.hash().filter(|_| has_parity).map(|hash| BlobName::parity_of(&hash));

@@ -1,0 +1,85 @@
+//! Whose bytes lie under the name of a snapshot, segment or mark: files may have been mixed up.
+//!
+//! Nothing may overwrite or delete bytes that are all that there is of another blob. Nobody knows whether that one was
+//! forgotten, so nothing puts it back either: a person decides.
+
+use super::Repository;
+use super::hot_index::HotIndex;
+use super::snapshot::{self, Snapshot};
+use crate::error::Result;
+use crate::store::{BlobKind, BlobName, SHORT_KINDS, Store, StoreExt, only_bytes};
+use crate::types::SnapshotId;
+
+/// The first bytes of each kind of blob whose bytes may lie under another name.
+const MAGICS: [(BlobKind, [u8; 8]); 5] = [
+    (BlobKind::Snapshot, *b"FHRDSNAP"),
+    (BlobKind::Segment, *b"FHRDSEGM"),
+    (BlobKind::RequiredMark, *b"FHRDMARK"),
+    (BlobKind::OptionalMark, *b"FHRDMARK"),
+    (BlobKind::Container, *b"FHRDCONT"),
+];
+
+/// The blob of which all that there is lies under the name of another snapshot, segment or mark. `None` if it is there,
+/// or if nothing shows that there was one.
+///
+/// # Errors
+/// Errors of the store that are no damage.
+pub fn overwritten(repository: &Repository, name: &BlobName) -> Result<Option<BlobName>> {
+    if !SHORT_KINDS.contains(&name.kind()) {
+        return Ok(None);
+    }
+    let (store, parity) = (repository.store.as_ref(), repository.parity.as_ref());
+    let found = parity.overwritten(name)?;
+    let bytes = match parity.bytes_below(name, snapshot::BYTES_LIMIT) {
+        Err(error) if error.is_unreadable() => return Ok(found),
+        bytes => bytes?,
+    };
+    let hash = *blake3::hash(&bytes).as_bytes();
+    let Some((kind, blob)) = kind_of(store, &hash, &bytes)? else { return Ok(found) };
+    let other = BlobName::hashed(kind, &hash);
+    if found.is_some() || other == *name {
+        return Ok(found.map(|_| other));
+    }
+    // Without parity it shows itself, or the hash does.
+    let is_whole = name.hash() == Some(hash)
+        || match kind {
+            BlobKind::Snapshot => match Snapshot::parse(store, &SnapshotId(hash), &bytes) {
+                Err(error) if error.stops_reading() => return Err(error),
+                parsed => parsed.map_or_else(|error| error.is_newer(), |_| true),
+            },
+            BlobKind::Container => HotIndex::of_parts(&[&blob]).is_ok(),
+            _ => false,
+        };
+    if !is_whole {
+        return Ok(None);
+    }
+    // A copy on this machine is none in the store.
+    match store.stored_hash(&other, &|| Ok(())) {
+        Ok(there) if there == hash => Ok(None),
+        Err(error) if !error.is_unavailable() => Err(error),
+        _ => Ok(Some(other)),
+    }
+}
+
+/// Checks that what lies under the name of a snapshot, segment or mark is not all that there is of another one.
+///
+/// # Errors
+/// [`Unreadable`](crate::Error::Unreadable) that names the other one. Errors of the store that are no damage.
+pub fn check_overwritten(repository: &Repository, name: &BlobName) -> Result<()> {
+    overwritten(repository, name)?.map_or(Ok(()), |other| Err(only_bytes(name, &other)))
+}
+
+/// The kind of the blob with these stored bytes, and the blob itself, if the bytes begin as those of a blob.
+///
+/// # Errors
+/// [`Locked`](crate::Error::Locked) if a key is missing.
+fn kind_of(store: &dyn Store, hash: &[u8; 32], bytes: &[u8]) -> Result<Option<(BlobKind, Vec<u8>)>> {
+    for (kind, magic) in MAGICS {
+        match store.open_stored(&BlobName::hashed(kind, hash), bytes.to_vec()) {
+            Ok(blob) if blob.starts_with(&magic) => return Ok(Some((kind, blob))),
+            Err(error) if error.stops_reading() => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(None)
+}
