@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import os
 import pathlib
 import socket
@@ -81,7 +82,11 @@ def test_runs_models_and_artifacts(writer: str, tmp_path: pathlib.Path, monkeypa
             mlflow.log_params({"rows": 20})
             mlflow.log_metric("score", float(model.score(x, y)))
             mlflow.log_text("warm start", "notes/readme.txt")
-            mlflow.sklearn.log_model(model, name="model", registered_model_name="logistic", pip_requirements=[])
+            # The third version has named it anew.
+            named = "name" if "name" in inspect.signature(mlflow.sklearn.log_model).parameters else "artifact_path"
+            mlflow.sklearn.log_model(
+                model, **{named: "model"}, registered_model_name="logistic", pip_requirements=[]
+            )
         found = client.get_run(run.info.run_id)
         assert found.data.params == {"rows": "20"} and found.data.metrics["score"] > 0
         assert [one.path for one in client.list_artifacts(run.info.run_id, "notes")] == ["notes/readme.txt"]
