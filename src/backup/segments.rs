@@ -10,11 +10,12 @@ use crate::repo::Repository;
 use crate::repo::bundle;
 use crate::repo::index::{
     ContainerListing, merge_segments, name_all_containers, replace_damaged_segments, verify_segments,
+    verify_small_segments,
 };
 use crate::repo::snapshot_listing::maintain_bundles;
 use crate::store::StoreExt;
 
-/// Pages of local segments that each backup verifies, 16 MiB.
+/// Pages of segments that each backup verifies, 16 MiB.
 const PAGES_VERIFIED_MAX: u64 = 4096;
 
 /// Bytes of local bundles that each backup verifies, unless one has more.
@@ -23,13 +24,16 @@ const BUNDLE_BYTES_VERIFIED_MAX: u64 = 16 << 20;
 /// Containers whose number of entries each backup compares with segments.
 const FOOTERS_VERIFIED_MAX: usize = 4;
 
-/// Verifies some pages of the segments of a local store, and replaces damaged segments.
+/// Verifies some pages of the segments, of other stores than local ones only small segments, and replaces damaged
+/// segments. Look-ups alone do not meet all damage: those of an unchanged source need not reach every segment.
 ///
 /// # Errors
 /// Errors of the store.
 pub fn heal_segments(repository: &Repository, listing: &ContainerListing) -> Result<()> {
     if repository.store.local_path().is_some() {
         verify_segments(listing, PAGES_VERIFIED_MAX, FOOTERS_VERIFIED_MAX, random())?;
+    } else {
+        verify_small_segments(listing, PAGES_VERIFIED_MAX, random())?;
     }
     replace_damaged_segments(listing)?;
     Ok(())

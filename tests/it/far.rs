@@ -1,6 +1,6 @@
 //! Repositories in a store that is far away: few requests, several at once, and nothing lost by either.
 
-mod scene;
+pub mod scene;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -13,8 +13,9 @@ use fhrd::repo::index::ContainerListing;
 use fhrd::repo::paths::cache_directory;
 use fhrd::repo::snapshot;
 use fhrd::restore::restore;
-use fhrd::store::{CountingStore, FaultyStore, InjectedFault, StoreCounts};
+use fhrd::store::{BlobKind, CountingStore, FaultyStore, InjectedFault, Store, StoreCounts};
 
+use crate::far::scene::{Place, tree};
 use crate::input::{TestRepository, copy_directory, write};
 use crate::trees::{Looks, Random, assert_same, describe};
 
@@ -94,6 +95,28 @@ fn a_damaged_segment_costs_nothing_and_the_next_backup_replaces_it() {
         assert_eq!(third.bytes_new, 0, "{what}");
         assert_restores(&copy.open(), &third.snapshot, source.path(), &describe(source.path()), &what);
     }
+}
+
+/// An unchanged source asks only segments with more records, which answer first.
+#[test]
+fn a_damaged_segment_that_no_look_up_reaches_is_replaced_far_away_too() {
+    let (place, note, large) = (Place::new(false), tempfile::tempdir().unwrap(), tree(300, 3));
+    write(note.path().join("note"), b"a note");
+    place.back_up(note.path());
+    let name = place.memory.list(BlobKind::Segment.into()).unwrap().remove(0).name;
+    let first = place.back_up(large.path()).0;
+    let mut bytes = place.memory.get(&name, 1 << 20).unwrap();
+    let last_record = bytes.len() - 20;
+    bytes[last_record] ^= 4;
+    place.memory.replace(&name, &bytes);
+    // Copies of what was sound are in the cache of the first machine.
+    let other = place.other();
+    assert!(run_check(&other.open().0).defects.iter().any(|defect| defect.contains(name.as_str())));
+    let (unchanged, _) = other.other().back_up(large.path());
+    assert_eq!((unchanged.files_unchanged, unchanged.chunks_new), (first.files, 0));
+    assert!(place.memory.list(BlobKind::Segment.into()).unwrap().iter().all(|listed| listed.name != name));
+    assert_eq!(run_check(&place.other().open().0).defects, [""; 0]);
+    place.other().assert_restores("latest", large.path());
 }
 
 #[test]

@@ -125,6 +125,18 @@ fn verification_finds_a_damaged_page_within_its_budget_from_any_start() {
 }
 
 #[test]
+fn where_reads_are_requests_segments_of_one_read_are_verified() {
+    for (pages, is_found) in [(PAGES_READ, true), (PAGES_READ + 1, false)] {
+        let mut segments = Segments::new(pages * 102);
+        segments.add();
+        segments.flip(&segments.names[0], 80 + 48 + 4096 * 9 + 7);
+        let listing = segments.listing();
+        verify_small_segments(&listing, 1 << 20, 3).unwrap();
+        assert_eq!(!listing.recovery().damaged().is_empty(), is_found, "{pages} pages");
+    }
+}
+
+#[test]
 fn a_damaged_segment_is_replaced_and_deleted() {
     let mut segments = Segments::new(300);
     segments.add();

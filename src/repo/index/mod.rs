@@ -39,7 +39,7 @@ pub use locate::{LocatedEntry, Locator, Soundness};
 pub use lost::{MissingContainers, check_most_there, give_up_lost_containers, is_anything_bad, missing_containers};
 pub use maintain::{
     delete_replaced_segments, delete_unreadable_segments, name_all_containers, name_containers,
-    replace_damaged_segments, verify_segments,
+    replace_damaged_segments, verify_segments, verify_small_segments,
 };
 pub use merge::{drop_deleted_containers, drop_gone_containers, merge_segments};
 pub use presence::ChunkPresence;

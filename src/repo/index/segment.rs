@@ -26,7 +26,7 @@ const CHECKSUM_BYTES: usize = 16;
 /// Reader-required feature of a segment: its last page has no zeros between records and checksum.
 pub(super) const SHORT_PAGE: u64 = 1 << 0;
 /// Pages of one read when all pages are read.
-const PAGES_READ: u64 = 64;
+pub(super) const PAGES_READ: u64 = 64;
 /// Pages that a look-up guesses before it halves the rest.
 const GUESSES_MAX: u32 = 8;
 /// Pages read for look-ups after which a small segment stays in memory.
