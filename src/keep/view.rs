@@ -78,8 +78,8 @@ impl View {
         cache_container_indexes(store.as_ref(), &listing.containers)?;
         // What segments miss must not be taken for absent.
         listing.prove_segments()?;
-        // Readers are given the right bytes. If what lies there is all that there is of another snapshot, that one seems to
-        // be forgotten.
+        // Readers are given the right bytes. If what lies there is all that there is of another snapshot, that one
+        // seems to be forgotten.
         repository.parity.healed().iter().try_for_each(|name| check_overwritten(repository, name))?;
         let retained = Arc::new(listing.without(leaving));
         let all = Arc::new(listing);
