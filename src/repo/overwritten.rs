@@ -35,7 +35,9 @@ pub fn overwritten(repository: &Repository, name: &BlobName) -> Result<Option<Bl
         bytes => bytes?,
     };
     let hash = *blake3::hash(&bytes).as_bytes();
-    let Some((kind, blob)) = kind_of(store, &hash, &bytes)? else { return Ok(found) };
+    // Both kinds of marks begin alike.
+    let likely = found.as_ref().unwrap_or(name).kind();
+    let Some((kind, blob)) = kind_of(store, &hash, &bytes, likely)? else { return Ok(found) };
     let other = BlobName::hashed(kind, &hash);
     if found.is_some() || other == *name {
         return Ok(found.map(|_| other));
@@ -69,12 +71,15 @@ pub fn check_overwritten(repository: &Repository, name: &BlobName) -> Result<()>
     overwritten(repository, name)?.map_or(Ok(()), |other| Err(only_bytes(name, &other)))
 }
 
-/// The kind of the blob with these stored bytes, and the blob itself, if the bytes begin as those of a blob.
+/// The kind of the blob with these stored bytes, and the blob itself, if the bytes begin as those of a blob. It is the
+/// `likely` one if it may be.
 ///
 /// # Errors
 /// [`Locked`](crate::Error::Locked) if a key is missing.
-fn kind_of(store: &dyn Store, hash: &[u8; 32], bytes: &[u8]) -> Result<Option<(BlobKind, Vec<u8>)>> {
-    for (kind, magic) in MAGICS {
+fn kind_of(store: &dyn Store, hash: &[u8; 32], bytes: &[u8], likely: BlobKind) -> Result<Option<(BlobKind, Vec<u8>)>> {
+    let mut kinds = MAGICS;
+    kinds.sort_by_key(|(kind, _)| *kind != likely);
+    for (kind, magic) in kinds {
         match store.open_stored(&BlobName::hashed(kind, hash), bytes.to_vec()) {
             Ok(blob) if blob.starts_with(&magic) => return Ok(Some((kind, blob))),
             Err(error) if error.stops_reading() => return Err(error),

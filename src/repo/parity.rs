@@ -21,6 +21,7 @@ use crate::repo::Repository;
 use crate::repo::cold::options_of;
 use crate::repo::container::parse_name;
 use crate::repo::marks::{Mark, MarkKind, Marks, check_writable};
+use crate::repo::overwritten::check_overwritten;
 use crate::store::{
     BlobKind, Durable, ListedBlob, ParityFound, ParityShare, PutOptions, SHORT_KINDS, Store, parity_away,
 };
@@ -98,7 +99,7 @@ pub fn heal_marks(repository: &Repository) -> Result<u64> {
     }
     for name in marks.names.iter().filter(|name| name.kind() == BlobKind::RequiredMark) {
         if rebuilt.contains(name) {
-            match parity.write_back(name, options) {
+            match check_overwritten(repository, name).and_then(|()| parity.write_back(name, options)) {
                 Err(error) if error.is_unreadable() => tracing::error!("not writing a mark back: {error}"),
                 done => written += u64::from(done?),
             }

@@ -13,7 +13,8 @@ use fhrd::repo::claims::{ClaimKind, ContainerClaim};
 use fhrd::repo::cold;
 use fhrd::repo::container::parse_name;
 use fhrd::repo::heal::{Healable, heal};
-use fhrd::repo::marks::{Mark, MarkKind, Marks};
+use fhrd::repo::marks::{BadParts, Mark, MarkKind, Marks, Quarantine};
+use fhrd::repo::overwritten::overwritten;
 use fhrd::repo::parity;
 use fhrd::repo::snapshot;
 use fhrd::repo::snapshot_listing;
@@ -228,6 +229,37 @@ fn damaged_bytes_of_a_missing_snapshot_are_not_overwritten() {
         assert!(healed.left.is_empty() && healed.short_blobs == 2, "{healed:#?}");
         assert_eq!(lost_files(&open(&store), &second, source.path(), "healed"), [""; 0]);
     }
+}
+
+#[test]
+fn what_a_power_cut_leaves_is_nobodys_whatever_parity_is_left() {
+    for is_encrypted in [false, true] {
+        let (store, _source, [_, second]) = scene(is_encrypted);
+        // Its parity is left of a snapshot that is gone, and of a short segment.
+        let mut all = names(&store, BlobKind::Snapshot);
+        all.sort_by_key(|name| name.to_string().contains(&second));
+        let [name, gone] = <[BlobName; 2]>::try_from(all).unwrap();
+        store.delete(&gone, Durable::OnReturn).unwrap();
+        store.delete(&names(&store, BlobKind::Segment)[0], Durable::OnReturn).unwrap();
+        let right = store.get(&name, 1 << 20).unwrap();
+        let (noise, len) = (Random(3).bytes(right.len()), right.len());
+        for bytes in [Vec::new(), vec![0; len], vec![0; len * 2], noise, right[..len / 2].to_vec()] {
+            store.replace(&name, &bytes);
+            let repository = open(&store);
+            let healed = heal(&repository, &run_check(&repository).healable).unwrap();
+            assert!(store.get(&name, 1 << 20).unwrap() == right, "{} bytes: {healed:#?}", bytes.len());
+        }
+    }
+}
+
+#[test]
+fn a_mark_that_somebody_has_healed_stops_no_prune() {
+    let (store, _source, _) = scene(false);
+    let mut bad = Quarantine::default();
+    bad.insert(parse_name(&names(&store, BlobKind::Container)[0]).unwrap(), &BadParts::Whole);
+    Mark::new(MarkKind::Quarantine(bad), "a test").save(open(&store).store.as_ref()).unwrap();
+    let mark = names(&store, BlobKind::OptionalMark).swap_remove(0);
+    assert!(overwritten(&open(&store), &mark).unwrap().is_none());
 }
 
 #[test]

@@ -229,18 +229,19 @@ impl ParityStore {
     /// # Errors
     /// [`Error::Usage`] if that takes more memory than a heal may. Errors of the store; damage of the parity.
     pub(super) fn rebuilt_as(&self, name: &BlobName, hash: &[u8; 32]) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        let (memory, head) = (*self.memory.lock(), self.inner.head(name)?.ok_or_else(|| missing(name))?);
+        let memory = *self.memory.lock();
+        let head = self.inner.head(name)?.ok_or_else(|| missing(name))?;
         let (blob, _) = self.parity_blob(&BlobName::parity_of(hash), head.len)?;
         let layout = &blob.layout;
         if layout.len.abs_diff(head.len) > (layout.recovery_shards * layout.shard_bytes) as u64 {
             return Ok(None);
         }
-        memory.check((layout.padded_bytes() + layout.blob_bytes()) as u64)?;
+        memory.check((2 * layout.padded_bytes() + layout.blob_bytes()) as u64)?;
         let stored = usize::try_from(head.len.min(layout.len)).map_err(|_| missing(name))?;
         let lens = (layout.len as usize, layout.padded_bytes());
-        let there = self.read_damaged(name, stored, lens, layout.shard_bytes)?.bytes;
-        let mut bytes = there.clone();
-        let is_rebuilt = blob.rebuild(&mut bytes, &blob.bad_shards(&there), memory.work)?;
+        let mut bytes = self.read_damaged(name, stored, lens, layout.shard_bytes)?.bytes;
+        let (there, bad) = (bytes.get(..stored).unwrap_or_default().to_vec(), blob.bad_shards(&bytes));
+        let is_rebuilt = blob.rebuild(&mut bytes, &bad, memory.work)?;
         bytes.truncate(layout.len as usize);
         Ok((is_rebuilt && blake3::hash(&bytes).as_bytes() == hash).then_some((there, bytes)))
     }

@@ -30,9 +30,9 @@ pub fn only_bytes(name: &BlobName, other: &BlobName) -> Error {
     Error::Unreadable { what: name.to_string(), offset: 0, source: io::Error::other(text) }
 }
 
-/// How many bytes are the same in both at the same offset.
-fn equal_bytes(left: &[u8], right: &[u8]) -> usize {
-    left.iter().zip(right).filter(|(left, right)| left == right).count()
+/// How many bytes of `there` are those of `blob` at the same offset. Zeros are nobody's: a power cut leaves them.
+fn own_bytes(there: &[u8], blob: &[u8]) -> usize {
+    there.iter().zip(blob).filter(|(there, own)| **there != 0 && there == own).count()
 }
 
 impl ParityStore {
@@ -73,7 +73,7 @@ impl ParityStore {
     }
 
     /// The blob that is missing, and of which damaged bytes lie under the name of a healed snapshot, segment or mark,
-    /// whose right bytes are `right`. Its parity gives it back, and more of what lies there is its own.
+    /// whose right bytes are `right`. Its parity gives it back, and most of what lies there is its own.
     ///
     /// # Errors
     /// Errors of the store.
@@ -90,8 +90,12 @@ impl ParityStore {
         }
         for hash in without_blob {
             match self.rebuilt_as(name, &hash) {
-                Ok(Some((there, other))) if equal_bytes(&there, &other) > equal_bytes(&there, right) => {
-                    return Ok(Some(BlobName::hashed(name.kind(), &hash)));
+                // Its parity alone may give a short blob back, so what lies there must tell.
+                Ok(Some((there, other))) => {
+                    let (own, all) = (own_bytes(&there, &other), there.iter().filter(|byte| **byte != 0).count());
+                    if own > own_bytes(&there, right) && own > all / 2 {
+                        return Ok(Some(BlobName::hashed(name.kind(), &hash)));
+                    }
                 }
                 // Nor is it a blob of such a length.
                 Err(Error::Usage(_)) => {}
