@@ -18,6 +18,9 @@ use crate::store::StoreExt;
 /// Pages of segments that each backup verifies, 16 MiB.
 const PAGES_VERIFIED_MAX: u64 = 4096;
 
+/// Small segments of a store far away that each backup verifies. Without a cache each is a request.
+const SMALL_SEGMENTS_VERIFIED_MAX: usize = 64;
+
 /// Bytes of local bundles that each backup verifies, unless one has more.
 const BUNDLE_BYTES_VERIFIED_MAX: u64 = 16 << 20;
 
@@ -33,7 +36,7 @@ pub fn heal_segments(repository: &Repository, listing: &ContainerListing) -> Res
     if repository.store.local_path().is_some() {
         verify_segments(listing, PAGES_VERIFIED_MAX, FOOTERS_VERIFIED_MAX, random())?;
     } else {
-        verify_small_segments(listing, PAGES_VERIFIED_MAX, random())?;
+        verify_small_segments(listing, SMALL_SEGMENTS_VERIFIED_MAX, random())?;
     }
     replace_damaged_segments(listing)?;
     Ok(())

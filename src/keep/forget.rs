@@ -20,10 +20,11 @@ use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp, Zoned};
 
 use super::run_rules::{BestRule, RunPattern, StepVerdicts};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::repo::Repository;
 use crate::repo::checkpoint::{self, Checkpoint};
 use crate::repo::marks::check_writable;
+use crate::repo::overwritten::check_overwritten;
 use crate::repo::share_record::ShareRecord;
 use crate::repo::snapshot::{self, NamedSnapshot};
 use crate::repo::snapshot_groups::{GroupBy, GroupValues, grouped};
@@ -31,7 +32,7 @@ use crate::repo::snapshot_listing;
 use crate::repo::tags::has_tags;
 use crate::repo::upload::StoredUpload;
 use crate::repo::vanished;
-use crate::store::Durable;
+use crate::store::{BlobName, Durable};
 use crate::types::SnapshotId;
 
 /// Groups that an error names, at most.
@@ -323,19 +324,39 @@ impl AppliedRules<'_> {
     }
 }
 
-/// Deletes snapshots.
+/// Deletes snapshots. One that the store or other bytes under its name protect is in the way of no other one.
 ///
 /// # Errors
-/// Errors of the store.
+/// [`Error::Unreadable`] if all that there is of another blob lies under the name of a snapshot, which stays. Errors of
+/// the store.
 pub fn forget(repository: &Repository, ids: &[SnapshotId]) -> Result<()> {
     check_writable(repository)?;
     // Snapshots that are back are not gone, whoever deletes them now.
     vanished::count_or_warn(repository);
     let (store, names) = (repository.store.as_ref(), ids.iter().map(snapshot::blob_name).collect::<Vec<_>>());
-    names.iter().try_for_each(|name| store.delete(name, Durable::AfterSync))?;
-    store.sync_deletions(&names)?;
+    let delete = |name: &BlobName| {
+        // Readers were given the right bytes. Others may lie there.
+        if repository.parity.is_healed(name) {
+            check_overwritten(repository, name)?;
+        }
+        store.delete(name, Durable::AfterSync)
+    };
+    let (mut deleted, mut first) = (Vec::with_capacity(names.len()), Ok(()));
+    for name in names {
+        match delete(&name) {
+            Ok(()) => deleted.push(name),
+            Err(error) => {
+                let is_its_own = error.is_refused() || error.kind() == ErrorKind::Damaged;
+                first = first.and(Err(error));
+                if !is_its_own {
+                    break;
+                }
+            }
+        }
+    }
+    let synced = store.sync_deletions(&deleted);
     snapshot_listing::forget_all(repository);
-    Ok(())
+    first.and(synced)
 }
 
 #[cfg(test)]

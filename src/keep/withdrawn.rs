@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::mark::Marker;
 use super::view::View;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::repo::Repository;
 use crate::repo::claims::IntentNote;
 use crate::repo::index::ContainerListing;
@@ -91,14 +91,21 @@ impl UnreportedIntents {
         check_alone: &dyn Fn() -> Result<()>,
     ) -> Result<()> {
         let store = repository.store.as_ref();
+        let mut first = Ok(());
         for named in &view.lacking {
             if snapshot::is_reported(store, named)? {
                 continue;
             }
             check_alone()?;
             tracing::warn!("snapshot {:.8}, which its backup has not reported, lacks data and is deleted", named.id);
-            snapshot::delete(store, &named.id)?;
+            match snapshot::delete(store, &named.id) {
+                // All that there is of another blob lies there.
+                Err(error) if error.kind() == ErrorKind::Damaged => first = first.and(Err(error)),
+                deleted => deleted?,
+            }
         }
+        // Without the note one that stays would count.
+        first?;
         let delete = |name: BlobName| store.delete(&name, Durable::OnReturn);
         self.withdrawn.iter().try_for_each(|intent| delete(IntentNote::Withdrawn.name(intent)))?;
         let with_snapshot: HashSet<BlobName> =

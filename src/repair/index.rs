@@ -34,6 +34,7 @@ use crate::repo::index::{
 };
 use crate::repo::keys;
 use crate::repo::marks::{Marks, check_writable};
+use crate::repo::overwritten::check_overwritten;
 use crate::repo::parity::heal_marks;
 use crate::repo::snapshot;
 use crate::store::{BlobName, Store, newer_or_wrong};
@@ -114,7 +115,7 @@ pub fn repair_index(repository: &Repository, stop: &Arc<AtomicBool>) -> Result<I
     // Orphans that cannot be adopted are in no segment that is deleted here.
     listing.forget_orphans();
     sort_out_newer(&mut listing)?;
-    delete_unreadable_segments(&mut listing)?;
+    delete_unreadable_segments(&mut listing, |name| check_overwritten(repository, name))?;
     report.segments_staying = still_there(store.as_ref(), &report.segments_damaged)?;
     report.catalogues_replaced = catalogue::replace_damaged(repository)?;
     let marks = Marks::read(store.as_ref())?;

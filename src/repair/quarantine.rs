@@ -17,7 +17,7 @@ use crate::inspect::check::CheckReport;
 use crate::repo::Repository;
 use crate::repo::keys;
 use crate::repo::marks::{Mark, MarkKind, Marks};
-use crate::store::{BlobKind, BlobName, Durable};
+use crate::store::{BlobKind, BlobName, StoreExt};
 
 /// What [`record`] did.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -59,8 +59,7 @@ pub fn record(repository: &Repository, before: &Marks, report: &CheckReport) -> 
         obsolete.extend(before.quarantine_names.iter().cloned());
     }
     for name in obsolete {
-        store.delete(&name, Durable::OnReturn)?;
-        done.marks_deleted += 1;
+        done.marks_deleted += u64::from(store.delete_replaced(&name)?);
     }
     Ok(done)
 }

@@ -11,7 +11,7 @@ use crate::repo::Repository;
 use crate::repo::container::blob_name;
 use crate::repo::index::{ContainerIndexes, ContainerListing, Locator, WholeEntries, read_container_index};
 use crate::repo::marks::{BadParts, Mark, MarkKind, Marks, Quarantine};
-use crate::store::{Durable, Store, read_stored_hash};
+use crate::store::{Store, StoreExt, read_stored_hash};
 use crate::types::ContainerId;
 
 /// Container indexes in memory, and their bytes.
@@ -69,7 +69,7 @@ pub(super) fn clear(repository: &Repository) -> Result<u64> {
     if !left.is_empty() {
         Mark::new(MarkKind::Quarantine(left), "what is bad without containers that have returned").save(store)?;
     }
-    marks.quarantine_names.iter().try_for_each(|name| store.delete(name, Durable::OnReturn))?;
+    marks.quarantine_names.iter().try_for_each(|name| store.delete_replaced(name).map(drop))?;
     returned.iter().for_each(|id| tracing::warn!("{} is there again; no mark lists it any more", blob_name(id)));
     Ok(returned.len() as u64)
 }

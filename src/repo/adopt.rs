@@ -24,6 +24,7 @@ use crate::repo::index::{
     WholeEntries, delete_unreadable_segments, drop_deleted_containers, missing_containers, read_container_index,
 };
 use crate::repo::marks::{BadParts, Marks};
+use crate::repo::overwritten::check_overwritten;
 use crate::repo::reliance::{Reliance, take_listing};
 use crate::store::{BlobName, ColdState};
 use crate::types::ContainerId;
@@ -50,7 +51,7 @@ pub fn adopt_orphans(repository: &Repository, marks: Marks) -> Result<(Arc<Conta
         (listing, pending) = take_listing(repository, Marks::read(repository.store.as_ref())?)?;
     }
     unread.iter().for_each(|(id, error)| listing.note_unread(id, error));
-    delete_unreadable_segments(&mut listing)?;
+    delete_unreadable_segments(&mut listing, |name| check_overwritten(repository, name))?;
     listing.forget_orphans();
     count_lost(&mut listing, &pending)?;
     Ok((Arc::new(listing), adopted))

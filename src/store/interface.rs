@@ -361,6 +361,21 @@ pub trait StoreExt: Store {
         }
     }
 
+    /// Deletes a blob that others replace. It stays, with a warning, if all that there is of another blob lies under
+    /// its name. Returns whether it is deleted.
+    ///
+    /// # Errors
+    /// Other errors of [`Store::delete`].
+    fn delete_replaced(&self, name: &BlobName) -> Result<bool> {
+        match self.delete(name, Durable::OnReturn) {
+            Err(error) if error.kind() == ErrorKind::Damaged => {
+                tracing::warn!("{name} is not deleted, although others replace it: {error}");
+                Ok(false)
+            }
+            deleted => deleted.map(|()| true),
+        }
+    }
+
     /// Like [`Store::overwrite_if_present`], with the bytes that the store kept for the blob: see
     /// [`StoreExt::get_stored`].
     ///

@@ -82,6 +82,7 @@ mod soups;
 mod sparse_steps;
 mod strategies;
 mod swapped;
+mod taken_names;
 mod tidy;
 mod trees;
 mod unreadable;

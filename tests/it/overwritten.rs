@@ -31,16 +31,16 @@ use crate::interleavings::scene::no_grace;
 use crate::parity::{lost_files, open, share, unlock};
 use crate::trees::Random;
 
-fn names(store: &MemoryStore, kind: BlobKind) -> Vec<BlobName> {
+pub fn names(store: &MemoryStore, kind: BlobKind) -> Vec<BlobName> {
     store.list(kind.into()).unwrap().into_iter().map(|blob| blob.name).collect()
 }
 
-fn parity_of(name: &BlobName) -> BlobName {
+pub fn parity_of(name: &BlobName) -> BlobName {
     BlobName::parity_of(&name.hash().unwrap())
 }
 
 /// A repository with parity and two snapshots, and the source of the second one.
-fn scene(is_encrypted: bool) -> (Arc<MemoryStore>, tempfile::TempDir, [String; 2]) {
+pub fn scene(is_encrypted: bool) -> (Arc<MemoryStore>, tempfile::TempDir, [String; 2]) {
     let (store, config) = (Arc::new(MemoryStore::new()), RepositoryConfig::default());
     let repository = match is_encrypted {
         true => Repository::init_encrypted(store.clone(), &config, None, &unlock(), "test").unwrap(),

@@ -17,7 +17,7 @@ use super::recovery::SegmentBatches;
 use super::segment::{IndexSegment, PAGES_READ};
 use crate::error::{ErrorKind, Result};
 use crate::repo::container::blob_name;
-use crate::store::{BlobName, Durable};
+use crate::store::{BlobName, StoreExt};
 use crate::types::ContainerId;
 
 /// Verifies at most `pages_max` pages of all segments, from a page on that `random` selects. A segment of which all
@@ -30,15 +30,18 @@ pub fn verify_segments(listing: &ContainerListing, pages_max: u64, footers_max: 
     verify(listing, &listing.segments(), pages_max, footers_max, random)
 }
 
-/// Like [`verify_segments`], but only segments whose pages are one read, and no footers: for a store in which each read
-/// is a request. With a cache it is none, because a segment that was opened is in the cache.
+/// Like [`verify_segments`], but only segments whose pages are one read, `segments_max` of them, and no footers: for a
+/// store in which each read is a request. With a cache it is none, because a segment that was opened is in the cache.
 ///
 /// # Errors
 /// Errors of [`verify_segments`].
-pub fn verify_small_segments(listing: &ContainerListing, pages_max: u64, random: u64) -> Result<()> {
+pub fn verify_small_segments(listing: &ContainerListing, segments_max: usize, random: u64) -> Result<()> {
     let segments = listing.segments();
-    let small: Vec<_> = segments.iter().filter(|segment| segment.page_count() <= PAGES_READ).cloned().collect();
-    verify(listing, &small, pages_max, 0, random)
+    let mut small: Vec<_> = segments.iter().filter(|segment| segment.page_count() <= PAGES_READ).cloned().collect();
+    let first = random % (small.len() as u64).max(1);
+    small.rotate_left(first as usize);
+    small.truncate(segments_max);
+    verify(listing, &small, u64::MAX, 0, 0)
 }
 
 fn verify(
@@ -191,7 +194,7 @@ pub fn delete_replaced_segments(listing: &ContainerListing) -> Result<()> {
             };
         }
         if is_covered {
-            listing.store().delete(segment.name(), Durable::OnReturn)?;
+            listing.store().delete_replaced(segment.name())?;
         }
     }
     listing.refresh()?;
@@ -199,11 +202,14 @@ pub fn delete_replaced_segments(listing: &ContainerListing) -> Result<()> {
 }
 
 /// Deletes the segments that did not open because they are damaged, if readable segments name all containers and have
-/// all their records. Nobody knows that while a directory of containers cannot be listed.
+/// all their records. Nobody knows that while a directory of containers cannot be listed. One stays if `check` refuses.
 ///
 /// # Errors
-/// Errors of the store.
-pub fn delete_unreadable_segments(listing: &mut ContainerListing) -> Result<()> {
+/// Errors of the store, also of `check`.
+pub fn delete_unreadable_segments(
+    listing: &mut ContainerListing,
+    check: impl Fn(&BlobName) -> Result<()>,
+) -> Result<()> {
     let is_partial = listing.unlistable.count() > 0 || !listing.orphans().is_empty();
     if listing.damaged.is_empty() || is_partial || listing.prove_segments()? {
         return Ok(());
@@ -211,11 +217,19 @@ pub fn delete_unreadable_segments(listing: &mut ContainerListing) -> Result<()> 
     for (name, error) in std::mem::take(&mut listing.damaged) {
         // A segment of a newer version is none of ours, and a directory is no segment.
         if error.kind() == ErrorKind::Damaged && name.contains('/') {
-            listing.store().delete(&BlobName::parse(&name)?, Durable::OnReturn)?;
-            tracing::warn!("{name} is deleted: other segments list all containers");
-        } else {
-            listing.damaged.push((name, error));
+            let blob = BlobName::parse(&name)?;
+            match check(&blob) {
+                Err(refusal) if refusal.kind() == ErrorKind::Damaged => tracing::warn!("{name} stays: {refusal}"),
+                checked => {
+                    checked?;
+                    if listing.store().delete_replaced(&blob)? {
+                        tracing::warn!("{name} is deleted: other segments list all containers");
+                        continue;
+                    }
+                }
+            }
         }
+        listing.damaged.push((name, error));
     }
     Ok(())
 }

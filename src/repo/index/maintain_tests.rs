@@ -131,9 +131,18 @@ fn where_reads_are_requests_segments_of_one_read_are_verified() {
         segments.add();
         segments.flip(&segments.names[0], 80 + 48 + 4096 * 9 + 7);
         let listing = segments.listing();
-        verify_small_segments(&listing, 1 << 20, 3).unwrap();
+        verify_small_segments(&listing, 64, 3).unwrap();
         assert_eq!(!listing.recovery().damaged().is_empty(), is_found, "{pages} pages");
     }
+    let mut segments = Segments::new(1000);
+    (0..5).for_each(|_| _ = segments.add());
+    segments.flip(&segments.names[3], 80 + 48 + 4096 * 5 + 7);
+    let is_found = |random: &u64| {
+        let listing = segments.listing();
+        verify_small_segments(&listing, 2, *random).unwrap();
+        !listing.recovery().damaged().is_empty()
+    };
+    assert_eq!((0..5).filter(is_found).count(), 2, "each start verifies two of five");
 }
 
 #[test]

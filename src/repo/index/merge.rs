@@ -23,7 +23,7 @@ use super::maintain::{delete_replaced_segments, replace_damaged_segments};
 use super::segment::{IndexRecord, IndexSegment};
 use super::segment_writer::SegmentWriter;
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{Durable, Store};
+use crate::store::{Durable, Store, StoreExt};
 use crate::types::{ContainerId, Fingerprint};
 
 /// Records of the lowest class, at most: 10 pages.
@@ -199,7 +199,7 @@ fn write_without(listing: &ContainerListing, exists: &dyn Fn(&ContainerId) -> bo
             return Err(Error::Interrupted);
         }
         if group.iter().all(|segment| !segment.containers().iter().any(exists)) {
-            group.iter().try_for_each(|segment| listing.store().delete(segment.name(), Durable::OnReturn))?;
+            group.iter().try_for_each(|segment| listing.store().delete_replaced(segment.name()).map(drop))?;
             continue;
         }
         match merge(listing, &group, exists, &std::env::temp_dir(), stop) {

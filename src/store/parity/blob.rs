@@ -64,6 +64,11 @@ fn parse_header(name: &str, offset: u64, bytes: &[u8]) -> Result<(ParityLayout, 
     Ok((layout, id))
 }
 
+/// The layout that the first header of the parity blob `name` says, if it is sound and of the container `id`.
+pub(super) fn layout_in_header(name: &str, header: &[u8], id: &[u8; 32]) -> Option<ParityLayout> {
+    parse_header(name, 0, header).ok().filter(|(_, of)| of == id).map(|(layout, _)| layout)
+}
+
 /// The parity blob of the container `id`, whose stored bytes are the concatenation of `parts`.
 ///
 /// # Errors

@@ -233,7 +233,7 @@ impl ParityStore {
         let head = self.inner.head(name)?.ok_or_else(|| missing(name))?;
         let (blob, _) = self.parity_blob(&BlobName::parity_of(hash), head.len)?;
         let layout = &blob.layout;
-        if layout.len.abs_diff(head.len) > (layout.recovery_shards * layout.shard_bytes) as u64 {
+        if !layout.restores_from(head.len) {
             return Ok(None);
         }
         memory.check((2 * layout.padded_bytes() + layout.blob_bytes()) as u64)?;

@@ -1,6 +1,5 @@
 //! Bytes that lie under the name of a blob and are not its own: damage, or files that were mixed up.
 
-use std::collections::BTreeSet;
 use std::io;
 
 use super::SHORT_KINDS;
@@ -81,20 +80,18 @@ impl ParityStore {
         if !SHORT_KINDS.contains(&name.kind()) {
             return Ok(None);
         }
-        let mut without_blob: BTreeSet<[u8; 32]> = BTreeSet::new();
-        without_blob.extend(self.inner.list(BlobKind::Parity.into())?.iter().filter_map(|blob| blob.name.protected()));
-        for kind in SHORT_KINDS.into_iter().chain([BlobKind::Container]) {
-            for blob in self.inner.list(kind.into())? {
-                blob.name.hash().map(|hash| without_blob.remove(&hash));
-            }
+        let missing = self.missing_blobs()?;
+        if missing.is_empty() {
+            return Ok(None);
         }
-        for hash in without_blob {
-            match self.rebuilt_as(name, &hash) {
+        let Some(len) = self.inner.len_of(name)? else { return Ok(None) };
+        for hash in missing.iter().filter(|blob| blob.may_be_made_of(len)).map(|blob| &blob.hash) {
+            match self.rebuilt_as(name, hash) {
                 // Its parity alone may give a short blob back, so what lies there must tell.
                 Ok(Some((there, other))) => {
                     let (own, all) = (own_bytes(&there, &other), there.iter().filter(|byte| **byte != 0).count());
                     if own > own_bytes(&there, right) && own > all / 2 {
-                        return Ok(Some(BlobName::hashed(name.kind(), &hash)));
+                        return Ok(Some(BlobName::hashed(name.kind(), hash)));
                     }
                 }
                 // Nor is it a blob of such a length.

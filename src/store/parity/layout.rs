@@ -84,6 +84,11 @@ impl ParityLayout {
         (self.data_shards.next_power_of_two() + self.recovery_shards.next_power_of_two()).next_power_of_two()
     }
 
+    /// Whether a container of which `len` bytes are there can be restored as far as lengths tell.
+    pub fn restores_from(&self, len: u64) -> bool {
+        self.len.abs_diff(len) <= (self.recovery_shards * self.shard_bytes) as u64
+    }
+
     /// Bytes of the container with its padding.
     pub fn padded_bytes(&self) -> usize {
         self.data_shards * self.shard_bytes

@@ -15,6 +15,7 @@ mod heal;
 mod in_the_way;
 mod layout;
 mod memory;
+mod missing_blobs;
 mod own_bytes;
 mod rebuilt;
 mod share;

@@ -26,6 +26,7 @@ use super::blob::encode;
 use super::code::ParityEncoder;
 use super::layout::{CONTAINER_BYTES_MAX, ParityLayout};
 use super::memory::HealMemory;
+use super::missing_blobs::ListedMissing;
 use super::rebuilt::{HealOutcome, HealedContainers, RebuiltContainer, not_healed};
 use super::share::ParityShare;
 use crate::error::{Error, ErrorKind, Result};
@@ -72,13 +73,15 @@ pub struct ParityStore {
     pub(super) share_mark: Mutex<Option<BlobName>>,
     /// Marks whose wrong byte was searched for, and whether it was found.
     pub(super) guesses: Mutex<HashMap<BlobName, bool>>,
+    /// The blobs that are missing and have parity.
+    pub(super) missing: Mutex<ListedMissing>,
 }
 
 impl ParityStore {
     /// Without a share: it only heals what has parity.
     pub fn new(inner: Arc<dyn Store>) -> Self {
-        let (share, encoder, healing, healed, memory, share_mark, guesses) = Default::default();
-        ParityStore { inner, share, encoder, healing, healed, memory, share_mark, guesses }
+        let (share, encoder, healing, healed, memory, share_mark, guesses, missing) = Default::default();
+        ParityStore { inner, share, encoder, healing, healed, memory, share_mark, guesses, missing }
     }
 
     /// Sets what heals may take, for a process of about `bytes` bytes of memory. The default is that of
@@ -362,7 +365,7 @@ impl Store for ParityStore {
 
     fn delete(&self, name: &BlobName, durable: Durable) -> Result<()> {
         // What is deleted then is the other one's.
-        if name.kind() == BlobKind::Snapshot
+        if SHORT_KINDS.contains(&name.kind())
             && self.is_healed(name)
             && let Ok(bytes) = self.healed_bytes(name)
         {
