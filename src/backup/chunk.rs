@@ -5,6 +5,9 @@
 //!
 //! Chunks are slices of the buffers that Read filled. Bytes are copied only where a chunk crosses the end of a buffer:
 //! the tail without a boundary is carried over and prepended to the next buffer.
+//!
+//! Read finds the anchors of each buffer, with several workers. Where it has, only those are scanned here whose windows
+//! begin in one buffer and end in another.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,7 +22,7 @@ use crate::backup::message::{
 use crate::chunk::{Chunker, chunker};
 use crate::config::RepositoryConfig;
 use crate::error::Result;
-use crate::kernel::sieve::Anchor;
+use crate::kernel::sieve::{Anchor, WINDOW_BYTES};
 use crate::model::{ModelFile, ModelRegion, TensorBlock};
 use crate::pipeline::{Emit, Stage};
 use crate::types::Fingerprint;
@@ -31,6 +34,8 @@ pub struct ChunkStage {
     bytes_max: usize,
     /// Bytes of an unfinished chunk from buffers before.
     carry: Vec<u8>,
+    /// The anchors of these bytes, if they are known.
+    carried_anchors: Option<Vec<Anchor>>,
     /// The model file being cut.
     model: Option<Arc<ModelFile>>,
     /// Offset in the model file.
@@ -53,6 +58,7 @@ impl ChunkStage {
             bytes_avg: config.chunk_bytes_avg.0 as usize,
             bytes_max: config.chunk_bytes_max.0 as usize,
             carry: Vec::new(),
+            carried_anchors: None,
             model: None,
             offset: 0,
             is_broken: false,
@@ -92,7 +98,7 @@ impl ChunkStage {
 
     fn push_chunk(&mut self, bytes: Bytes, anchors: Vec<Anchor>, emit: &mut Emit<ChunkBatch>) -> Result<()> {
         let (len, fingerprint, class) = (bytes.len() as u32, Fingerprint([0; 32]), None);
-        let anchors = self.chunker.gives_anchors().then_some(anchors);
+        let anchors = self.chunker.by_anchors().map(|_| anchors);
         let (is_new, is_borrowed, block, search, slices) = (false, false, None, CopySearch::None, None);
         let chunk = Chunk { bytes, len, fingerprint, is_borrowed, is_new, class, anchors, search, slices, block };
         self.push(ChunkItem::Chunk(chunk), emit)
@@ -152,8 +158,60 @@ impl ChunkStage {
         Ok(())
     }
 
+    /// The first chunk of `len` bytes, by the anchors that `scanned` gives of them. `None` if no anchors cut.
+    fn cut_scanned(&self, len: usize, mut scanned: impl Iterator<Item = Anchor>) -> Option<(usize, Vec<Anchor>)> {
+        let mut anchors = Vec::new();
+        let end = self.chunker.by_anchors()?.cut_scanned(len, &mut scanned, &mut anchors);
+        Some((end, anchors))
+    }
+
+    /// The anchors, counted from the start of the carried bytes, whose windows end in `bytes` and begin before.
+    fn straddling(&self, bytes: &[u8]) -> Vec<Anchor> {
+        let old = self.carry.len();
+        let (tail, head) = (old.min(WINDOW_BYTES - 1), bytes.len().min(WINDOW_BYTES - 1));
+        let joint = [self.carry.get(old - tail..), bytes.get(..head)].map(Option::unwrap_or_default).concat();
+        let anchors = self.chunker.by_anchors().map(|chunker| chunker.scan(&joint)).unwrap_or_default();
+        anchors.into_iter().map(|anchor| moved(anchor, old - tail)).collect()
+    }
+
+    /// Like [`Self::data`], for bytes of which `scanned` are the anchors.
+    fn scanned_data(&mut self, bytes: Bytes, scanned: &[Anchor], emit: &mut Emit<ChunkBatch>) -> Result<()> {
+        let (old, mut start) = (self.carry.len(), 0);
+        if old > 0 {
+            let Some(carried) = self.carried_anchors.take() else { return self.data(bytes, emit) };
+            let straddling = self.straddling(&bytes);
+            let all = carried.into_iter().chain(straddling);
+            let all = all.chain(scanned.iter().map(|anchor| moved(*anchor, old)));
+            let Some((end, anchors)) = self.cut_scanned(old + bytes.len(), all) else { return self.data(bytes, emit) };
+            if !self.is_final(end, old + bytes.len()) {
+                self.carry.extend_from_slice(&bytes);
+                self.carried_anchors = Some(anchors);
+                return Ok(());
+            }
+            start = end.saturating_sub(old);
+            self.carry.extend_from_slice(bytes.get(..start).unwrap_or_default());
+            let whole = Bytes::from(std::mem::take(&mut self.carry));
+            self.push_chunk(whole, anchors, emit)?;
+        }
+        while start < bytes.len() {
+            let len = bytes.len() - start;
+            let Some((end, anchors)) = self.cut_scanned(len, behind(scanned, start)) else {
+                return self.data(bytes.slice(start..), emit);
+            };
+            if !self.is_final(end, len) {
+                self.carry = bytes.get(start..).unwrap_or_default().to_vec();
+                self.carried_anchors = Some(anchors);
+                break;
+            }
+            self.push_chunk(bytes.slice(start..start + end), anchors, emit)?;
+            start += end;
+        }
+        Ok(())
+    }
+
     /// Cuts the next bytes of opaque data.
     fn data(&mut self, bytes: Bytes, emit: &mut Emit<ChunkBatch>) -> Result<()> {
+        self.carried_anchors = None;
         let Some(mut start) = self.finish_carried(&bytes, emit)? else { return Ok(()) };
         while start < bytes.len() {
             let rest = bytes.get(start..).unwrap_or_default();
@@ -242,13 +300,32 @@ impl ChunkStage {
 
     /// Cuts the carried bytes at the end of a file, before a hole, or before a tensor.
     fn end_data(&mut self, emit: &mut Emit<ChunkBatch>) -> Result<()> {
-        let rest = Bytes::from(std::mem::take(&mut self.carry));
+        let (rest, carried) = (Bytes::from(std::mem::take(&mut self.carry)), self.carried_anchors.take());
         let mut start = 0;
         while start < rest.len() {
-            start = self.cut(&rest, start, emit)?;
+            let scanned = carried.as_ref().map(|carried| behind(carried, start));
+            match scanned.and_then(|scanned| self.cut_scanned(rest.len() - start, scanned)) {
+                Some((end, anchors)) => {
+                    self.push_chunk(rest.slice(start..start + end), anchors, emit)?;
+                    start += end;
+                }
+                None => start = self.cut(&rest, start, emit)?,
+            }
         }
         Ok(())
     }
+}
+
+/// An anchor of bytes that begin `distance` bytes behind the start of others, as an anchor of these.
+fn moved(anchor: Anchor, distance: usize) -> Anchor {
+    Anchor { position: anchor.position + distance as u32, ..anchor }
+}
+
+/// The anchors of a chunk that begins at `start`.
+fn behind(scanned: &[Anchor], start: usize) -> impl Iterator<Item = Anchor> {
+    let first = scanned.partition_point(|anchor| (anchor.position as usize) < start + WINDOW_BYTES);
+    let of_chunk = scanned.get(first..).unwrap_or_default().iter();
+    of_chunk.map(move |anchor| Anchor { position: anchor.position - start as u32, ..*anchor })
 }
 
 impl Stage for ChunkStage {
@@ -264,8 +341,11 @@ impl Stage for ChunkStage {
         for item in input.items {
             match item {
                 ReadItem::Broken => self.is_broken = true,
-                ReadItem::Data(_) | ReadItem::Hole(_) | ReadItem::Rest(_) if self.is_broken => {}
+                ReadItem::Data(_) | ReadItem::Scanned(..) | ReadItem::Hole(_) | ReadItem::Rest(_) if self.is_broken => {
+                }
                 ReadItem::Data(bytes) => self.file_data(bytes, emit)?,
+                ReadItem::Scanned(bytes, _) if self.model.is_some() => self.file_data(bytes, emit)?,
+                ReadItem::Scanned(bytes, anchors) => self.scanned_data(bytes, &anchors, emit)?,
                 ReadItem::Rest(rest) => self.rest(*rest, emit)?,
                 ReadItem::Opened(parts) => self.opened(*parts, emit)?,
                 ReadItem::Chunk(bytes) => {
@@ -308,3 +388,7 @@ impl Stage for ChunkStage {
         self.flush(emit)
     }
 }
+
+#[cfg(test)]
+#[path = "chunk_tests.rs"]
+mod tests;

@@ -84,6 +84,8 @@ pub enum ReadItem {
     PreviousVersion(ContentReference),
     /// The next bytes of the current file.
     Data(Bytes),
+    /// The next bytes of the current file, which is no model, and their anchors.
+    Scanned(Bytes, Vec<Anchor>),
     /// The next bytes of the current file, which are to be one chunk.
     Chunk(Bytes),
     /// Like [`ReadItem::Chunk`], in memory that others may write to.

@@ -47,6 +47,7 @@ mod rest;
 mod run;
 mod save;
 mod saved;
+mod scan;
 mod segments;
 mod sent;
 mod source;

@@ -22,6 +22,7 @@ use super::message::{ChunkBatch, Packet, ReadBatch};
 use super::model_encode::{BaseReader, ModelEncodeWorker};
 use super::save::{SaveOptions, SaveStage};
 use super::saved::Saved;
+use super::scan::CHUNKER_SEED;
 use super::source::FirstStages;
 use super::subdedup::{Searcher, SubDedupStage};
 use super::uploads::Uploads;
@@ -82,7 +83,7 @@ impl<'a> Wiring<'a> {
     /// An empty pipeline; setting `stop` interrupts the run.
     pub fn new(parts: RunParts<'a>, stop: &Arc<AtomicBool>) -> Self {
         let pipeline = Pipeline::new(parts.config.pipeline.queue_depth, stop.clone());
-        let chunker_seed = parts.repository.key.seed("chunker");
+        let chunker_seed = parts.repository.key.seed(CHUNKER_SEED);
         Wiring { parts, pipeline, in_flight: Arc::default(), chunker_seed }
     }
 

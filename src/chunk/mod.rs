@@ -28,10 +28,20 @@ pub trait Chunker: Send {
     /// chunk may grow when the file goes on. A chunker that finds anchors appends the chunk's anchors to `anchors`.
     fn cut(&self, bytes: &[u8], anchors: &mut Vec<Anchor>) -> usize;
 
-    /// Whether [`Self::cut`] appends anchors.
-    fn gives_anchors(&self) -> bool {
-        false
+    /// The same chunker by anchors alone, if it cuts by them. [`Self::cut`] then appends anchors.
+    fn by_anchors(&self) -> Option<&dyn AnchorChunker> {
+        None
     }
+}
+
+/// A chunker that cuts by anchors alone, so that several workers can find them.
+pub trait AnchorChunker {
+    /// The anchors of `bytes`, ascending. Those of a chunk are the ones that are at least
+    /// [`WINDOW_BYTES`](crate::kernel::sieve::WINDOW_BYTES) behind its start.
+    fn scan(&self, bytes: &[u8]) -> Vec<Anchor>;
+
+    /// As [`Chunker::cut`], for `len` bytes from the chunk's start on. `scanned` gives their anchors, ascending.
+    fn cut_scanned(&self, len: usize, scanned: &mut dyn Iterator<Item = Anchor>, anchors: &mut Vec<Anchor>) -> usize;
 }
 
 /// Creates the configured chunker; `seed` keys the chunkers that have a key.

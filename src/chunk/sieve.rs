@@ -13,7 +13,7 @@
 //! random distances. A second rate, stricter before the average and laxer beyond it (FastCDC's normalised chunking: Xia
 //! et al., USENIX ATC 2016), found fewer equal chunks at the same average in source code and file systems.
 
-use super::Chunker;
+use super::{AnchorChunker, Chunker};
 use crate::config::RepositoryConfig;
 use crate::kernel::sieve::{Anchor, Sieve};
 
@@ -39,25 +39,50 @@ impl SieveChunker {
     }
 }
 
+impl SieveChunker {
+    /// Whether the chunk ends at `anchor`. `previous` is the anchor before, or the smallest length.
+    fn ends_at(&self, anchor: &Anchor, previous: &mut usize) -> bool {
+        let position = anchor.position as usize;
+        let Some(distance) = position.checked_sub(*previous) else { return false };
+        *previous = position;
+        anchor.hash >> 32 < self.rate * distance as u64
+    }
+}
+
 impl Chunker for SieveChunker {
     fn cut(&self, bytes: &[u8], anchors: &mut Vec<Anchor>) -> usize {
         let mut end = bytes.len().min(self.max);
         let mut previous = self.min;
         self.sieve.scan(bytes.get(..end).unwrap_or_default(), |anchor| {
             anchors.push(anchor);
-            let position = anchor.position as usize;
-            let Some(distance) = position.checked_sub(previous) else { return true };
-            previous = position;
-            let ends_chunk = anchor.hash >> 32 < self.rate * distance as u64;
+            let ends_chunk = self.ends_at(&anchor, &mut previous);
             if ends_chunk {
-                end = position;
+                end = anchor.position as usize;
             }
             !ends_chunk
         });
         end
     }
 
-    fn gives_anchors(&self) -> bool {
-        true
+    fn by_anchors(&self) -> Option<&dyn AnchorChunker> {
+        Some(self)
+    }
+}
+
+impl AnchorChunker for SieveChunker {
+    fn scan(&self, bytes: &[u8]) -> Vec<Anchor> {
+        self.sieve.anchors(bytes)
+    }
+
+    fn cut_scanned(&self, len: usize, scanned: &mut dyn Iterator<Item = Anchor>, anchors: &mut Vec<Anchor>) -> usize {
+        let end = len.min(self.max);
+        let mut previous = self.min;
+        for anchor in scanned.take_while(|anchor| anchor.position as usize <= end) {
+            anchors.push(anchor);
+            if self.ends_at(&anchor, &mut previous) {
+                return anchor.position as usize;
+            }
+        }
+        end
     }
 }

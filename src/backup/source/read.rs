@@ -6,7 +6,8 @@
 //!    behind it.
 //! 3. A file is read to its end, whatever its size is said to be. The rest behind that size has no known length, so
 //!    Chunk reads it ([`crate::backup::rest`]). A file that has more or fewer bytes is reported, and its entry marked.
-//! 4. The worker that ends a file waits for the ranges before it, then looks whether the file has changed.
+//! 4. The anchors of opaque bytes are found here ([`crate::backup::scan`]), so that Chunk, one thread, only chooses.
+//! 5. The worker that ends a file waits for the ranges before it, then looks whether the file has changed.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use crate::backup::counts::ReadCounts;
 use crate::backup::message::{Outcome, ReadBatch, ReadItem, TreeItem};
 use crate::backup::opening::FileOpener;
 use crate::backup::rest::FileRest;
+use crate::backup::scan::AnchorScanner;
 use crate::backup::sent::SentFile;
 use crate::config::ModelConfig;
 use crate::error::{Error, Result};
@@ -61,6 +63,8 @@ pub struct ReadWorker<'a> {
     pub stop: Arc<AtomicBool>,
     /// Opens compressed files.
     pub opener: FileOpener,
+    /// Finds anchors.
+    pub scanner: AnchorScanner,
 }
 
 impl ReadWorker<'_> {
@@ -101,6 +105,9 @@ impl ReadWorker<'_> {
                 let may_open = task.may_open && model.is_none() && outcome == Outcome::Complete && !source.is_special();
                 if may_open && looks_open_from(batch.items.get(begin..).unwrap_or_default()) {
                     self.replace_by_opened(&source, task.previous_version, begin, batch);
+                }
+                if model.is_none() {
+                    self.scanner.scan(batch.items.get_mut(begin..).unwrap_or_default());
                 }
                 outcome
             }
@@ -286,7 +293,11 @@ impl ReadWorker<'_> {
         if task.file.outcome() == Outcome::Failed {
             return;
         }
+        let begin = batch.items.len();
         let outcome = self.read(&task.file.source, task.range.clone(), batch);
+        if !task.file.is_model {
+            self.scanner.scan(batch.items.get_mut(begin..).unwrap_or_default());
+        }
         if outcome != Outcome::Complete {
             task.file.worsen(outcome);
             batch.items.push(ReadItem::Broken);

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::*;
+use crate::config::RepositoryConfig;
 use crate::filesystem::{Capturer, EntryChoice, Event, WalkPlan, Walker};
 use crate::repo::tree::Node;
 use crate::types::RepositoryKey;
@@ -36,6 +37,7 @@ impl Run {
                 directory: self.directory.path().into(),
                 stop: Arc::default(),
             },
+            scanner: AnchorScanner::new(&RepositoryConfig::default(), 1),
         }
     }
 
@@ -72,7 +74,7 @@ fn content(batch: &ReadBatch) -> (Vec<u8>, usize, Option<Outcome>) {
     let (mut bytes, mut breaks, mut ended) = (Vec::new(), 0, None);
     for item in &batch.items {
         match item {
-            ReadItem::Data(data) => bytes.extend_from_slice(data),
+            ReadItem::Data(data) | ReadItem::Scanned(data, _) => bytes.extend_from_slice(data),
             ReadItem::Broken => breaks += 1,
             ReadItem::Tree(TreeItem::End { outcome, .. }) => ended = Some(*outcome),
             _ => {}
@@ -127,8 +129,11 @@ fn a_file_that_shrinks_is_broken_where_it_ends() {
     assert_eq!(outcome, Some(Outcome::Changed));
     assert!(breaks > 0, "nothing says where the content ends");
     let until = read.items.iter().position(|item| matches!(item, ReadItem::Broken)).unwrap();
-    let before: usize =
-        read.items[..until].iter().map(|item| if let ReadItem::Data(data) = item { data.len() } else { 0 }).sum();
+    let len = |item: &ReadItem| match item {
+        ReadItem::Data(data) | ReadItem::Scanned(data, _) => data.len(),
+        _ => 0,
+    };
+    let before: usize = read.items[..until].iter().map(len).sum();
     assert_eq!((before, run.problems()), (3 * BATCH + 10, 1));
 }
 

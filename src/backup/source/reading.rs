@@ -72,6 +72,8 @@ pub struct OpenedFile {
     pub source: Arc<SourceFile>,
     /// As what Walk has counted it, if it has.
     pub change: Option<EntryChange>,
+    /// Whether it is a model, whose tensors are cut at their ends.
+    pub is_model: bool,
     state: Mutex<ReadingState>,
     all_read: Condvar,
     sent: SentKeeper,
@@ -166,7 +168,8 @@ impl OpenedFile {
     /// A file of which nothing has been read. Other entries may refer to it as `sent`.
     pub fn new(source: SourceFile, sent: Option<SentFile>) -> Self {
         let state = Mutex::new(ReadingState { open_ranges: 0, outcome: Outcome::Complete });
-        OpenedFile { source: Arc::new(source), change: None, state, all_read: Condvar::new(), sent: SentKeeper(sent) }
+        let (source, all_read, sent) = (Arc::new(source), Condvar::new(), SentKeeper(sent));
+        OpenedFile { source, change: None, is_model: false, state, all_read, sent }
     }
 
     fn lock(&self) -> MutexGuard<'_, ReadingState> {

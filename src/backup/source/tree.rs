@@ -13,6 +13,7 @@ use super::read::ReadWorker;
 use super::walk::WalkStage;
 use crate::backup::buffers::BufferPool;
 use crate::backup::opening::FileOpener;
+use crate::backup::scan::AnchorScanner;
 use crate::config::OpenStreams;
 use crate::error::{Error, Result};
 use crate::filesystem::{EntryChoice, WalkPlan, Walker, prescan};
@@ -128,6 +129,7 @@ impl TreeSource {
                 counts: counts.clone(),
                 stop: stop.clone(),
                 opener: opener.clone(),
+                scanner: AnchorScanner::of(repository),
             })
         };
         Ok(OpenSource { first: Box::new(first), root_node, counts_changes: true })

@@ -299,13 +299,14 @@ impl<'a> WalkStage<'a> {
     /// Sends a large file from its begin item to its end item.
     fn send(
         &mut self,
-        file: OpenedFile,
+        mut file: OpenedFile,
         begin: TreeItem,
         model: Result<Option<Arc<ModelFile>>>,
         previous_version: Option<ContentReference>,
         emit: &mut Emit<WalkBatch>,
     ) -> Result<()> {
         self.push_tree(begin, emit)?;
+        file.is_model = matches!(model, Ok(Some(_)));
         let file = Arc::new(file);
         let mut small_holes = HoleMap::default();
         match model {

@@ -12,6 +12,7 @@ use super::message::{
 };
 use crate::backup::counts::ReadCounts;
 use crate::backup::message::{Outcome, ReadBatch, ReadItem, TreeItem};
+use crate::backup::scan::AnchorScanner;
 use crate::backup::source::reading::{announced, bytes_at_once};
 use crate::error::{ErrorKind, Result};
 use crate::metrics::Progress;
@@ -33,6 +34,8 @@ pub struct ObjectFetcher<'a> {
     pub progress: &'a Progress,
     /// Counters of the run.
     pub counts: Arc<ReadCounts>,
+    /// Finds anchors.
+    pub scanner: AnchorScanner,
 }
 
 impl ObjectFetcher<'_> {
@@ -88,11 +91,14 @@ impl ObjectFetcher<'_> {
         self.counts.bytes_read.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         self.progress.bytes_read.add(bytes.len() as u64);
         batch.bytes += bytes.len() as u64;
-        let (mut rest, mut offset) = (Bytes::from(bytes), offset);
+        let (mut rest, mut offset, begin) = (Bytes::from(bytes), offset, batch.items.len());
         while !rest.is_empty() {
             let len = bytes_at_once(model, offset, self.data_bytes).clamp(1, rest.len() as u64);
             batch.items.push(ReadItem::Data(rest.split_to(len as usize)));
             offset += len;
+        }
+        if model.is_none() {
+            self.scanner.scan(batch.items.get_mut(begin..).unwrap_or_default());
         }
     }
 

@@ -10,6 +10,7 @@ use super::fetch::ObjectFetcher;
 use super::list::{BucketListStage, ObjectChoice};
 use super::listing::{TakenListing, take_listing};
 use super::split::{ObjectShare, take_list, take_share};
+use crate::backup::scan::AnchorScanner;
 use crate::backup::source::labels::{SnapshotLabels, encoded};
 use crate::backup::source::open::{OpenSource, SourceKind, SourcePlan, SourceRun};
 use crate::backup::source::parents::{FoundParents, ParentChoice};
@@ -70,7 +71,7 @@ impl BucketSource {
     }
 
     fn open<'a>(&self, first: ObjectPage, run: SourceRun<'a>) -> Result<OpenSource<'a>> {
-        let SourceRun { config, progress, counts, .. } = run;
+        let SourceRun { repository, config, progress, counts, .. } = run;
         let own = own_keys(run.repository, &self.bucket)?;
         if let Some(own) = &own {
             tracing::info!("skipping {}: it is the repository", self.bucket.url_of(own));
@@ -96,6 +97,7 @@ impl BucketSource {
                 data_bytes,
                 progress,
                 counts: counts.clone(),
+                scanner: AnchorScanner::of(repository),
             })
         };
         Ok(OpenSource { first: Box::new(first), root_node: None, counts_changes: true })
