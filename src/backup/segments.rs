@@ -67,8 +67,7 @@ pub fn care_after_commit(
         Err(error) => tracing::warn!("index segments are not merged: {error}; a later backup merges them"),
     }
     if repository.store.local_path().is_some()
-        && let Err(error) =
-            bundle::delete_damaged_bundles(repository.store.as_ref(), BUNDLE_BYTES_VERIFIED_MAX, random())
+        && let Err(error) = bundle::delete_damaged_bundles(repository, BUNDLE_BYTES_VERIFIED_MAX, random())
     {
         tracing::warn!("bundles are not verified: {error}");
     }

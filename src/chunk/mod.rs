@@ -40,7 +40,8 @@ pub trait AnchorChunker {
     /// [`WINDOW_BYTES`](crate::kernel::sieve::WINDOW_BYTES) behind its start.
     fn scan(&self, bytes: &[u8]) -> Vec<Anchor>;
 
-    /// As [`Chunker::cut`], for `len` bytes from the chunk's start on. `scanned` gives their anchors, ascending.
+    /// Does what [`Chunker::cut`] does, for `len` bytes from the chunk's start on. `scanned` gives their anchors,
+    /// ascending.
     fn cut_scanned(&self, len: usize, scanned: &mut dyn Iterator<Item = Anchor>, anchors: &mut Vec<Anchor>) -> usize;
 }
 

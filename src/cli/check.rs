@@ -267,7 +267,7 @@ fn damaged(report: &CheckReport) -> String {
 
 fn delete_damaged_bundles(repository: &Repository) {
     // What a bundle has is read from the snapshots themselves.
-    let deleted = bundle::delete_damaged_bundles(repository.store.as_ref(), u64::MAX, 0);
+    let deleted = bundle::delete_damaged_bundles(repository, u64::MAX, 0);
     let _ = deleted.inspect_err(|error| note(&format!("warning: damaged bundles stay: {error}")));
 }
 

@@ -24,7 +24,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::repo::Repository;
 use crate::repo::checkpoint::{self, Checkpoint};
 use crate::repo::marks::check_writable;
-use crate::repo::overwritten::check_overwritten;
+use crate::repo::overwritten::delete_snapshot;
 use crate::repo::share_record::ShareRecord;
 use crate::repo::snapshot::{self, NamedSnapshot};
 use crate::repo::snapshot_groups::{GroupBy, GroupValues, grouped};
@@ -32,7 +32,7 @@ use crate::repo::snapshot_listing;
 use crate::repo::tags::has_tags;
 use crate::repo::upload::StoredUpload;
 use crate::repo::vanished;
-use crate::store::{BlobName, Durable};
+use crate::store::Durable;
 use crate::types::SnapshotId;
 
 /// Groups that an error names, at most.
@@ -333,18 +333,10 @@ pub fn forget(repository: &Repository, ids: &[SnapshotId]) -> Result<()> {
     check_writable(repository)?;
     // Snapshots that are back are not gone, whoever deletes them now.
     vanished::count_or_warn(repository);
-    let (store, names) = (repository.store.as_ref(), ids.iter().map(snapshot::blob_name).collect::<Vec<_>>());
-    let delete = |name: &BlobName| {
-        // Readers were given the right bytes. Others may lie there.
-        if repository.parity.is_healed(name) {
-            check_overwritten(repository, name)?;
-        }
-        store.delete(name, Durable::AfterSync)
-    };
-    let (mut deleted, mut first) = (Vec::with_capacity(names.len()), Ok(()));
-    for name in names {
-        match delete(&name) {
-            Ok(()) => deleted.push(name),
+    let (mut deleted, mut first) = (Vec::with_capacity(ids.len()), Ok(()));
+    for id in ids {
+        match delete_snapshot(repository, id, Durable::AfterSync) {
+            Ok(()) => deleted.push(snapshot::blob_name(id)),
             Err(error) => {
                 let is_its_own = error.is_refused() || error.kind() == ErrorKind::Damaged;
                 first = first.and(Err(error));
@@ -354,7 +346,7 @@ pub fn forget(repository: &Repository, ids: &[SnapshotId]) -> Result<()> {
             }
         }
     }
-    let synced = store.sync_deletions(&deleted);
+    let synced = repository.store.sync_deletions(&deleted);
     snapshot_listing::forget_all(repository);
     first.and(synced)
 }

@@ -16,7 +16,9 @@ use crate::error::{Error, Result};
 use crate::filesystem::Patterns;
 use crate::metrics::Progress;
 use crate::repo::Repository;
+use crate::repo::overwritten::delete_snapshot;
 use crate::repo::snapshot::{self, NamedSnapshot};
+use crate::store::Durable;
 use crate::types::SnapshotId;
 
 /// What a rewrite leaves out, and what happens then.
@@ -86,7 +88,7 @@ pub fn rewrite(
     let rewritten = SnapshotId::parse(&report.snapshot);
     let forgotten = request.forget && report.problems == 0 && rewritten.is_some();
     if forgotten {
-        snapshot::delete(repository.store.as_ref(), &original.id)?;
+        delete_snapshot(repository, &original.id, Durable::OnReturn)?;
     }
     Ok(RewriteOutcome { report, rewritten, forgotten })
 }

@@ -8,7 +8,9 @@
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::marks::check_writable;
+use crate::repo::overwritten::delete_snapshot;
 use crate::repo::snapshot::{self, NamedSnapshot, Snapshot};
+use crate::store::Durable;
 use crate::types::SnapshotId;
 
 /// A change of tags.
@@ -58,7 +60,7 @@ pub fn tag(repository: &Repository, named: &NamedSnapshot, change: &TagChange) -
         snapshot::delete(store, &id)?;
         return Err(error);
     }
-    snapshot::delete(store, &named.id)?;
+    delete_snapshot(repository, &named.id, Durable::OnReturn)?;
     Ok(Some(id))
 }
 

@@ -100,7 +100,9 @@ impl UnreportedIntents {
             tracing::warn!("snapshot {:.8}, which its backup has not reported, lacks data and is deleted", named.id);
             match snapshot::delete(store, &named.id) {
                 // All that there is of another blob lies there.
-                Err(error) if error.kind() == ErrorKind::Damaged => first = first.and(Err(error)),
+                Err(error) if error.kind() == ErrorKind::Damaged => {
+                    first = first.and(Err(Error::Usage(error.to_string())))
+                }
                 deleted => deleted?,
             }
         }

@@ -9,8 +9,9 @@ use crate::model::{BLOB_ENTRIES_MAX, CatalogueBlob, CatalogueEntry, ModelRecord}
 use crate::repo::Repository;
 use crate::repo::container::{ContainerKind, EntryNumber, blob_name, read_kind};
 use crate::repo::index::{ContainerListing, read_container_index};
+use crate::repo::overwritten::delete_damaged;
 use crate::repo::read::ChunkReader;
-use crate::store::{BlobKind, Durable, Reading};
+use crate::store::{BlobKind, Reading};
 
 /// Replaces the damaged catalogues. Returns their number.
 ///
@@ -46,10 +47,11 @@ pub(super) fn replace_damaged(repository: &Repository) -> Result<u64> {
     if is_complete {
         damaged.append(&mut unread);
     }
+    let mut replaced = 0;
     for name in &damaged {
-        store.delete(name, Durable::OnReturn)?;
+        replaced += u64::from(delete_damaged(repository, name)?);
     }
-    Ok(damaged.len() as u64)
+    Ok(replaced)
 }
 
 /// The catalogue entries of all readable model records, and whether all metadata could be read.

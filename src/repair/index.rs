@@ -128,7 +128,7 @@ pub fn repair_index(repository: &Repository, stop: &Arc<AtomicBool>) -> Result<I
         report.gone = std::mem::take(&mut report.missing).len() as u64;
         report.damaged.clear();
     }
-    report.bundles_deleted = delete_damaged_bundles(store.as_ref(), u64::MAX, 0)?;
+    report.bundles_deleted = delete_damaged_bundles(repository, u64::MAX, 0)?;
     Ok(report)
 }
 

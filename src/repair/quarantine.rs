@@ -17,7 +17,8 @@ use crate::inspect::check::CheckReport;
 use crate::repo::Repository;
 use crate::repo::keys;
 use crate::repo::marks::{Mark, MarkKind, Marks};
-use crate::store::{BlobKind, BlobName, StoreExt};
+use crate::repo::overwritten::delete_damaged;
+use crate::store::{BlobKind, BlobName};
 
 /// What [`record`] did.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -59,7 +60,7 @@ pub fn record(repository: &Repository, before: &Marks, report: &CheckReport) -> 
         obsolete.extend(before.quarantine_names.iter().cloned());
     }
     for name in obsolete {
-        done.marks_deleted += u64::from(store.delete_replaced(&name)?);
+        done.marks_deleted += u64::from(delete_damaged(repository, &name)?);
     }
     Ok(done)
 }

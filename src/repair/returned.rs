@@ -69,7 +69,13 @@ pub(super) fn clear(repository: &Repository) -> Result<u64> {
     if !left.is_empty() {
         Mark::new(MarkKind::Quarantine(left), "what is bad without containers that have returned").save(store)?;
     }
-    marks.quarantine_names.iter().try_for_each(|name| store.delete_replaced(name).map(drop))?;
+    let mut stays = false;
+    for name in &marks.quarantine_names {
+        stays |= !store.delete_replaced(name)?;
+    }
+    if stays {
+        return Ok(0);
+    }
     returned.iter().for_each(|id| tracing::warn!("{} is there again; no mark lists it any more", blob_name(id)));
     Ok(returned.len() as u64)
 }

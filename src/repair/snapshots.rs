@@ -29,6 +29,7 @@ use crate::repo::marks::{Marks, check_writable};
 use crate::repo::read::{ChunkReader, RecipeWalk, at_least_one};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::{self, NamedSnapshot, PROBLEMS, Snapshot};
+use crate::repo::snapshot_listing::maintain_bundles;
 use crate::repo::tree::{EntryTally, Node, NodeKind, OpenDirectory, TreeCursor};
 use crate::repo::{MetadataWriter, Repository};
 use crate::store::Store;
@@ -106,7 +107,7 @@ pub fn repair_snapshots(
     if !request.dry_run {
         check_writable(repository)?;
         // Damaged bundles only have copies.
-        bundle::maintain(store, bundle::LOOSE_MIN)?;
+        maintain_bundles(repository, bundle::LOOSE_MIN)?;
     }
     let (mut snapshots, unreadable) = snapshot::list_reported(store)?;
     let ReadAgain { snapshots: readable, healed, unreadable } = read_again(repository, unreadable, request.dry_run)?;

@@ -14,6 +14,8 @@ use std::collections::{HashMap, HashSet};
 
 use minicbor::{Decoder, Encoder};
 
+use super::Repository;
+use super::overwritten::delete_damaged;
 use super::snapshot::{self, NamedSnapshot, Snapshot};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{BlobKind, BlobName, Durable, ListedBlob, Store, StoreExt, get_hashed};
@@ -202,18 +204,20 @@ struct Candidate {
 /// # Errors
 /// Errors of the store. A snapshot or a bundle that cannot be read is left out.
 pub fn maintain(store: &dyn Store, loose_min: usize) -> Result<usize> {
-    maintain_with(store, loose_min, |_| Vec::new())
+    maintain_with(store, loose_min, |_| Vec::new(), |_| Ok(false))
 }
 
-/// Like [`maintain`]. `known` gives blobs of the snapshots that it is asked for, as far as it has them.
+/// Like [`maintain`]. `known` gives blobs of the snapshots that it is asked for, as far as it has them. `delete`
+/// deletes a damaged bundle, or leaves it.
 pub(super) fn maintain_with(
     store: &dyn Store,
     loose_min: usize,
     known: impl FnOnce(&HashSet<SnapshotId>) -> Vec<(SnapshotId, Vec<u8>)>,
+    delete: impl Fn(&BlobName) -> Result<bool>,
 ) -> Result<usize> {
     let mut loose: HashSet<SnapshotId> =
         store.list(BlobKind::Snapshot.into())?.iter().filter_map(|blob| snapshot::parse_name(&blob.name)).collect();
-    let mut candidates = candidates(store, &mut loose)?;
+    let mut candidates = candidates(store, &mut loose, delete)?;
     candidates.sort_by(|one, other| (one.live.len(), &one.name).cmp(&(other.live.len(), &other.name)));
     let (mut count, mut bytes) = (loose.len(), 0);
     let is_due = loose.len() >= loose_min.max(1);
@@ -258,7 +262,8 @@ pub(super) fn maintain_with(
 ///
 /// # Errors
 /// Errors of the store.
-pub fn delete_damaged_bundles(store: &dyn Store, bytes_max: u64, random: u64) -> Result<u64> {
+pub fn delete_damaged_bundles(repository: &Repository, bytes_max: u64, random: u64) -> Result<u64> {
+    let store = repository.store.as_ref();
     let (mut bundles, mut bytes, mut deleted) = (listed(store)?, 0, 0);
     let count = bundles.len() as u64;
     bundles.rotate_left((random % count.max(1)) as usize);
@@ -268,19 +273,19 @@ pub fn delete_damaged_bundles(store: &dyn Store, bytes_max: u64, random: u64) ->
         }
         bytes += len;
         if let Err(error) = Bundle::load(store, &name) {
-            deleted += u64::from(is_deleted(store, &name, error)?);
+            deleted += u64::from(is_deleted(&name, error, |name| delete_damaged(repository, name))?);
         }
     }
     Ok(deleted)
 }
 
-/// Deletes a bundle that is damaged as `error` says. Returns whether it is.
-fn is_deleted(store: &dyn Store, name: &BlobName, error: Error) -> Result<bool> {
+/// Deletes a bundle with `delete` if it is damaged, as `error` says. Returns whether it is deleted.
+fn is_deleted(name: &BlobName, error: Error, delete: impl Fn(&BlobName) -> Result<bool>) -> Result<bool> {
     match error {
         error if error.kind() == ErrorKind::NotFound => Ok(false),
         error if error.kind() == ErrorKind::Damaged => {
             tracing::warn!("deleting {name}, which only has copies: {error}");
-            store.delete(name, Durable::OnReturn).map(|()| true)
+            delete(name)
         }
         error if error.is_unreadable() => {
             tracing::warn!("ignoring {name}: {error}");
@@ -290,8 +295,12 @@ fn is_deleted(store: &dyn Store, name: &BlobName, error: Error) -> Result<bool> 
     }
 }
 
-/// The readable bundles. Removes the snapshots that they have from `loose`. Damaged ones are deleted.
-fn candidates(store: &dyn Store, loose: &mut HashSet<SnapshotId>) -> Result<Vec<Candidate>> {
+/// The readable bundles. Removes the snapshots that they have from `loose`. `delete` deletes damaged ones.
+fn candidates(
+    store: &dyn Store,
+    loose: &mut HashSet<SnapshotId>,
+    delete: impl Fn(&BlobName) -> Result<bool>,
+) -> Result<Vec<Candidate>> {
     let mut candidates = Vec::new();
     for ListedBlob { name, .. } in listed(store)? {
         match Bundle::load(store, &name) {
@@ -305,7 +314,7 @@ fn candidates(store: &dyn Store, loose: &mut HashSet<SnapshotId>) -> Result<Vec<
                 }
                 candidates.push(Candidate { name, gone: copies.len() - live.len(), live, live_bytes });
             }
-            Err(error) => drop(is_deleted(store, &name, error)?),
+            Err(error) => drop(is_deleted(&name, error, &delete)?),
         }
     }
     Ok(candidates)

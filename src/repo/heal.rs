@@ -25,7 +25,7 @@ use super::marks::check_writable;
 use super::moved::MovedContainers;
 use super::overwritten::check_overwritten;
 use super::reliance::Reliance;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::store::{BlobKind, BlobName};
 use crate::types::ContainerId;
 
@@ -83,6 +83,8 @@ pub fn heal(repository: &Repository, found: &Healable) -> Result<HealReport> {
         left.iter()
             .map(|name| format!("{name}: a prune may be deleting it; `fhrd prune` completes one that was killed")),
     );
+    // What somebody has deleted since it was read stays deleted.
+    held.retain(|name| container(name).is_none() || !matches!(repository.store.head(name), Ok(None)));
     // What parity gives back comes first: bytes of it that lie elsewhere can be overwritten.
     held.sort_by_key(|name| !rebuilt.contains(*name));
     let containers: Vec<ContainerId> = held.iter().filter_map(|name| container(name)).collect();
@@ -96,19 +98,42 @@ pub fn heal(repository: &Repository, found: &Healable) -> Result<HealReport> {
     let done = reliance.hold_with(&there, &owners).and_then(|_| {
         moved.look_again(ContainerClaim::containers_of(repository.store.as_ref(), ClaimKind::Pending)?);
         let refused = put_back(&moved, &containers, &there.union(&owners).copied().collect(), &mut report);
-        let stays = |id: ContainerId, report: &HealReport| refused.contains(&id) || report.put_back.contains(&id);
-        for name in held {
-            if container(name).is_some_and(|id| stays(id, &report)) {
-                continue;
-            }
-            if let Err(error) = heal_blob(repository, name, rebuilt.contains(name), found, &mut report) {
-                report.left.push(format!("{name}: {error}"));
+        for name in &held {
+            let stays = container(name).is_some_and(|id| refused.contains(&id) || report.put_back.contains(&id));
+            if !stays {
+                heal_or_leave(repository, name, rebuilt.contains(*name), found, &mut report);
             }
         }
         Ok(())
     });
     reliance.release()?;
-    done.map(|()| report)
+    match done {
+        // Of what needs no intent, none was healed.
+        Err(Error::Pruned { .. }) => {
+            for name in held {
+                match container(name) {
+                    Some(_) => {
+                        report.left.push(format!("{name}: a prune has deleted containers meanwhile; heal again"))
+                    }
+                    None => heal_or_leave(repository, name, rebuilt.contains(name), found, &mut report),
+                }
+            }
+        }
+        done => done?,
+    }
+    Ok(report)
+}
+
+fn heal_or_leave(
+    repository: &Repository,
+    name: &BlobName,
+    is_rebuilt: bool,
+    found: &Healable,
+    report: &mut HealReport,
+) {
+    if let Err(error) = heal_blob(repository, name, is_rebuilt, found, report) {
+        report.left.push(format!("{name}: {error}"));
+    }
 }
 
 /// Puts the bytes that are in the way of `containers` under their own names, which are among `held`. Returns those of

@@ -6,8 +6,8 @@
 use super::Repository;
 use super::hot_index::HotIndex;
 use super::snapshot::{self, Snapshot};
-use crate::error::Result;
-use crate::store::{BlobKind, BlobName, SHORT_KINDS, Store, StoreExt, only_bytes};
+use crate::error::{ErrorKind, Result};
+use crate::store::{BlobKind, BlobName, Durable, Store, StoreExt, only_bytes};
 use crate::types::SnapshotId;
 
 /// The first bytes of each kind of blob whose bytes may lie under another name.
@@ -19,13 +19,20 @@ const MAGICS: [(BlobKind, [u8; 8]); 5] = [
     (BlobKind::Container, *b"FHRDCONT"),
 ];
 
-/// The blob of which all that there is lies under the name of another snapshot, segment or mark. `None` if it is there,
-/// or if nothing shows that there was one.
+/// The blob of which all that there is, damaged or not, lies under the name of another one that is no container. `None`
+/// if it is there, or if nothing shows that there was one.
 ///
 /// # Errors
 /// Errors of the store that are no damage.
 pub fn overwritten(repository: &Repository, name: &BlobName) -> Result<Option<BlobName>> {
-    if !SHORT_KINDS.contains(&name.kind()) {
+    match whole_one(repository, name)? {
+        None if !repository.parity.has_own_bytes(name)? => repository.parity.damaged_remains(name),
+        found => Ok(found),
+    }
+}
+
+fn whole_one(repository: &Repository, name: &BlobName) -> Result<Option<BlobName>> {
+    if name.kind() == BlobKind::Container {
         return Ok(None);
     }
     let (store, parity) = (repository.store.as_ref(), repository.parity.as_ref());
@@ -63,12 +70,40 @@ pub fn overwritten(repository: &Repository, name: &BlobName) -> Result<Option<Bl
     }
 }
 
-/// Checks that what lies under the name of a snapshot, segment or mark is not all that there is of another one.
+/// Checks that what lies under the name of a blob that is no container is not all that there is of another one.
 ///
 /// # Errors
 /// [`Unreadable`](crate::Error::Unreadable) that names the other one. Errors of the store that are no damage.
 pub fn check_overwritten(repository: &Repository, name: &BlobName) -> Result<()> {
     overwritten(repository, name)?.map_or(Ok(()), |other| Err(only_bytes(name, &other)))
+}
+
+/// Deletes a snapshot, unless all that there is of another blob lies under its name: what readers were given came from
+/// parity or from a copy then.
+///
+/// # Errors
+/// [`Unreadable`](crate::Error::Unreadable) that names the other one. Errors of the store.
+pub fn delete_snapshot(repository: &Repository, id: &SnapshotId, durable: Durable) -> Result<()> {
+    let name = snapshot::blob_name(id);
+    if !repository.parity.has_own_bytes(&name)? {
+        check_overwritten(repository, &name)?;
+    }
+    repository.store.delete(&name, durable)
+}
+
+/// Deletes a blob that is damaged and of which there are other copies, unless all that there is of another blob lies
+/// there. Returns whether it is deleted.
+///
+/// # Errors
+/// Errors of the store.
+pub fn delete_damaged(repository: &Repository, name: &BlobName) -> Result<bool> {
+    match check_overwritten(repository, name) {
+        Err(refusal) if refusal.kind() == ErrorKind::Damaged => {
+            tracing::warn!("{name} stays: {refusal}");
+            Ok(false)
+        }
+        checked => checked.and_then(|()| repository.store.delete_replaced(name)),
+    }
 }
 
 /// The kind of the blob with these stored bytes, and the blob itself, if the bytes begin as those of a blob. It is the

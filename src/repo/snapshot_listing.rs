@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use super::Repository;
 use super::bundle::{self, SNAPSHOT_BYTES_MAX};
+use super::overwritten::delete_damaged;
 use super::paths::{NO_WAITING, cache_directory, create_private};
 use super::snapshot::{self, LATEST, NamedSnapshot, Snapshot, Unreadable};
 use super::vanished;
@@ -101,13 +102,15 @@ pub fn find(repository: &Repository, wanted: &str) -> Result<NamedSnapshot> {
     snapshot::last(snapshots, damaged, repository.clock.now_ns())
 }
 
-/// Bundles snapshots as [`bundle::maintain`] does. What the local file has is not read.
+/// Writes a bundle if at least `loose_min` snapshots are in none, or if most of one is gone, and deletes damaged ones.
+/// Returns the number of snapshots written. What the local file has is not read. May be killed at any call, and may run
+/// beside others.
 ///
 /// # Errors
-/// Errors of [`bundle::maintain`].
+/// Errors of the store. A snapshot or a bundle that cannot be read is left out.
 pub fn maintain_bundles(repository: &Repository, loose_min: usize) -> Result<usize> {
     let path = cache_directory(repository)?.join(SNAPSHOTS_FILE);
-    bundle::maintain_with(repository.store.as_ref(), loose_min, |wanted| {
+    let known = |wanted: &HashSet<SnapshotId>| {
         let (bytes, mut blobs) = (read_file(&path).unwrap_or_default(), HashMap::new());
         visit(&bytes, |id, blob| {
             if wanted.contains(&id) {
@@ -115,7 +118,8 @@ pub fn maintain_bundles(repository: &Repository, loose_min: usize) -> Result<usi
             }
         });
         blobs.into_iter().collect()
-    })
+    };
+    bundle::maintain_with(repository.store.as_ref(), loose_min, known, |name| delete_damaged(repository, name))
 }
 
 /// The names of the snapshots that are listed, and of those that the local file or a bundle knows. A listing that lacks

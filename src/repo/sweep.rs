@@ -14,8 +14,12 @@ use crate::repo::Repository;
 use crate::repo::cold;
 use crate::repo::container::blob_name;
 use crate::repo::index::ContainerListing;
-use crate::store::{BlobKind, BlobName, Durable, PutOptions, Store};
+use crate::store::{BlobKind, BlobName, Durable, PutOptions, SHORT_KINDS, Store};
 use crate::types::ContainerId;
+
+/// The longest parity that may be of a snapshot, a mark or a small segment, bytes. These are asked for by name before
+/// it is deleted; longer segments are written again from containers.
+const SHORT_PARITY_BYTES_MAX: u64 = 64 << 10;
 
 /// How many blobs a sweep has deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -50,6 +54,8 @@ pub fn sweep(repository: &Repository, stop: &AtomicBool) -> Result<Swept> {
         return Ok(Swept::default());
     }
     let is_gone = |hash: &[u8; 32]| !listing.containers.contains(&ContainerId(*hash));
+    let is_short = |hash: &[u8; 32]| protected.get(hash).is_some_and(|bytes| *bytes <= SHORT_PARITY_BYTES_MAX);
+    let short: HashSet<[u8; 32]> = protected.keys().copied().filter(is_short).collect();
     let mut unprotected: HashSet<[u8; 32]> = protected.into_keys().filter(is_gone).collect();
     let unindexed: HashSet<[u8; 32]> = indexed.into_keys().map(|id| id.0).filter(is_gone).collect();
     if !unprotected.is_empty() {
@@ -64,17 +70,17 @@ pub fn sweep(repository: &Repository, stop: &AtomicBool) -> Result<Swept> {
     // A container that was lost may come back, and it may be damaged then.
     let (segments, marked) = (listing.refresh()?, listing.quarantine());
     let named: HashSet<&ContainerId> = segments.iter().flat_map(|segment| segment.containers()).collect();
-    let may_go = |id: &ContainerId| -> Result<bool> {
-        if stop.load(Ordering::Relaxed) {
-            return Err(Error::Interrupted);
-        }
-        // What a listing lacks may be there.
-        Ok(!named.contains(id) && marked.of(id).is_none() && store.head(&blob_name(id))?.is_none())
+    let may_go = |id: &ContainerId| {
+        let is_known = named.contains(id) || marked.of(id).is_some();
+        Ok::<_, Error>(!is_known && is_nowhere(store, id, short.contains(&id.0))?)
     };
     let (mut swept, mut deleted) = (Swept::default(), Vec::new());
     let mut delete = |hashes: HashSet<[u8; 32]>, name_of: fn(&ContainerId) -> BlobName, count: &mut u64| {
         for id in hashes.into_iter().map(ContainerId) {
             let name = name_of(&id);
+            if stop.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
             if !may_go(&id)? {
                 continue;
             }
@@ -96,6 +102,18 @@ pub fn sweep(repository: &Repository, stop: &AtomicBool) -> Result<Swept> {
     protect_marks(repository, &deleted)?;
     synced.and(done)?;
     Ok(swept)
+}
+
+/// Whether no container has this id as its name, nor, if they are to be asked for, any short blob: what a listing lacks
+/// may be there.
+fn is_nowhere(store: &dyn Store, id: &ContainerId, is_short: bool) -> Result<bool> {
+    let short = SHORT_KINDS.into_iter().filter(|_| is_short).map(|kind| BlobName::hashed(kind, &id.0));
+    for name in std::iter::once(blob_name(id)).chain(short) {
+        if store.head(&name)?.is_some() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Makes the parity among the `deleted` ones again that is of required marks: they were put meanwhile.

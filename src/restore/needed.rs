@@ -54,7 +54,7 @@ pub struct NeededContainers {
 /// The data containers that a restore of what `request` asks for reads, by name.
 ///
 /// # Errors
-/// [`Error::NoSuchPath`] for entries that the snapshot lacks; damage of the tree; errors of the store.
+/// [`Error::NoSuchPath`] for entries that the snapshot lacks; errors of the store that are no damage.
 pub fn needed_containers(
     repository: &Repository,
     snapshot: &NamedSnapshot,
@@ -167,7 +167,8 @@ impl NeededWalk<'_> {
                         self.target.leave(None, &mut Vec::new())?;
                     }
                 }
-                TreeStep::Unreadable(error) => return Err(error),
+                // The restore says what it lacks, and goes on.
+                TreeStep::Unreadable(error) => self.unread(error)?,
             }
         }
         Ok((self.containers, self.needed))
@@ -194,7 +195,13 @@ impl NeededWalk<'_> {
             Held::Nothing => None,
         };
         let (mut walk, mut offset) = (RecipeWalk::of_stored(content), 0u64);
-        while let Some(reference) = walk.next(&mut self.reader)? {
+        loop {
+            let reference = match walk.next(&mut self.reader) {
+                Ok(None) => break,
+                Err(error) => return self.unread(error),
+                reference => reference?,
+            };
+            let Some(reference) = reference else { break };
             self.check_stop()?;
             let (at, len) = (offset, reference.content_len());
             offset = offset.saturating_add(len);
@@ -232,20 +239,25 @@ impl NeededWalk<'_> {
         Ok(if is_same { Held::All } else { Held::Chunks(Box::new(old)) })
     }
 
+    /// Notes what cannot be read.
+    fn unread(&mut self, error: Error) -> Result<()> {
+        match error {
+            // Without a hot index, only the container itself says what else is needed.
+            Error::Cold { what } => {
+                self.containers.insert(cold_container(&what).ok_or(Error::Cold { what })?);
+                self.needed.lacks_indexes = true;
+            }
+            error if error.is_unreadable() => self.needed.miss(error.to_string()),
+            error => return Err(error),
+        }
+        Ok(())
+    }
+
     /// Adds the containers with the frames of a chunk.
     fn locate(&mut self, fingerprint: &Fingerprint) -> Result<()> {
         let extent_map = match self.reader.extent_map_of(fingerprint) {
-            Err(error) if error.is_unreadable() => {
-                self.needed.miss(error.to_string());
-                return Ok(());
-            }
-            // Without a hot index, only the container itself says what else is needed.
-            Err(Error::Cold { what }) => {
-                self.containers.insert(cold_container(&what).ok_or(Error::Cold { what })?);
-                self.needed.lacks_indexes = true;
-                return Ok(());
-            }
-            located => located?,
+            Err(error) => return self.unread(error),
+            Ok(located) => located,
         };
         for frame in extent_map.frames() {
             self.containers.insert(self.reader.resolver.frame_info(*frame)?.0);

@@ -19,7 +19,9 @@ use fhrd::repo::index::ContainerListing;
 use fhrd::repo::marks::{BadParts, Mark, MarkKind, Quarantine};
 use fhrd::repo::snapshot::{self, NamedSnapshot};
 use fhrd::restore::{Overwrite, RestoreRequest, needed_containers, restore};
-use fhrd::store::{BlobKind, BlobName, Durable, MemoryStore, ObservedStore, Store, StoreCall, StoreObserver};
+use fhrd::store::{
+    BlobKind, BlobName, BlobPrefix, Durable, MemoryStore, ObservedStore, Store, StoreCall, StoreObserver,
+};
 
 use crate::cold::{freeze, is_data, open, run_check};
 use crate::flips::{back_up, config};
@@ -100,6 +102,36 @@ fn what_the_target_has_is_not_asked_for() {
     let needed = needed_containers(&open(reads.store.clone()), &named, &request(Overwrite::Always), &Arc::default());
     assert!(needed.unwrap().there.is_empty());
     assert!(reads.store.properties().local_path.is_none());
+}
+
+#[test]
+fn what_a_restore_survives_does_not_end_the_list_of_what_it_needs() {
+    let (store, named) = two_containers();
+    let request = RestoreRequest { target: "/nowhere".into(), ..RestoreRequest::default() };
+    let needed = |repository: &Repository| needed_containers(repository, &named, &request, &Arc::default()).unwrap();
+    let all = needed(&open(store.clone())).there;
+    assert_eq!(all.len(), 2);
+    // Listings and recipes of single directories and files are lost, the containers of metadata one at a time.
+    let is_metadata = |name: &BlobName| !all.iter().any(|needed| needed.name == *name);
+    let (mut partial, containers) = (0, store.list(BlobKind::Container.into()).unwrap());
+    for blob in containers.iter().filter(|blob| is_metadata(&blob.name)) {
+        let copy = Arc::new(MemoryStore::new());
+        for blob in store.list(BlobPrefix::All).unwrap() {
+            copy.replace(&blob.name, &store.get(&blob.name, 1 << 30).unwrap());
+        }
+        for at in (0..blob.len as usize).step_by(64) {
+            let right = store.get(&blob.name, 1 << 30).unwrap();
+            let mut bytes = right.clone();
+            bytes[at] ^= 1;
+            copy.replace(&blob.name, &bytes);
+            let Ok(found) = needed_containers(&open(copy.clone()), &named, &request, &Arc::default()) else { continue };
+            if found.there.len() < all.len() {
+                assert!(found.missing_count > 0, "{at} of {}", blob.name);
+                partial += usize::from(found.there.len() == 1);
+            }
+        }
+    }
+    assert!(partial > 0, "one directory is lost, and the other one is needed");
 }
 
 /// A cold repository with two data containers, and its last snapshot, which needs both.

@@ -31,7 +31,11 @@ pub struct HookedStore {
 impl HookedStore {
     /// The store of a repository, with nothing changed.
     pub fn new(place: &TestRepository) -> Self {
-        let inner = store::open(place.path()).unwrap();
+        Self::of(store::open(place.path()).unwrap())
+    }
+
+    /// This store, with nothing changed.
+    pub fn of(inner: Arc<dyn Store>) -> Self {
         HookedStore {
             inner,
             hook: Box::new(|_, _| Ok(())),

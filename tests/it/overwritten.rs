@@ -175,7 +175,7 @@ fn short_blobs_heal_while_a_container_cannot_be_deleted() {
 
 /// Moves the blob of the second snapshot to the name of the first one. Returns both names, the first one's first, and
 /// the bytes.
-fn move_second(store: &MemoryStore, second: &str) -> ([BlobName; 2], Vec<u8>) {
+pub fn move_second(store: &MemoryStore, second: &str) -> ([BlobName; 2], Vec<u8>) {
     let all = names(store, BlobKind::Snapshot);
     let (moved, first): (Vec<_>, Vec<_>) = all.into_iter().partition(|name| name.to_string().contains(second));
     let bytes = store.get(&moved[0], 1 << 20).unwrap();

@@ -3,11 +3,17 @@
 use std::io;
 
 use super::SHORT_KINDS;
+use super::missing_blobs::MissingBlob;
 use super::store::ParityStore;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::blob::stored_hash;
 use crate::store::name::missing;
 use crate::store::{BlobKind, BlobName, NewName, PutOptions, Store};
+
+/// Two blobs differ in as many bytes at least: each has hashes.
+const DIFFERENT_BYTES_MIN: usize = 16;
+/// Missing blobs whose parity is tried on what lies under one name, at most.
+const TRIED_MAX: usize = 1000;
 
 /// What is under the name of a container.
 #[derive(Debug)]
@@ -35,7 +41,7 @@ fn own_bytes(there: &[u8], blob: &[u8]) -> usize {
 }
 
 impl ParityStore {
-    /// The blob of which all that there is lies under the name of another snapshot, segment or mark, as after files
+    /// The blob of which all that there is lies under the name of another blob that is no container, as after files
     /// were mixed up. Nobody knows whether it was forgotten, so nothing puts it back. `None` if its parity is not
     /// there: then nothing here shows that there was one. Its kind is that of a blob that is there and was not read, or
     /// else that of `name`, which may be another one.
@@ -43,7 +49,7 @@ impl ParityStore {
     /// # Errors
     /// Errors of the store.
     pub fn overwritten(&self, name: &BlobName) -> Result<Option<BlobName>> {
-        if !SHORT_KINDS.contains(&name.kind()) {
+        if name.kind() == BlobKind::Container {
             return Ok(None);
         }
         let hash = match stored_hash(&self.inner, name, &|| Ok(())) {
@@ -71,21 +77,34 @@ impl ParityStore {
         Ok(there.or_else(|| Some(BlobName::hashed(name.kind(), &hash))))
     }
 
-    /// The blob that is missing, and of which damaged bytes lie under the name of a healed snapshot, segment or mark,
-    /// whose right bytes are `right`. Its parity gives it back, and most of what lies there is its own.
+    /// The blob that is missing, and of which damaged bytes lie under the name of another blob that is no container.
+    /// Its parity gives it back, and most of what lies there is its own. `right` are the right bytes under that name,
+    /// or empty if nobody knows them.
     ///
     /// # Errors
-    /// Errors of the store.
+    /// [`Error::Usage`] if the parity of too many missing blobs would have to be tried. Errors of the store.
     fn remains(&self, name: &BlobName, right: &[u8]) -> Result<Option<BlobName>> {
-        if !SHORT_KINDS.contains(&name.kind()) {
-            return Ok(None);
-        }
-        let missing = self.missing_blobs()?;
-        if missing.is_empty() {
+        if name.kind() == BlobKind::Container {
             return Ok(None);
         }
         let Some(len) = self.inner.len_of(name)? else { return Ok(None) };
-        for hash in missing.iter().filter(|blob| blob.may_be_made_of(len)).map(|blob| &blob.hash) {
+        // Two blobs differ in more.
+        let is_nearly_right = |there: &[u8]| {
+            let all = there.iter().filter(|byte| **byte != 0).count();
+            all - own_bytes(there, right) < DIFFERENT_BYTES_MIN
+        };
+        match self.inner.get(name, len) {
+            Ok(there) if is_nearly_right(&there) => return Ok(None),
+            Err(error) if !error.is_unavailable() => return Err(error),
+            _ => {}
+        }
+        let missing = self.missing_blobs()?;
+        let fitting: Vec<&MissingBlob> = missing.iter().filter(|blob| blob.may_be_made_of(len)).collect();
+        if fitting.len() > TRIED_MAX {
+            let text = format!("it may have bytes of {} blobs that are missing; `fhrd prune` sweeps", fitting.len());
+            return Err(Error::Usage(format!("{name}: {text} the parity of those that are forgotten")));
+        }
+        for hash in fitting.into_iter().map(|blob| &blob.hash) {
             match self.rebuilt_as(name, hash) {
                 // Its parity alone may give a short blob back, so what lies there must tell.
                 Ok(Some((there, other))) => {
@@ -101,6 +120,27 @@ impl ParityStore {
             }
         }
         Ok(None)
+    }
+
+    /// Does what [`Self::overwritten`] does, where what lies there is damaged, too. The right bytes are those of a heal,
+    /// if there was one.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if the parity of too many missing blobs would have to be tried. Errors of the store.
+    pub fn damaged_remains(&self, name: &BlobName) -> Result<Option<BlobName>> {
+        let right = self.healed.rebuilt(name).and_then(|_| self.healed_bytes(name).ok()).unwrap_or_default();
+        self.remains(name, &right)
+    }
+
+    /// Whether the store has the own bytes of a blob under its name, as far as it can be read.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub fn has_own_bytes(&self, name: &BlobName) -> Result<bool> {
+        match stored_hash(&self.inner, name, &|| Ok(())) {
+            Err(error) if error.is_unavailable() => Ok(false),
+            hash => Ok(Some(hash?) == name.hash()),
+        }
     }
 
     /// Checks that what lies under the name of a healed blob is not all that there is of another, damaged or not.

@@ -8,10 +8,10 @@ use super::blob::layout_in_header;
 use super::layout::{HEADER_BYTES, ParityLayout};
 use super::store::{ParityStore, SHORT_KINDS};
 use crate::error::Result;
-use crate::store::{BlobKind, BlobName, Reading, Store};
+use crate::store::{BlobKind, BlobName, Reading, Store, try_map_parallel};
 
 /// What is missing is listed again after this time: a heal of many blobs lists it once.
-const STAYS: Duration = Duration::from_secs(60);
+const STAYS: Duration = Duration::from_secs(600);
 
 /// When they were listed, and which they are.
 pub(super) type ListedMissing = Option<(Instant, Arc<Vec<MissingBlob>>)>;
@@ -31,7 +31,7 @@ impl MissingBlob {
 }
 
 impl ParityStore {
-    /// The blobs that are missing and whose parity is there, as they were listed at most a minute ago.
+    /// The blobs that are missing and whose parity is there, as they were listed at most ten minutes ago.
     ///
     /// # Errors
     /// Errors of the store.
@@ -49,15 +49,15 @@ impl ParityStore {
                 blob.name.hash().map(|hash| hashes.remove(&hash));
             }
         }
-        let mut missing = Vec::with_capacity(hashes.len());
-        for hash in hashes {
-            let parity = BlobName::parity_of(&hash);
+        let hashes: Vec<[u8; 32]> = hashes.into_iter().collect();
+        let missing = try_map_parallel(self.inner.properties().requests_max, &hashes, |hash| {
+            let parity = BlobName::parity_of(hash);
             let layout = match self.inner.get_range(&parity, 0, HEADER_BYTES, Reading::Once) {
                 Err(error) if !error.is_unavailable() => return Err(error),
-                header => header.ok().and_then(|header| layout_in_header(&parity, &header, &hash)),
+                header => header.ok().and_then(|header| layout_in_header(&parity, &header, hash)),
             };
-            missing.push(MissingBlob { hash, layout });
-        }
+            Ok(MissingBlob { hash: *hash, layout })
+        })?;
         let missing = Arc::new(missing);
         *listed = Some((Instant::now(), missing.clone()));
         Ok(missing)

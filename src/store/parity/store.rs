@@ -364,12 +364,13 @@ impl Store for ParityStore {
     }
 
     fn delete(&self, name: &BlobName, durable: Durable) -> Result<()> {
-        // What is deleted then is the other one's.
-        if SHORT_KINDS.contains(&name.kind())
-            && self.is_healed(name)
-            && let Ok(bytes) = self.healed_bytes(name)
-        {
-            self.check_last_bytes(name, &bytes)?;
+        // What is deleted may be another one's: readers were given the right bytes by parity, or by a copy elsewhere.
+        let may_be_others = match name.kind() {
+            BlobKind::Snapshot => !self.has_own_bytes(name)?,
+            kind => SHORT_KINDS.contains(&kind) && self.is_healed(name),
+        };
+        if may_be_others {
+            self.check_last_bytes(name, &self.healed_bytes(name).unwrap_or_default())?;
         }
         self.healed.forget(name);
         let has_parity = self.share_of(name.kind()).is_some() && SHORT_KINDS.contains(&name.kind());
