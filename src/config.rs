@@ -108,6 +108,8 @@ pub struct IndexConfig {
     pub local_containers: usize,
     /// Fingerprints in the global LRU (level 3).
     pub lru_entries: usize,
+    /// Features of sub-blocks in the LRU before the similarity index; 0 = none.
+    pub similar_lru_entries: usize,
     /// Most memory of the filter before level 4, bytes; 0 = no filter.
     pub filter_bytes: ByteSize,
     /// What answers in level 4.
@@ -299,6 +301,7 @@ impl Default for IndexConfig {
         IndexConfig {
             local_containers: 8,
             lru_entries: 1 << 16,
+            similar_lru_entries: 0,
             filter_bytes: ByteSize::mib(16),
             last_level: LastLevel::Segments,
             redb_cache_bytes: ByteSize::mib(16),
@@ -452,6 +455,7 @@ impl Config {
         within("read.recheck_seconds", self.read.recheck_seconds, 0, 1 << 32)?;
         within("index.local_containers", self.index.local_containers as u64, 1, 4096)?;
         within("index.lru_entries", self.index.lru_entries as u64, 1, 1 << 30)?;
+        within("index.similar_lru_entries", self.index.similar_lru_entries as u64, 0, 1 << 24)?;
         within("index.filter_bytes", self.index.filter_bytes.0, 0, 1 << 40)?;
         within("index.redb_cache_bytes", self.index.redb_cache_bytes.0, 1 << 20, 1 << 40)?;
         within("index.similarity_bytes", self.index.similarity_bytes.0, 1 << 16, 1 << 40)?;

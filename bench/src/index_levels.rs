@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use fhrd::repo::index::Hits;
+use fhrd::repo::index::{Hits, SimilarHits};
 use serde::Serialize;
 
 /// Name of the last level, whatever it is.
@@ -27,8 +27,24 @@ pub struct LevelShares {
 /// The levels by name, of the sum of some backups.
 pub fn shares(backups: &[Hits]) -> BTreeMap<&'static str, LevelShares> {
     let misses: u64 = backups.iter().map(|hits| hits.misses).sum();
+    let mut levels = summed(backups.iter().flat_map(Hits::levels), misses);
+    let last = ["database", "segments"].iter().filter_map(|name| levels.get(name)).find(|level| level.asked > 0);
+    if let Some(last) = last.copied() {
+        levels.insert(LAST, last);
+    }
+    levels
+}
+
+/// The levels of look-ups of similar blocks by name, of the sum of some backups.
+pub fn similar_shares(backups: &[SimilarHits]) -> BTreeMap<&'static str, LevelShares> {
+    let misses = backups.iter().map(|hits| hits.misses).sum();
+    summed(backups.iter().flat_map(SimilarHits::levels), misses)
+}
+
+/// The sum of the look-ups and hits of each level, and their shares.
+fn summed(backups: impl Iterator<Item = (&'static str, u64, u64)>, misses: u64) -> BTreeMap<&'static str, LevelShares> {
     let mut levels: BTreeMap<&'static str, LevelShares> = BTreeMap::new();
-    for (name, asked, hits) in backups.iter().flat_map(Hits::levels) {
+    for (name, asked, hits) in backups {
         let level = levels.entry(name).or_default();
         (level.asked, level.hits) = (level.asked + asked, level.hits + hits);
     }
@@ -36,10 +52,6 @@ pub fn shares(backups: &[Hits]) -> BTreeMap<&'static str, LevelShares> {
     for level in levels.values_mut() {
         level.asked_share = level.asked as f64 / (stored + misses).max(1) as f64;
         level.hit_share = level.hits as f64 / stored.max(1) as f64;
-    }
-    let last = ["database", "segments"].iter().filter_map(|name| levels.get(name)).find(|level| level.asked > 0);
-    if let Some(last) = last.copied() {
-        levels.insert(LAST, last);
     }
     levels
 }
@@ -60,6 +72,10 @@ mod tests {
         assert_eq!((of("last"), of("database").asked), (of("segments"), 0));
         let database = Hits { database: 7, database_lookups: 9, segments_lookups: 2, misses: 2, ..Hits::default() };
         assert_eq!(shares(&[database])["last"].hits, 7);
+        let similar = SimilarHits { lru: 3, pages: 1, misses: 4 };
+        let similar = similar_shares(&[similar, SimilarHits::default()]);
+        assert_eq!((similar["lru"].asked, similar["pages"].asked), (8, 5));
+        assert_eq!((similar["lru"].hit_share, similar["pages"].asked_share), (0.75, 0.625));
         let unused = shares(&[Hits::default()]);
         assert!(!unused.contains_key("last") && unused["local"].hit_share == 0.0 && shares(&[]).is_empty());
     }

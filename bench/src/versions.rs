@@ -18,13 +18,13 @@ use std::sync::atomic::AtomicBool;
 use fhrd::backup::BackupReport;
 use fhrd::error::{Error, Result};
 use fhrd::repo::Repository;
-use fhrd::repo::index::Hits;
+use fhrd::repo::index::{Hits, SimilarHits};
 use fhrd::store::BlobPrefix;
 use serde::Serialize;
 
 use super::comparison::{Case, Comparison, Versions};
 use super::data::{SetSource, files_below};
-use super::index_levels::{LevelShares, shares};
+use super::index_levels::{LevelShares, shares, similar_shares};
 use super::report::{Grid, Plot, Report, Scales, objects, pictures};
 use super::table::{ComparisonLine, flush, mb, or_dash, two, write_line};
 use super::workbench::{Cost, PageCache, Restored, Workbench, median, median_u64, rounds, warm};
@@ -78,6 +78,8 @@ pub struct VersionMeasurements {
     pub backup_cpu_seconds: f64,
     /// Look-ups in the levels of the chunk index, of all backups.
     pub index: BTreeMap<&'static str, LevelShares>,
+    /// Look-ups of similar blocks, of all backups, if the scheme counts them.
+    pub similar: BTreeMap<&'static str, LevelShares>,
     /// Restores of the first version.
     pub first: Option<Restores>,
     /// Restores of the last version.
@@ -110,6 +112,7 @@ struct VersionSample {
     backup: Cost,
     /// Look-ups of each backup.
     index: Vec<Hits>,
+    similar: Vec<SimilarHits>,
     ends: Option<[WarmAndCold; 2]>,
 }
 
@@ -130,6 +133,7 @@ fn measure(bench: &Workbench, comparison: &Comparison, case: &Case, versions: &[
         sample.stored = now;
         sample.content_bytes.push(report.bytes);
         sample.index.push(report.index_hits);
+        sample.similar.push(report.similar_hits);
         sample.backup.wall_seconds += cost.wall_seconds;
         sample.backup.cpu_seconds += cost.cpu_seconds;
         reports.push((report, version));
@@ -186,6 +190,7 @@ impl VersionMeasurements {
             backup_cpu_seconds: median(samples.iter().map(|sample| sample.backup.cpu_seconds)),
             // Timing decides which level answers, so a round stands for itself.
             index: samples.first().map_or_else(BTreeMap::new, |sample| shares(&sample.index)),
+            similar: samples.first().map_or_else(BTreeMap::new, |sample| similar_shares(&sample.similar)),
             first: Restores::of(&pairs(|[first, _]| first)),
             last: Restores::of(&pairs(|[_, last]| last)),
         }

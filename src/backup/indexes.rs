@@ -13,7 +13,7 @@ use crate::repo::Repository;
 use crate::repo::container::{ContainerRange, FramesInFlight};
 use crate::repo::index::{
     ChunkIndex, ContainerIndexes, ContainerListing, DatabaseFile, Hits, Locator, Resolver, SegmentGuard,
-    SessionContainer, SharedContainerIndexes, SimilarityFiles, SimilarityIndex,
+    SessionContainer, SharedContainerIndexes, SimilarHits, SimilarityFiles, SimilarityIndex,
 };
 use crate::store::Store;
 use crate::types::ContainerId;
@@ -116,6 +116,11 @@ impl Indexes {
     /// The hits of each level so far.
     pub fn hits(&self) -> Hits {
         self.chunks.lock().hits
+    }
+
+    /// Look-ups of sub-blocks so far.
+    pub fn similar_hits(&self) -> SimilarHits {
+        self.similarity.lock().hits
     }
 
     /// Microseconds from Read until a new chunk was durable.

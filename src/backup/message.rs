@@ -17,7 +17,7 @@ use crate::pipeline::Weigh;
 use crate::repo::container::{EntryNumber, SessionFrameNumber, SessionOperations, StoredFrame};
 use crate::repo::recipe::ContentReference;
 use crate::repo::tree::{HoleMap, Node};
-use crate::similar::{BaseChunk, Counterparts, Elements, PeakFeatures, StrategyOutput};
+use crate::similar::{BaseChunk, Counterparts, Elements, FoundSubBlock, HashedSubBlock, PeakFeatures, StrategyOutput};
 use crate::types::Fingerprint;
 
 /// Items of a batch, at most.
@@ -134,7 +134,7 @@ pub struct Chunk {
     pub class: Option<ChunkClass>,
     /// Set by a chunker that finds anchors, else by Identify if the strategy needs anchors. Choose takes them.
     pub anchors: Option<Vec<Anchor>>,
-    /// The search for copies. Set by Identify, Choose and Match one after another.
+    /// The search for copies. Set by the stages that search, one after another.
     pub search: CopySearch,
     /// How far the search for slices has come. Set by Identify for weights.
     pub slices: Option<Box<SliceCandidates>>,
@@ -153,7 +153,8 @@ pub struct SliceCandidates {
     pub counterparts: Counterparts,
 }
 
-/// How far the search for copies of a new chunk has come. With strategies other than anchors, SubDedup does all of it.
+/// How far the search for copies of a new chunk has come: through Identify, Choose and Match, or through FineHash,
+/// FineDedup and Diff. With other strategies SubDedup does all of it.
 #[derive(Debug, Default)]
 pub enum CopySearch {
     /// Nothing is known, or the chunk is not searched.
@@ -169,6 +170,15 @@ pub enum CopySearch {
         chunk: Arc<BaseChunk>,
         /// The bases.
         entries: Vec<EntryNumber>,
+    },
+    /// The sub-blocks and their hashes.
+    SubBlocks(Vec<HashedSubBlock>),
+    /// The sub-blocks that others have.
+    Alike {
+        /// The features by which later chunks find this one.
+        features: Vec<u64>,
+        /// The sub-blocks to compare.
+        found: Vec<FoundSubBlock>,
     },
     /// The copies that were found.
     Found(StrategyOutput),

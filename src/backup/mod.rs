@@ -8,8 +8,8 @@
 //! 5. Dedup asks the chunk index for each chunk and drops the bytes of duplicates.
 //! 6. Identify adds class, anchors and features of each new chunk, in parallel.
 //! 7. Choose picks the stored chunks that each new chunk is compared with.
-//! 8. Match finds the ranges that a new chunk shares with them, in parallel. With a strategy other than anchors, Choose
-//!    and Match are left out.
+//! 8. Match finds the ranges that a new chunk shares with them, in parallel. With sub-blocks, FineHash (parallel),
+//!    FineDedup and Diff (parallel) are in the place of Choose and Match. Other strategies leave all of them out.
 //! 9. SubDedup receives chunks, makes copies in the new ones, plans deltas, and sends frames, entries and save items.
 //! 10. ModelEncode encodes float frames and deltas, in parallel. It is left out if there can be none.
 //! 11. Compress encodes the other frames, in parallel.
@@ -32,8 +32,11 @@ mod commit;
 mod compress;
 mod counts;
 mod dedup;
+mod diff;
 mod equal;
 mod estimate;
+mod fine_dedup;
+mod fine_hash;
 mod hash;
 mod identify;
 mod indexes;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::counts::ReadCounts;
 use super::saved::Saved;
 use crate::metrics::{Distribution, StageMetrics, StageSummary};
-use crate::repo::index::Hits;
+use crate::repo::index::{Hits, SimilarHits};
 use crate::repo::snapshot::PROBLEMS;
 
 /// Regular files by what became of them since the parent snapshots, as their metadata say.
@@ -99,6 +99,8 @@ pub struct BackupReport {
     pub seconds: f64,
     /// Look-ups answered by each level of the chunk index.
     pub index_hits: Hits,
+    /// Look-ups of sub-blocks by what answered, if `index.similar_lru_entries` is above 0.
+    pub similar_hits: SimilarHits,
     /// Summary of each stage that ran, in order.
     pub stages: Vec<StageSummary>,
     /// Metrics of each stage with whole distributions.

@@ -151,8 +151,7 @@ fn run_once(
     let parts = RunParts { repository, config, indexes: &indexes, progress, counts, time_ns: started_ns, derives };
     let wiring = Wiring::new(parts, stop);
     let (saved, metrics, snapshot, index_hits) = if request.dry_run {
-        let (saved, metrics) = run_dry_stages(wiring, first)?;
-        (saved, metrics, String::new(), indexes.hits())
+        run_dry_stages(wiring, first).map(|(saved, metrics)| (saved, metrics, String::new(), indexes.hits()))?
     } else {
         let start = SnapshotStart { started_ns, paths, parent, root_node };
         let commit = Commit::new(repository, source, listing, &indexes, patience_of(request));
@@ -179,6 +178,7 @@ fn run_once(
         marks_unread: listing.marks_unread(),
         seconds: started.elapsed().as_secs_f64(),
         index_hits,
+        similar_hits: indexes.similar_hits(),
         stages: metrics.iter().map(StageMetrics::summary).collect(),
         durable_us: indexes.durable_us(),
         metrics,

@@ -13,7 +13,10 @@ use super::chunk::ChunkStage;
 use super::compress::CompressWorker;
 use super::counts::ReadCounts;
 use super::dedup::DedupStage;
+use super::diff::DiffWorker;
 use super::estimate::EstimateStage;
+use super::fine_dedup::FineDedupStage;
+use super::fine_hash::FineHashWorker;
 use super::hash::HashWorker;
 use super::identify::IdentifyWorker;
 use super::indexes::Indexes;
@@ -38,18 +41,18 @@ use crate::pipeline::{Link, Pipeline};
 use crate::repo::container::FramesInFlight;
 use crate::repo::{MetadataWriter, Repository};
 use crate::similar::{
-    AnchorMatcher, Bases, Candidates, Chooser, PeakFinder, SLICE_BASES_MAX, SharedBases, SliceSearch, WorkerBases,
-    strategy,
+    AnchorMatcher, Bases, Candidates, Chooser, PeakFinder, SLICE_BASES_MAX, SharedBases, SliceSearch, SubBlockChooser,
+    SubBlockHasher, SubBlockMatcher, WorkerBases, strategy,
 };
 
 /// Packets from SubDedup that a queue holds for each batch in the queues before it. A packet is smaller than a batch,
 /// and most packets need no encoding, so longer queues keep the workers busy.
 const PACKETS_PER_BATCH: usize = 4;
 
-/// Memory for bases that SubDedup itself reads if Match searches for copies: recipes and records of models. Bytes.
+/// Memory for bases that SubDedup itself reads if other stages search for copies: recipes and records of models. Bytes.
 const SUBDEDUP_BYTES_MAX: usize = 8 << 20;
 
-/// Memory of batches on their way through one worker of Match, bytes. The base cache is smaller by it.
+/// Memory of batches on their way through one worker of Match or Diff, bytes. The base cache is smaller by it.
 const MATCH_BYTES: usize = 3 << 20;
 
 /// The objects of a run that several stages share.
@@ -135,52 +138,109 @@ impl<'a> Wiring<'a> {
         subdedup.strategy == StrategyKind::Anchors && !identify.separate
     }
 
-    /// Adds Choose and Match if the strategy is anchors, then SubDedup, and longer queues after it.
+    /// Adds the stages that search for copies, then SubDedup, and longer queues after it.
     pub fn subdedup(&mut self, link: Link<'a, ChunkBatch>) -> Link<'a, Packet> {
-        let RunParts { repository, config, indexes, .. } = self.parts;
-        let (store, in_flight) = (&repository.store, self.in_flight.clone());
+        let RunParts { repository, config, .. } = self.parts;
         let chunk_bytes_avg = repository.config.chunk_bytes_avg.0;
-        let new_candidates = || Candidates::new(indexes.similarity.clone());
-        let new_bases = |bytes_max| {
-            let resolver = indexes.resolver(store);
-            let (in_flight, index) = (in_flight.clone(), indexes.chunks.clone());
-            Bases::new(store.clone(), resolver, in_flight, index, &config.subdedup, bytes_max, new_candidates())
-        };
-        let bytes_max = config.subdedup.base_cache_bytes.0 as usize;
         let (searcher, bases, link) = match strategy(&config.subdedup, repository.key.seed("sub-blocks")) {
-            Some(strategy) => (Searcher::Strategy(strategy), new_bases(bytes_max), link),
+            Some(strategy) => {
+                let bases = self.bases(config.subdedup.base_cache_bytes.0 as usize);
+                (Searcher::Strategy(strategy), bases, link)
+            }
             None => {
-                let bases = new_bases(SUBDEDUP_BYTES_MAX);
-                let workers = config.pipeline.workers_of(config.pipeline.match_workers);
-                let taken = SUBDEDUP_BYTES_MAX + SLICE_BASES_MAX + workers * MATCH_BYTES;
-                let shared = Arc::new(SharedBases::new(bytes_max.saturating_sub(taken).max(bytes_max / 2)));
-                let locator = indexes.worker_locator(store);
-                let candidates = new_candidates();
-                let chooser =
-                    Chooser::new(shared.clone(), &bases, locator, candidates, &config.subdedup, chunk_bytes_avg);
-                let new_classifier = || ChunkClassifier::new(&config.identify, config.model.planes_zstd_level);
-                let choose = ChooseStage {
-                    chooser,
-                    classifier: new_classifier(),
-                    separates: config.identify.separate,
-                    makes_deltas: config.model.delta != ModelDelta::None,
-                    has_previous_version: false,
+                let (bases, shared) = (self.bases(SUBDEDUP_BYTES_MAX), self.shared_bases());
+                let link = match config.subdedup.strategy {
+                    StrategyKind::Anchors => self.anchors(link, &bases, &shared),
+                    _ => self.sub_blocks(link, &bases, &shared),
                 };
-                let link = self.pipeline.stage(link, choose);
-                let link = self.pipeline.parallel(link, workers, || {
-                    let worker_bases = WorkerBases::new(shared.clone(), &bases, indexes.worker_locator(store));
-                    let matcher = AnchorMatcher::new(worker_bases, &config.subdedup, self.chunker_seed);
-                    MatchWorker { matcher, classifier: new_classifier() }
-                });
                 (Searcher::Match(shared), bases, link)
             }
         };
-        let planner = DeltaPlanner::new(store.clone(), &config.model, self.parts.derives);
+        let planner = DeltaPlanner::new(repository.store.clone(), &config.model, self.parts.derives);
         let slices = SliceSearch::new(repository.key.seed("sub-blocks"), config.subdedup.base_reads_per_mib);
         let stage = SubDedupStage::new(searcher, bases, planner, slices, config, chunk_bytes_avg);
         let link = self.pipeline.stage(link, stage);
         self.pipeline.set_queue_depth(PACKETS_PER_BATCH * config.pipeline.queue_depth);
         link
+    }
+
+    fn candidates(&self) -> Candidates {
+        Candidates::new(self.parts.indexes.similarity.clone())
+    }
+
+    /// The bases of SubDedup, in `bytes_max` bytes of memory.
+    fn bases(&self, bytes_max: usize) -> Bases {
+        let RunParts { repository, config, indexes, .. } = self.parts;
+        let store = repository.store.clone();
+        let (resolver, index) = (indexes.resolver(&store), indexes.chunks.clone());
+        let in_flight = self.in_flight.clone();
+        Bases::new(store, resolver, in_flight, index, &config.subdedup, bytes_max, self.candidates())
+    }
+
+    /// The bases of the workers that search.
+    fn shared_bases(&self) -> Arc<SharedBases> {
+        let config = self.parts.config;
+        let bytes_max = config.subdedup.base_cache_bytes.0 as usize;
+        let workers = config.pipeline.workers_of(config.pipeline.match_workers);
+        let taken = SUBDEDUP_BYTES_MAX + SLICE_BASES_MAX + workers * MATCH_BYTES;
+        Arc::new(SharedBases::new(bytes_max.saturating_sub(taken).max(bytes_max / 2)))
+    }
+
+    /// Adds Choose and Match.
+    fn anchors(
+        &mut self,
+        link: Link<'a, ChunkBatch>,
+        bases: &Bases,
+        shared: &Arc<SharedBases>,
+    ) -> Link<'a, ChunkBatch> {
+        let RunParts { repository, config, indexes, .. } = self.parts;
+        let (store, chunk_bytes_avg) = (&repository.store, repository.config.chunk_bytes_avg.0);
+        let locator = indexes.worker_locator(store);
+        let chooser =
+            Chooser::new(shared.clone(), bases, locator, self.candidates(), &config.subdedup, chunk_bytes_avg);
+        let new_classifier = || ChunkClassifier::new(&config.identify, config.model.planes_zstd_level);
+        let choose = ChooseStage {
+            chooser,
+            classifier: new_classifier(),
+            separates: config.identify.separate,
+            makes_deltas: config.model.delta != ModelDelta::None,
+            has_previous_version: false,
+        };
+        let link = self.pipeline.stage(link, choose);
+        let (workers, seed) = (config.pipeline.workers_of(config.pipeline.match_workers), self.chunker_seed);
+        self.pipeline.parallel(link, workers, || {
+            let worker_bases = WorkerBases::new(shared.clone(), bases, indexes.worker_locator(store));
+            let matcher = AnchorMatcher::new(worker_bases, &config.subdedup, seed);
+            MatchWorker { matcher, classifier: new_classifier() }
+        })
+    }
+
+    /// Adds FineHash, FineDedup and Diff.
+    fn sub_blocks(
+        &mut self,
+        link: Link<'a, ChunkBatch>,
+        bases: &Bases,
+        shared: &Arc<SharedBases>,
+    ) -> Link<'a, ChunkBatch> {
+        let RunParts { repository, config, indexes, .. } = self.parts;
+        let (store, chunk_bytes_avg) = (&repository.store, repository.config.chunk_bytes_avg.0);
+        let (seed, separates) = (repository.key.seed("sub-blocks"), config.identify.separate);
+        let workers = config.pipeline.workers_of(config.pipeline.hash_workers);
+        let link = self.pipeline.parallel(link, workers, || {
+            let hasher = SubBlockHasher::new(&config.subdedup, seed);
+            FineHashWorker { hasher, separates }
+        });
+        let locator = indexes.worker_locator(store);
+        let candidates = self.candidates().with_lru(config.index.similar_lru_entries);
+        let chooser =
+            SubBlockChooser::new(shared.clone(), bases, locator, candidates, &config.subdedup, chunk_bytes_avg);
+        let makes_deltas = config.model.delta != ModelDelta::None;
+        let link = self.pipeline.stage(link, FineDedupStage { chooser, makes_deltas, has_previous_version: false });
+        let workers = config.pipeline.workers_of(config.pipeline.match_workers);
+        self.pipeline.parallel(link, workers, || {
+            let worker_bases = WorkerBases::new(shared.clone(), bases, indexes.worker_locator(store));
+            DiffWorker { matcher: SubBlockMatcher::new(worker_bases, &config.subdedup) }
+        })
     }
 
     /// Adds ModelEncode, unless no frame can be a float frame or a delta.

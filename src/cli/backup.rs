@@ -30,7 +30,7 @@ use super::stages::write_stages;
 use crate::backup::{BackupReport, BackupRequest, BackupSource, FileChanges, backup};
 use crate::error::Result;
 use crate::metrics::Progress;
-use crate::repo::index::Hits;
+use crate::repo::index::{Hits, SimilarHits};
 use crate::repo::paths::{NO_CACHE, cache_directory, own_directories};
 use crate::repo::snapshot_listing;
 use crate::repo::{BlobCache, Rehearsal, Repository};
@@ -211,6 +211,19 @@ fn read_again(report: &BackupReport, recheck_seconds: u64) -> Vec<(&'static str,
     reasons.into_iter().filter(|(files, _)| *files > 0).map(|(_, reason)| ("read again", reason)).collect()
 }
 
+/// The same of the look-ups of sub-blocks; nothing without any.
+fn similar_levels(hits: &SimilarHits) -> Vec<(&'static str, String)> {
+    if *hits == SimilarHits::default() {
+        return Vec::new();
+    }
+    let titles = ["similar: recent", "similar: pages"];
+    let levels = titles.into_iter().zip(hits.levels());
+    let mut pairs: Vec<_> =
+        levels.map(|(title, (_, lookups, hits))| (title, format!("{hits} of {lookups} look-ups"))).collect();
+    pairs.push(("similar: none", hits.misses.to_string()));
+    pairs
+}
+
 /// How many look-ups came to each level of the chunk index, and how many of these it answered. The database is a level
 /// only if it was asked.
 fn index_levels(hits: &Hits) -> Vec<(&'static str, String)> {
@@ -264,6 +277,7 @@ fn write_summary(
         write_stages(out, &report.stages)?;
         writeln!(out).map_err(failed)?;
         write_pairs(out, &index_levels(hits))?;
+        write_pairs(out, &similar_levels(&report.similar_hits))?;
     }
     Ok(())
 }

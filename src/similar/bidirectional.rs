@@ -1,6 +1,6 @@
 //! Bidirectional fixed-length sub-blocks (FHRD, section 3.2): duplicates from both ends of a chunk to its middle.
 //!
-//! [`SubBlocks`](super::SubBlocks) has the steps; this is its layout. Sub-blocks start at the head and at the tail and
+//! [`sub_blocks`](super::sub_blocks) has the steps; this is a layout. Sub-blocks start at the head and at the tail and
 //! meet in the middle. The rest there is one shorter or longer sub-block. An insertion in the middle leaves the
 //! sub-blocks of both ends unchanged.
 //!

@@ -57,13 +57,19 @@ struct SimilarEntry {
 
 /// Neighbouring entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum EntryRegion {
+pub(super) enum EntryRegion {
     Stored(ContainerNumber, u32),
     Session(u64),
 }
 
 impl EntryRegion {
-    fn of(entry: EntryNumber) -> Self {
+    /// Memory for the bases in a region, bytes, if chunks have `chunk_bytes_avg` on average.
+    pub(super) fn bytes(chunk_bytes_avg: u64) -> u64 {
+        ((chunk_bytes_avg << REGION_POWER) / REGION_SHARE).max(1)
+    }
+
+    /// The region of an entry.
+    pub(super) fn of(entry: EntryNumber) -> Self {
         match entry.address() {
             EntryAddress::Stored { container, position } => EntryRegion::Stored(container, position >> REGION_POWER),
             EntryAddress::Session(number) => EntryRegion::Session(number.0 >> REGION_POWER),
@@ -100,7 +106,7 @@ impl Chooser {
         config: &SubdedupConfig,
         chunk_bytes_avg: u64,
     ) -> Self {
-        let regions = config.base_cache_bytes.0 / ((chunk_bytes_avg << REGION_POWER) / REGION_SHARE).max(1);
+        let regions = config.base_cache_bytes.0 / EntryRegion::bytes(chunk_bytes_avg);
         Chooser {
             entries: bases.entries.sharing(locator, shared.extent_cache()),
             shared,

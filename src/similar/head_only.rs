@@ -1,6 +1,6 @@
 //! Sub-blocks from the head of a chunk only: half of what FHRD changes, for comparison.
 //!
-//! [`SubBlocks`](super::SubBlocks) has the steps; this is its layout. The length is that of the bidirectional layout,
+//! [`sub_blocks`](super::sub_blocks) has the steps; this is a layout. The length is that of the bidirectional layout,
 //! so that chunks of different lengths share sub-blocks. The rest at the end is a sub-block of its own if it is at
 //! least a quarter of one. An insertion shifts every sub-block after it, also those that the bidirectional layout finds
 //! from the tail. The layout is not in the paper: its FHRD-2 is [`uniform`](super::uniform).

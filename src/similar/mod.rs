@@ -1,7 +1,8 @@
 //! Sub-block deduplication of opaque chunks: strategies that find ranges of a new chunk in stored chunks.
 //!
 //! 1. A [`Strategy`] finds which ranges of a chunk equal ranges of which bases. For anchors, a [`Chooser`] chooses the
-//!    bases first, and an [`AnchorMatcher`] of each worker finds the ranges.
+//!    bases first, and an [`AnchorMatcher`] of each worker finds the ranges. Sub-blocks have a [`SubBlockHasher`], a
+//!    [`SubBlockChooser`] and a [`SubBlockMatcher`].
 //! 2. [`Encoder`] turns these matches into copy and add operations where they pay, and bounds the depth of the chain.
 //! 3. [`crate::repo::container`] resolves operations to literal bytes. It does not depend on the strategy.
 //! 4. Blocks of weights are found by peaks ([`PeakFinder`]) and compared by a [`SliceSearch`].
@@ -42,7 +43,7 @@ pub use none::WholeChunks;
 pub use price::LiteralRate;
 pub use ring::SessionEntry;
 pub use slices::*;
-pub use sub_blocks::{SubBlock, SubBlockLayout, SubBlocks};
+pub use sub_blocks::{FoundSubBlock, HashedSubBlock, SubBlockChooser, SubBlockHasher, SubBlockMatcher};
 pub use superfeature::Superfeature;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -89,7 +90,7 @@ pub struct StrategyOutput {
     pub rate: Option<LiteralRate>,
 }
 
-/// Finds duplicates below the chunk, one chunk after the other: those of the papers.
+/// Finds duplicates below the chunk, one chunk after the other: those of BURST+ and Odess.
 pub trait Strategy: Send {
     /// Whether the strategy reads bases.
     fn wants_bases(&self) -> bool {
@@ -103,18 +104,17 @@ pub trait Strategy: Send {
     fn find(&mut self, chunk: &[u8], bases: &mut Bases) -> Result<StrategyOutput>;
 }
 
-/// Creates the configured strategy; `seed` keys its hashes. `None` for anchors, which [`Chooser`] and [`AnchorMatcher`]
-/// find ahead on other threads.
+/// Creates the configured strategy; `seed` keys its hashes. `None` for those that other threads find ahead: anchors
+/// ([`Chooser`], [`AnchorMatcher`]), and sub-blocks ([`SubBlockHasher`], [`SubBlockChooser`], [`SubBlockMatcher`]).
 pub fn strategy(config: &SubdedupConfig, seed: u64) -> Option<Box<dyn Strategy>> {
     // Runs with different strategies share one similarity index, so each strategy hashes with a key of its own.
     let own_seed = xxh3_64_with_seed(config.strategy.name().as_bytes(), seed);
     Some(match config.strategy {
         StrategyKind::None => Box::new(WholeChunks),
         StrategyKind::Burst => Box::new(Burst::new(config, own_seed)),
-        StrategyKind::Uniform => Box::new(SubBlocks::new(config, uniform::layout_of(config.parts), own_seed)),
-        StrategyKind::HeadOnly => Box::new(SubBlocks::new(config, Box::new(head_only::layout), own_seed)),
-        StrategyKind::Bidirectional => Box::new(SubBlocks::new(config, Box::new(bidirectional::layout), seed)),
         StrategyKind::Superfeature => Box::new(Superfeature::new(config, own_seed)),
-        StrategyKind::Anchors => return None,
+        StrategyKind::Anchors | StrategyKind::Uniform | StrategyKind::HeadOnly | StrategyKind::Bidirectional => {
+            return None;
+        }
     })
 }

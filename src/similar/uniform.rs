@@ -1,6 +1,6 @@
 //! Uniform sub-blocks (FHRD's variant FHRD-2, figure 7): a fixed number of equal parts of a chunk.
 //!
-//! [`SubBlocks`](super::SubBlocks) has the steps; this is its layout. The length of the parts differs with that of the
+//! [`sub_blocks`](super::sub_blocks) has the steps; this is a layout. The length of the parts differs with that of the
 //! chunk, so chunks of different lengths share no part unless by chance. That is what the bidirectional layout is
 //! measured against. The last part also has the bytes that the division leaves over.
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fhrd::backup::{BackupReport, BackupRequest, ParentChoice, TreeSource, backup};
-use fhrd::config::Config;
+use fhrd::config::{Config, ModelDelta, StrategyKind};
 use fhrd::kernel::quantise::BlockType;
 use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
@@ -119,6 +119,44 @@ fn containers_do_not_depend_on_the_number_of_workers() {
         assert!(expected.keys().all(|name| !other.contains_key(name)), "version {version}: a salt has no effect");
         let lens = |stored: &BTreeMap<String, Vec<u8>>| stored.values().map(Vec::len).sum::<usize>();
         assert_eq!(lens(&expected), lens(&other), "version {version}: salts change more than names");
+    }
+}
+
+/// Sub-blocks are hashed, looked up and compared by stages of their own, also where floats are no separate class and
+/// blocks may become deltas. A second version finds what the first has stored.
+#[test]
+fn sub_blocks_do_not_depend_on_the_number_of_workers() {
+    let source = tempfile::tempdir().unwrap();
+    for is_as_in_the_paper in [true, false] {
+        let mut config = TestRepository::config();
+        config.subdedup.strategy = StrategyKind::Bidirectional;
+        config.subdedup.chunk_bytes_min = bytesize::ByteSize::kib(1);
+        config.index.similar_lru_entries = 64;
+        if is_as_in_the_paper {
+            config.identify.separate = true;
+            config.model.detect_formats = false;
+            config.model.delta = ModelDelta::None;
+            config.compress.frame_bytes = bytesize::ByteSize(0);
+        }
+        let first = TestRepository::new();
+        let repositories: Vec<TestRepository> = (0..4).map(|_| first.copy()).collect();
+        for version in 0..2 {
+            write_input(source.path(), version);
+            let mut expected = None;
+            for (repository, workers) in repositories.iter().zip([1, 2, 8, 8]) {
+                let report = back_up_with(config.clone(), repository, source.path(), workers, version);
+                let names: Vec<&str> = report.stages.iter().map(|stage| stage.name).collect();
+                assert!(
+                    names.windows(4).any(|names| names == ["fine-hash", "fine-dedup", "diff", "subdedup"]),
+                    "{names:?}"
+                );
+                let hits = report.similar_hits;
+                assert!(hits.lru > 0 && hits.pages > 0 && hits.misses > 0, "{hits:?}");
+                assert!(report.bytes_stored * 10 < report.bytes * 9, "{} of {}", report.bytes_stored, report.bytes);
+                let got = stored(repository);
+                assert!(expected.get_or_insert_with(|| got.clone()) == &got, "version {version}, {workers} workers");
+            }
+        }
     }
 }
 

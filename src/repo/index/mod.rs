@@ -47,5 +47,5 @@ pub use recovery::SegmentBatches;
 pub use resolver::Resolver;
 pub use segment::{IndexRecord, IndexSegment};
 pub use segment_writer::{NewSegment, NewSegments, write_segment};
-pub use similarity::{SessionContainer, Similar, SimilarityFiles, SimilarityIndex};
+pub use similarity::{SessionContainer, Similar, SimilarHits, SimilarityFiles, SimilarityIndex};
 pub use whole::WholeEntries;

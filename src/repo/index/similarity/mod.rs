@@ -16,4 +16,4 @@ mod pages;
 mod similarity_index;
 mod table;
 
-pub use similarity_index::{SessionContainer, Similar, SimilarityFiles, SimilarityIndex};
+pub use similarity_index::{SessionContainer, Similar, SimilarHits, SimilarityFiles, SimilarityIndex};

@@ -27,6 +27,25 @@ pub(super) const NUMBERS_MAX: u64 = 3 << 30;
 /// after several backups. Beyond the memory of the table, an insertion costs a read and a write.
 pub(super) const FEATURES_ADDED_MAX: usize = 1 << 22;
 
+/// Look-ups of similar chunks, by what answered.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct SimilarHits {
+    /// The LRU of features.
+    pub lru: u64,
+    /// The pages on disk.
+    pub pages: u64,
+    /// Nothing: no chunk has the feature.
+    pub misses: u64,
+}
+
+impl SimilarHits {
+    /// The name of each level, the look-ups that came to it, and those that it answered.
+    pub fn levels(&self) -> [(&'static str, u64, u64); 2] {
+        let past_lru = self.pages + self.misses;
+        [("lru", past_lru + self.lru, self.lru), ("pages", past_lru, self.pages)]
+    }
+}
+
 /// Location and size limits of the similarity index.
 #[derive(Debug, Clone)]
 pub struct SimilarityFiles {
@@ -75,6 +94,8 @@ pub struct SimilarityIndex {
     pub(super) listing: Arc<ContainerListing>,
     pub(super) files: SimilarityFiles,
     pub(super) open: Option<OpenIndex>,
+    /// Counters.
+    pub hits: SimilarHits,
 }
 
 /// The index after the first look-up.
@@ -92,7 +113,7 @@ pub(super) struct OpenIndex {
 impl SimilarityIndex {
     /// An index of the containers of `listing`. It opens and reads nothing yet.
     pub fn new(store: Arc<dyn Store>, listing: Arc<ContainerListing>, files: SimilarityFiles) -> Self {
-        SimilarityIndex { store, listing, files, open: None }
+        SimilarityIndex { store, listing, files, open: None, hits: SimilarHits::default() }
     }
 
     /// Usable entries with this feature, newest first. Only the low 48 bits of the feature count.
@@ -107,6 +128,14 @@ impl SimilarityIndex {
             }
             Some(entry) => (entry < *session_entries).then_some(Similar::Session(SessionEntryNumber(entry))),
         })
+    }
+
+    /// Whether an entry that was found earlier may still be used.
+    pub fn is_usable(&self, similar: &Similar) -> bool {
+        match similar {
+            Similar::Stored(container, entry) => self.listing.quarantine().is_usable(container, *entry),
+            Similar::Session(_) => true,
+        }
     }
 
     /// Adds a session entry with its features. Entries must come in ascending order.
@@ -137,7 +166,7 @@ impl SimilarityIndex {
     }
 
     pub(super) fn opened(&mut self) -> &mut OpenIndex {
-        let SimilarityIndex { store, listing, files, open } = self;
+        let SimilarityIndex { store, listing, files, open, .. } = self;
         open.get_or_insert_with(|| {
             let mut open = OpenIndex::from_files(files).unwrap_or_else(|| OpenIndex::in_memory(files.memory_bytes));
             open.update(store.as_ref(), listing);
