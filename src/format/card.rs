@@ -1,5 +1,5 @@
-//! Model cards: the base models that the files beside a model name. These files are the card (`README.md`),
-//! `config.json` and `adapter_config.json`. Their claims only propose bases; nothing relies on them.
+//! Model cards: what the files beside a model say of its bases and its family. These files are the card (`README.md`),
+//! `config.json`, `adapter_config.json` and `tokenizer.json`. Their claims only propose bases; nothing relies on them.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -13,9 +13,54 @@ const NAME_BYTES_MAX: usize = 1024;
 /// Most names of a card.
 const NAMES_MAX: usize = 64;
 
-/// The values of `base_model` in a card's front matter.
+/// What a hub puts before the name of a base among the tags of a model, and before that name the relation.
+const BASE_TAG: &str = "base_model:";
+const RELATIONS: [&str; 4] = ["finetune:", "adapter:", "merge:", "quantized:"];
+
+/// The values of `base_model` in a card's front matter, then the bases that its tags name.
 pub fn base_models(readme: &[u8]) -> Vec<String> {
-    values_of(&text(readme), "base_model")
+    let text = text(readme);
+    let mut bases = values_of(&text, "base_model");
+    for tag in values_of(&text, "tags") {
+        let Some(named) = tag.strip_prefix(BASE_TAG) else { continue };
+        let name = RELATIONS.iter().find_map(|relation| named.strip_prefix(relation)).unwrap_or(named).trim();
+        if !name.is_empty() && !bases.iter().any(|base| base == name) {
+            bases.push(name.into());
+        }
+    }
+    bases
+}
+
+/// The data sets that a card names.
+pub fn datasets(readme: &[u8]) -> Vec<String> {
+    values_of(&text(readme), "datasets")
+}
+
+/// The tags of a card that name no base.
+pub fn tags(readme: &[u8]) -> Vec<String> {
+    let tags = values_of(&text(readme), "tags");
+    tags.into_iter().filter(|tag| !tag.starts_with(BASE_TAG)).collect()
+}
+
+/// The architecture in a `config.json`: its classes, its type, and the numbers that fix the shapes of its tensors.
+/// `None` without any of them.
+pub fn config_architecture(json: &[u8]) -> Option<String> {
+    const KEYS: [&str; 9] = [
+        "architectures",
+        "model_type",
+        "hidden_size",
+        "intermediate_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "vocab_size",
+        "rope_theta",
+    ];
+    let config: serde_json::Map<String, Value> =
+        serde_json::from_slice(json.get(..CONFIG_BYTES_MAX).unwrap_or(json)).ok()?;
+    let given = KEYS.iter().filter_map(|key| Some(format!("{key}={}", config.get(*key)?)));
+    let architecture = given.collect::<Vec<String>>().join(" ");
+    (!architecture.is_empty() && architecture.len() <= NAME_BYTES_MAX).then_some(architecture)
 }
 
 /// The base model that a `config.json` or `adapter_config.json` names.
@@ -131,6 +176,23 @@ mod tests {
         assert_eq!(config_base_model(both).as_deref(), Some("c/d"));
         for nothing in [&b"{}"[..], b"", b"[", br#"{"_name_or_path": ""}"#, br#"{"_name_or_path": 7}"#] {
             assert_eq!(config_base_model(nothing), None);
+        }
+    }
+
+    #[test]
+    fn tags_name_bases_and_other_fields_the_family() {
+        let card = b"---\ntags:\n- chat\n- base_model:a/b\n- base_model:finetune:a/b\n- base_model:adapter:c/d\n\
+            datasets: [x/y, z]\n---\n";
+        assert_eq!(base_models(card), ["a/b", "c/d"]);
+        assert_eq!((tags(card), datasets(card)), (vec!["chat".to_string()], vec!["x/y".to_string(), "z".to_string()]));
+        assert_eq!(base_models(b"---\nbase_model: a/b\ntags: [\"base_model:a/b\", \"base_model:\"]\n---\n"), ["a/b"]);
+        let architecture = |json: &str| config_architecture(json.as_bytes());
+        let tuned = architecture(r#"{"vocab_size": 9, "architectures": ["B"], "_name_or_path": "x"}"#);
+        assert_eq!(tuned.as_deref(), Some(r#"architectures=["B"] vocab_size=9"#));
+        assert_eq!(architecture(r#"{"architectures": ["B"], "vocab_size": 9}"#), tuned);
+        assert_ne!(architecture(r#"{"architectures": ["B"], "vocab_size": 8}"#), tuned);
+        for nothing in ["", "[]", "{}", r#"{"torch_dtype": "x"}"#] {
+            assert_eq!(architecture(nothing), None);
         }
     }
 }

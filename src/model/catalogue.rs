@@ -43,6 +43,12 @@ pub struct CatalogueEntry {
     /// [`ModelRecord::content`].
     #[n(4)]
     pub content: Option<Fingerprint>,
+    /// Hashes of the names of its bases. Older writers did not note them.
+    #[n(5)]
+    pub bases: Option<Vec<u64>>,
+    /// [`ModelRecord::evidence`].
+    #[n(6)]
+    pub evidence: Option<Vec<u64>>,
 }
 
 /// The entries of one backup.
@@ -65,8 +71,16 @@ pub(super) fn name_hash(name: &str) -> u64 {
 impl CatalogueEntry {
     /// The entry of a record that is stored as chunk `chunk`.
     pub fn new(record: &ModelRecord, chunk: Fingerprint) -> Self {
-        let names = record.names.iter().map(|name| name_hash(name)).collect();
-        CatalogueEntry { id: record.id, record: chunk, names, keys: record.keys(), content: record.content }
+        let hashed = |names: &[String]| names.iter().map(|name| name_hash(name)).collect();
+        CatalogueEntry {
+            id: record.id,
+            record: chunk,
+            names: hashed(&record.names),
+            keys: record.keys(),
+            content: record.content,
+            bases: (!record.bases.is_empty()).then(|| hashed(&record.bases)),
+            evidence: record.evidence.clone(),
+        }
     }
 }
 
@@ -218,7 +232,9 @@ mod tests {
         let store = MemoryStore::default();
         let entry = |byte: u8| {
             let (id, record) = (Fingerprint([byte; 32]), Fingerprint([0; 32]));
-            CatalogueEntry { id, record, names: vec![1], keys: vec![2], content: Some(Fingerprint([9; 32])) }
+            let content = Some(Fingerprint([9; 32]));
+            let (bases, evidence) = (Some(vec![3]), None);
+            CatalogueEntry { id, record, names: vec![1], keys: vec![2], content, bases, evidence }
         };
         CatalogueBlob { time_ns: 5, entries: vec![entry(2), entry(3)] }.save(&store).unwrap();
         CatalogueBlob { time_ns: 4, entries: vec![entry(1)] }.save(&store).unwrap();
@@ -244,7 +260,8 @@ mod tests {
             }
         }
         let (id, record) = (Fingerprint([7; 32]), Fingerprint([0; 32]));
-        let entry = CatalogueEntry { id, record, names: vec![1], keys: vec![2], content: None };
+        let (bases, evidence) = (None, Some(vec![4]));
+        let entry = CatalogueEntry { id, record, names: vec![1], keys: vec![2], content: None, bases, evidence };
         let inner = Arc::new(MemoryStore::default());
         CatalogueBlob { time_ns: 5, entries: vec![entry.clone()] }.save(inner.as_ref()).unwrap();
         let store = ObservedStore::with(inner.clone(), Writer(inner, AtomicU32::default()));
@@ -259,6 +276,8 @@ mod tests {
             names: vec![],
             keys: vec![],
             content: None,
+            bases: None,
+            evidence: None,
         };
         let blob = |time_ns: i64| NamedBlob {
             name: crate::store::named(&time_ns.to_string()),

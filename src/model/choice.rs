@@ -322,6 +322,7 @@ mod tests {
             path: Vec::new(),
             names: Vec::new(),
             bases: Vec::new(),
+            evidence: None,
             bytes: 0,
             parameters: 0,
             block_bytes: 1,

@@ -1,5 +1,5 @@
-//! Detection: recognises model files as they are read, and collects their tensors, a few values of each tensor, and the
-//! names in the cards beside them.
+//! Detection: recognises model files as they are read, and collects their tensors, a few values of each tensor, and
+//! what the cards beside them say of their family.
 
 use std::io::Read;
 use std::path::Path;
@@ -10,6 +10,7 @@ use crate::config::ModelConfig;
 use crate::error::{Error, Result};
 use crate::filesystem::{FileRange, SourceFile};
 use crate::format::{self, Recognised, Recognition, Tensor, card};
+use crate::model::evidence::{EvidenceKind, signs};
 use crate::model::own::parameters;
 use crate::model::{ModelRecord, TensorRecord, sample, sampled};
 use crate::read_at::ReadAt;
@@ -28,7 +29,11 @@ pub const CARD_BYTES_MAX: u64 = 64 << 10;
 /// Names of the files that name the base of a model beside them: its card and its configurations.
 pub const CARD: &str = "README.md";
 /// Configurations.
-pub const CONFIGURATIONS: [&str; 2] = ["config.json", "adapter_config.json"];
+pub const CONFIGURATIONS: [&str; 2] = [CONFIGURATION, "adapter_config.json"];
+/// The configuration with the architecture.
+const CONFIGURATION: &str = "config.json";
+/// The file of the tokenizer. Its start is evidence of the family.
+pub const TOKENIZER: &str = "tokenizer.json";
 /// Blocks of a model, at most: a larger model is cut like any other file.
 const BLOCKS_MAX: u64 = 1 << 17;
 
@@ -160,7 +165,7 @@ fn record(content: &ModelContent<'_>, found: &Recognised, block_bytes: u64) -> s
     if blocks > BLOCKS_MAX {
         return Ok(None);
     }
-    let ModelNames { names, bases } = (content.names)();
+    let ModelNames { names, bases, evidence } = (content.names)();
     // An adapter may have small tensors only. It is listed, and stored like any other file.
     if count == 0 && (bases.is_empty() || found.tensors.is_empty()) {
         return Ok(None);
@@ -183,6 +188,7 @@ fn record(content: &ModelContent<'_>, found: &Recognised, block_bytes: u64) -> s
         tensors,
         base: None,
         content: None,
+        evidence: (!evidence.is_empty()).then_some(evidence),
     }))
 }
 
@@ -193,6 +199,8 @@ pub struct ModelNames {
     pub names: Vec<String>,
     /// Bases named in its card and configuration, each by its full name and by the last part of it.
     pub bases: Vec<String>,
+    /// Evidence of its family.
+    pub evidence: Vec<u64>,
 }
 
 /// Collects the names of the model file at `path` from its directories and from the cards beside it, which `read`
@@ -216,12 +224,22 @@ pub fn names(path: &Path, read: &dyn Fn(&Path) -> Option<Vec<u8>>) -> ModelNames
     }
     found.names.extend(path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
     for directory in cards {
-        let mut bases = read(&directory.join(CARD)).map(|text| card::base_models(&text)).unwrap_or_default();
+        let text = read(&directory.join(CARD)).unwrap_or_default();
+        let mut bases = card::base_models(&text);
+        found.evidence.extend(signs(EvidenceKind::Tag, card::tags(&text)));
+        found.evidence.extend(signs(EvidenceKind::Dataset, card::datasets(&text)));
         for name in CONFIGURATIONS {
-            bases.extend(read(&directory.join(name)).and_then(|text| card::config_base_model(&text)));
+            let Some(text) = read(&directory.join(name)) else { continue };
+            bases.extend(card::config_base_model(&text));
+            let architecture = card::config_architecture(&text).filter(|_| name == CONFIGURATION);
+            found.evidence.extend(signs(EvidenceKind::Architecture, architecture));
         }
+        let tokenizer = read(&directory.join(TOKENIZER)).map(|text| blake3::hash(&text).to_hex().to_string());
+        found.evidence.extend(signs(EvidenceKind::Tokenizer, tokenizer));
         found.bases.extend(bases.into_iter().flat_map(with_last_part));
     }
+    found.evidence.sort_unstable();
+    found.evidence.dedup();
     // A model that names itself as its base has none.
     found.bases.retain(|base| !found.names.contains(base));
     found.bases.dedup();

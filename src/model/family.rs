@@ -1,7 +1,9 @@
 //! Families: finds the stored models that a new one is probably near to.
 //!
 //! 1. Only models that share a hash of a tensor with the new one are eligible.
-//! 2. A few candidates are named: the file's previous version, and the models that the new one's card names.
+//! 2. A few candidates are named: the file's previous version, and the models that the new one's card names. If none of
+//!    these bases is there, models whose cards name the same base are *surrogates* of it (ZipLLM 4.4.4), and then those
+//!    that share most [evidence](super::evidence) of the family.
 //! 3. Then come the nearest models by outline ([`super::outline`]), of all eligible ones: first the model with the
 //!    largest estimated saving, then repeatedly the model that adds most to the saving of those chosen before. So many
 //!    close relatives do not hide the one model that other tensors come from.
@@ -12,6 +14,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::catalogue::{CatalogueEntry, name_hash};
+use super::evidence::{SharedEvidence, shared};
 use super::outline::{ModelOutline, ModelOutlines, Savings};
 use super::record::ModelRecord;
 use crate::error::Result;
@@ -24,6 +27,8 @@ const BASES_MAX: usize = 4;
 const LATEST: usize = 2;
 /// Named candidates, at most.
 const NAMED_MAX: usize = 4;
+/// Surrogates of a base that is not there, at most.
+const SURROGATES_MAX: usize = 2;
 
 /// Loads the record that is stored as a chunk; `None` if it is unreadable.
 pub type RecordLoader<'a> = dyn FnMut(&Fingerprint) -> Result<Option<Arc<ModelRecord>>> + 'a;
@@ -62,6 +67,9 @@ struct Eligible<'a> {
     /// Number of shared hashes.
     shared: usize,
     is_named: bool,
+    /// Its card names a base that the card of the new model names.
+    is_sibling: bool,
+    evidence: SharedEvidence,
     is_previous_version: bool,
     savings: Savings,
 }
@@ -207,6 +215,8 @@ fn eligible<'a>(
         recent,
         shared: entry.keys.iter().filter(|key| keys.binary_search(key).is_ok()).count(),
         is_named: entry.names.iter().any(|name| wanted.contains(name)),
+        is_sibling: entry.bases.iter().flatten().any(|base| wanted.contains(base)),
+        evidence: shared(new.evidence.as_deref().unwrap_or_default(), entry.evidence.as_deref().unwrap_or_default()),
         is_previous_version: previous_version.is_some() && previous_version == entry.content,
         savings: Savings::default(),
     });
@@ -261,7 +271,22 @@ impl CandidateSet {
             other.is_previous_version.cmp(&one.is_previous_version).then(by_saving).then(other.shared.cmp(&one.shared))
         });
         named.dedup_by_key(|one| one.entry.id);
-        named.into_iter().take(NAMED_MAX).try_for_each(|one| self.take(one, load))
+        named.into_iter().take(NAMED_MAX).try_for_each(|one| self.take(one, load))?;
+        if eligible.iter().any(|one| one.is_named) { Ok(()) } else { self.take_surrogates(eligible, load) }
+    }
+
+    /// Takes models in the place of a base that is not there: siblings, the nearest first, then those with most shared
+    /// evidence.
+    fn take_surrogates(&mut self, eligible: &[Eligible<'_>], load: &mut RecordLoader<'_>) -> Result<()> {
+        let is_surrogate = |one: &&Eligible<'_>| one.is_sibling || one.evidence != SharedEvidence::default();
+        let mut surrogates: Vec<&Eligible> = eligible.iter().filter(is_surrogate).collect();
+        surrogates.sort_by(|one, other| {
+            let by_saving = other.saving().total_cmp(&one.saving());
+            let by_evidence = other.evidence.cmp(&one.evidence);
+            let within = if one.is_sibling { by_saving.then(by_evidence) } else { by_evidence.then(by_saving) };
+            other.is_sibling.cmp(&one.is_sibling).then(within)
+        });
+        surrogates.into_iter().take(SURROGATES_MAX).try_for_each(|one| self.take(one, load))
     }
 
     /// Takes the models with the largest additional savings.

@@ -50,6 +50,7 @@ fn record(number: u16, tensors: &[Vec<u16>]) -> ModelRecord {
         path: Vec::new(),
         names: vec![format!("model-{number}")],
         bases: Vec::new(),
+        evidence: None,
         bytes: 0,
         parameters: 0,
         block_bytes: 1,
@@ -133,6 +134,29 @@ fn the_previous_version_and_named_models_are_candidates_at_any_distance() {
     let new = ModelRecord { bases: vec!["model-1".into()], ..record(1000, &tune(&near, 7)) };
     let ids: Vec<Fingerprint> = stored.candidates(&new, Some(id(0))).iter().map(|record| record.id).collect();
     assert!(ids.contains(&id(0)) && ids.contains(&id(1)) && ids.contains(&id(7)), "{ids:?}");
+}
+
+/// A card names a base that is not there, and models of one architecture are many.
+#[test]
+fn a_sibling_is_the_surrogate_of_a_base_that_is_missing() {
+    let far = model(5);
+    let named = |number, bases: &str| ModelRecord { bases: vec![bases.into()], ..record(number, &far) };
+    let others = (2..60).map(|number| record(number, &tune(&model(1), number.into())));
+    let ids_with = |first: Vec<ModelRecord>, new: &ModelRecord| -> Vec<Fingerprint> {
+        let mut stored = Stored::of(first.into_iter().chain(others.clone()).collect());
+        stored.candidates(new, None).iter().map(|record| record.id).collect()
+    };
+    let new = ModelRecord { bases: vec!["Gone".into()], ..record(1000, &tune(&model(1), 7)) };
+    assert!(ids_with(vec![named(0, "gone"), named(1, "other")], &new).contains(&id(0)));
+    assert!(!ids_with(vec![named(0, "gone"), named(1, "other")], &new).contains(&id(1)));
+    let there = ModelRecord { names: vec!["gone".into()], ..record(61, &model(6)) };
+    assert!(!ids_with(vec![named(0, "gone"), there], &new).contains(&id(0)), "the base is there");
+    let of_family = |number, signs: &[u64]| ModelRecord { evidence: Some(signs.to_vec()), ..record(number, &far) };
+    let tokenizer = 3 << 62 | 1;
+    let new = ModelRecord { evidence: Some(vec![5, 6, tokenizer]), ..new };
+    let first = vec![of_family(0, &[5]), of_family(1, &[5, 6]), of_family(61, &[tokenizer])];
+    let ids = ids_with(first, &new);
+    assert!(ids.contains(&id(61)) && ids.contains(&id(1)) && !ids.contains(&id(0)), "{ids:?}");
 }
 
 #[test]

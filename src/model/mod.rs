@@ -27,6 +27,7 @@ mod chain;
 mod choice;
 mod delta_plan;
 mod detect;
+mod evidence;
 mod family;
 #[cfg(test)]
 mod family_tests;
@@ -48,8 +49,8 @@ pub use catalogue::{BLOB_ENTRIES_MAX, CatalogueBlob, CatalogueEntry, PREFIX, Ski
 pub use choice::{BaseChoice, ModelComparison, TensorBase, TensorLookup, choose, compare_models};
 pub use delta_plan::{BlockPlan, DeltaPlan, DeltaPlanner, PlannedDelta, element_type_of};
 pub use detect::{
-    CARD, CARD_BYTES_MAX, CONFIGURATIONS, DefectReporting, MODEL_BYTES_MIN, ModelContent, ModelFile, TensorBlock,
-    may_be_model, model_content, model_file, names,
+    CARD, CARD_BYTES_MAX, CONFIGURATIONS, DefectReporting, MODEL_BYTES_MIN, ModelContent, ModelFile, TOKENIZER,
+    TensorBlock, may_be_model, model_content, model_file, names,
 };
 pub use family::{Families, RecordLoader};
 pub use order::{CANDIDATES_MAX, HOISTED_BYTES_MAX, HoistCandidate, storing_order};

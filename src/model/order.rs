@@ -188,6 +188,7 @@ mod tests {
             tensors: vec![tensor],
             base: None,
             content: None,
+            evidence: None,
         };
         HoistCandidate { path: name.into(), node: Node::default(), record }
     }

@@ -108,6 +108,9 @@ pub struct ModelRecord {
     /// Fingerprint of the file's content (its only chunk or its root recipe), set after the file is saved.
     #[n(10)]
     pub content: Option<Fingerprint>,
+    /// Evidence of its family ([`super::evidence`]). Older writers did not note it.
+    #[n(11)]
+    pub evidence: Option<Vec<u64>>,
 }
 
 /// A model all of whose chunks have been noted.
@@ -335,6 +338,7 @@ mod tests {
             path: b"a/b".to_vec(),
             names: vec!["x".into()],
             bases: Vec::new(),
+            evidence: Some(vec![5]),
             bytes: 100,
             parameters: 3,
             block_bytes: 10,

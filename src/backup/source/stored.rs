@@ -33,7 +33,7 @@ use crate::format::HEAD_BYTES;
 use crate::metrics::Progress;
 use crate::model::{
     CANDIDATES_MAX, CARD, CARD_BYTES_MAX, CONFIGURATIONS, DefectReporting, HOISTED_BYTES_MAX, HoistCandidate,
-    MODEL_BYTES_MIN, ModelContent, ModelFile, may_be_model, model_content, names, storing_order,
+    MODEL_BYTES_MIN, ModelContent, ModelFile, TOKENIZER, may_be_model, model_content, names, storing_order,
 };
 use crate::pipeline::{Emit, Source};
 use crate::repo::naming::shown_path;
@@ -424,13 +424,13 @@ impl<'a> StoredStage<'a> {
         model_content(&content, &self.model, previous_version, reporting).ok().flatten()
     }
 
-    /// The cards and configurations of models in a directory, by name.
+    /// The cards, configurations and tokenizers of models in a directory, by name.
     fn cards(&mut self, listing: Option<ContentReference>) -> BTreeMap<Vec<u8>, Vec<u8>> {
         let (mut cursor, mut cards) = (TreeCursor::open(listing), BTreeMap::new());
         while let Ok(Some(node)) = cursor.next(&mut self.reader) {
             let is_card = |name: &str| name.as_bytes() == node.name;
             if node.kind == NodeKind::File
-                && (is_card(CARD) || CONFIGURATIONS.into_iter().any(is_card))
+                && (is_card(CARD) || is_card(TOKENIZER) || CONFIGURATIONS.into_iter().any(is_card))
                 && let Ok(bytes) = self.stored.head(&node, CARD_BYTES_MAX as usize)
             {
                 cards.insert(node.name, bytes);

@@ -1,4 +1,4 @@
-//! The cards and configurations of models that the bucket has.
+//! The cards, configurations and tokenizers of models that the bucket has.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use crate::model::{CARD, CARD_BYTES_MAX, CONFIGURATIONS};
+use crate::model::{CARD, CARD_BYTES_MAX, CONFIGURATIONS, TOKENIZER};
 use crate::repo::read::at_least_one;
 use crate::store::{ListedObject, SourceBucket};
 
@@ -33,7 +33,7 @@ impl ObjectCards {
 
     /// Whether an object of this name is one.
     pub fn is_card(name: &str) -> bool {
-        name == CARD || CONFIGURATIONS.contains(&name)
+        name == CARD || name == TOKENIZER || CONFIGURATIONS.contains(&name)
     }
 
     /// Notes an object of the listing, if it is a card.
