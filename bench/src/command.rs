@@ -18,9 +18,9 @@ use super::arguments::{BenchArguments, BenchVerb, CommandLine, command};
 use super::claim::Verdict;
 use super::data::{DataFile, DataHashes};
 use super::measurement::{Measurement, Outline};
-use super::page::{Paper, PlannedExperiment, papers, planned};
+use super::page::{Paper, PaperPicture, PlannedExperiment, papers, planned};
 use super::pins::{DataFaults, Pins, some_of};
-use super::report::{Report, ReportDocument, claims_page, claims_table, write};
+use super::report::{Plot, Report, ReportDocument, claims_page, claims_table, pictures, write};
 
 /// Bytes of a configuration or of an earlier result, at most.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -153,13 +153,30 @@ fn with_note(mut verdicts: Vec<Verdict>, note: Option<&str>) -> Vec<Verdict> {
 
 /// Writes the verdicts in words, and the table of every claim.
 fn write_claims(directory: &Path, papers: &[Paper], documents: &[ReportDocument], command: &str) -> Result<()> {
-    let pages =
-        [("claims.md", claims_page(papers, documents, command)), ("claims-table.md", claims_table(documents, command))];
+    let (mut papers, mut pages) = (papers.to_vec(), Vec::new());
+    for paper in &mut papers {
+        let drawn = paper.picture.as_ref().map_or(Ok(None), |picture| drawn(picture, documents))?;
+        match drawn {
+            Some(svg) => pages.push((paper.picture_name(), svg)),
+            None => paper.picture = None,
+        }
+    }
+    pages.push(("claims.md".into(), claims_page(&papers, documents, command)));
+    pages.push(("claims-table.md".into(), claims_table(documents, command)));
     for (name, page) in pages {
         let path = directory.join(name);
         std::fs::write(&path, page).map_err(|error| Error::io("write", &path, error))?;
     }
     Ok(())
+}
+
+/// The picture of a paper; `None` if its measurement has no values.
+fn drawn(picture: &PaperPicture, documents: &[ReportDocument]) -> Result<Option<String>> {
+    let PaperPicture { file, figure, title, unit } = picture;
+    let Some(document) = documents.iter().find(|document| Path::new(&document.config.path).ends_with(file)) else {
+        return Ok(None);
+    };
+    pictures(&document.lines, &[(figure, title, unit)]).first().map(Plot::svg).transpose()
 }
 
 /// The command as a user repeats it.

@@ -34,6 +34,29 @@ pub struct Paper {
     pub source: String,
     /// Its title, and what it claims.
     pub about: String,
+    /// The picture below that.
+    pub picture: Option<PaperPicture>,
+}
+
+/// Values that the page of verdicts draws for a paper.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PaperPicture {
+    /// The measurement, as the page names it.
+    pub file: PathBuf,
+    /// Field of its lines.
+    pub figure: String,
+    /// Title.
+    pub title: String,
+    /// Unit of the values.
+    pub unit: String,
+}
+
+impl Paper {
+    /// The name of the file of its picture.
+    pub fn picture_name(&self) -> String {
+        format!("claims-{}.svg", self.source.to_lowercase().replace(' ', "-"))
+    }
 }
 
 /// A measurement of a page.

@@ -110,6 +110,11 @@ pub fn prose(papers: &[Paper], verdicts: &[Verdict]) -> String {
         if let Some(about) = about {
             out += &format!("\n{about}\n");
         }
+        for (paper, picture) in papers.iter().filter_map(|paper| Some((paper, paper.picture.as_ref()?))) {
+            if paper.source == *source {
+                out += &format!("\n![{} ({})]({})\n", picture.title, picture.unit, paper.picture_name());
+            }
+        }
         for kind in KINDS {
             let items = headlines.iter().filter(|verdict| verdict.verdict == kind);
             let items: String = items.map(|verdict| format!("- {}\n", sentence(verdict))).collect();
@@ -214,6 +219,7 @@ pub fn tables(verdicts: &[Verdict]) -> String {
 mod tests {
     use super::super::Untested;
     use super::*;
+    use crate::page::PaperPicture;
 
     fn verdict(source: &str, kind: VerdictKind, headline: Option<&str>) -> Verdict {
         let untested = Untested {
@@ -273,7 +279,10 @@ mod tests {
             },
             verdict("Three", VerdictKind::NotTested, None),
         ];
-        let paper = Paper { source: "Two".into(), about: "*A title*. It claims speed.".into() };
+        let picture =
+            PaperPicture { file: "a.toml".into(), figure: "ratio".into(), title: "Speed".into(), unit: "km/h".into() };
+        let about = "*A title*. It claims speed.".into();
+        let paper = Paper { source: "Two".into(), about, picture: Some(picture) };
         let text = prose(&[paper], &verdicts);
         let head = "| paper | claims | confirmed | same direction, other size | refuted | other data | too noisy | \
             not tested |\n";
@@ -283,7 +292,7 @@ mod tests {
         }
         assert!(text.contains("by construction: 1. They are not counted") && !text.contains("what it is"), "{text}");
         assert!(text.contains("## One\n\nConfirmed:\n\n- It is small: here 3 % (paper: 2 %).\n"), "{text}");
-        let two = "## Two\n\n*A title*. It claims speed.\n\nSame direction, other size:\n\n\
+        let two = "## Two\n\n*A title*. It claims speed.\n\n![Speed (km/h)](claims-two.svg)\n\nSame direction, other size:\n\n\
             - It grows: here 3 % (paper: 2 %). Other data.\n\nRefuted:\n\n\
             - It is fast: here 3 % (paper: 2 %). A guess; more.\n\n\
             Other data:\n\n- It is near: here 3 % (paper: 2 %). Disks.\n";
