@@ -40,6 +40,7 @@ __all__ = [
     "Keep",
     "LoadedArrays",
     "LockedError",
+    "NoArrayError",
     "NotDoneError",
     "NotFoundError",
     "NotTrustedError",

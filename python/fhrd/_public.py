@@ -20,6 +20,7 @@ from .errors import (
     FhrdError as FhrdError,
     InterruptedError as InterruptedError,
     LockedError as LockedError,
+    NoArrayError as NoArrayError,
     NotDoneError as NotDoneError,
     NotFoundError as NotFoundError,
     NotTrustedError as NotTrustedError,
@@ -98,8 +99,7 @@ def open(
         except ArgumentError as error:
             # The message must not have the password.
             raise type(error)("password: expected a text without halves of characters") from None
-    if not isinstance(create, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ArgumentTypeError(f"create: expected True or False, found {create!r}")
+    arguments.flags(create=create)
     engine = _engine.Engine.open(location, password, create, given, seconds)
     opened_with = {"password": password, "options": given, "timeout": timeout}
     return Repository(engine, location, staged_bytes_max, opened_with)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -61,10 +62,25 @@ def number(value: object, what: str) -> float:
 
     Raises:
         ArgumentTypeError: if it is none.
+        ArgumentError: if it is not a number in the sense of IEEE 754.
     """
     if isinstance(value, bool) or not hasattr(value, "__float__"):
         raise ArgumentTypeError(f"{what}: expected a number, found {value!r}")
-    return float(cast("Any", value))
+    found = float(cast("Any", value))
+    if math.isnan(found):
+        raise ArgumentError(f"{what}: expected a number, found {value!r}")
+    return found
+
+
+def flags(**values: object) -> None:
+    """Looks at switches by their names: `"no"` would be true.
+
+    Raises:
+        ArgumentTypeError: if one is neither `True` nor `False`.
+    """
+    for what, value in values.items():
+        if not isinstance(value, bool):
+            raise ArgumentTypeError(f"{what}: expected True or False, found {value!r}")
 
 
 def text(value: object, what: str) -> str:

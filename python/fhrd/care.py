@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 from . import _engine as native  # pyright: ignore[reportPrivateUsage]
 from . import arguments, reports
+from ._engine import SnapshotRow
 from .arguments import PathLike, Progress
 from .checkpoint import Checkpoint
 from .errors import ArgumentError, ArgumentTypeError, DamagedError, NotFoundError
@@ -37,6 +37,22 @@ class Care(ABC):
     ) -> Checkpoint:
         """A checkpoint by run and step, or by the id of its snapshot."""
 
+    @abstractmethod
+    def _rows(self) -> list[SnapshotRow]:
+        """The readable snapshots, oldest first. Warns of others."""
+
+    def _name_of(self, snapshot: Checkpoint | str) -> str:
+        """The id of a checkpoint, or the name of a snapshot that is given. Warns if what cannot be read may be meant.
+
+        Raises:
+            ArgumentError: (a ValueError, and for wrong types a TypeError) if it is neither.
+        """
+        if isinstance(snapshot, Checkpoint):
+            return snapshot.id
+        if arguments.text(snapshot, "snapshot").startswith(("latest", "run:")):
+            self._rows()
+        return snapshot
+
     def tag(
         self,
         snapshot: Checkpoint | str,
@@ -57,7 +73,7 @@ class Care(ABC):
             NotFoundError: (a LookupError) if there is no such snapshot.
         """
         away = [remove] if isinstance(remove, str) else arguments.names(remove, "remove")
-        wanted = name_of(snapshot)
+        wanted = self._name_of(snapshot)
         id = native.tag_snapshot(
             self._use(),
             wanted,
@@ -88,6 +104,7 @@ class Care(ABC):
             DamagedError: (an OSError) if one cannot be read; the others are copied.
         """
         wanted, progress = arguments.names(snapshots, "snapshots"), arguments.progress(progress)
+        arguments.flags(dry_run=dry_run)
         if not isinstance(source, Care):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ArgumentTypeError(f"source: expected a repository, found {source!r}")
         text = native.copy_snapshots(self._use(), source._use(), wanted, dry_run=dry_run, report=progress)
@@ -126,7 +143,8 @@ class Care(ABC):
             ArgumentError: (a ValueError) if it cannot have that name.
             NotFoundError: (a LookupError) if there is no such snapshot or directory.
         """
-        wanted = name_of(snapshot)
+        wanted = self._name_of(snapshot)
+        arguments.flags(dataset=dataset, replace=replace)
         text = native.publish(
             self._use(),
             wanted,
@@ -174,7 +192,7 @@ class Care(ABC):
         Raises:
             NotFoundError: (a LookupError) if there is no such snapshot.
         """
-        wanted = [name_of(one) for one in snapshots]
+        wanted = [self._name_of(one) for one in snapshots]
         rows: list[dict[str, Any]] = _rows(native.families(self._use(), wanted))
         return Rows(reports.read(FamilyModel, row) for row in rows)
 
@@ -191,10 +209,12 @@ class Care(ABC):
             ArgumentError: (a ValueError) if `grace_seconds` is below 0.
         """
         grace = arguments.number(grace_seconds, "grace_seconds")
+        arguments.flags(dry_run=dry_run)
         return reports.read(PruneReport, json.loads(self._use().prune(dry_run, grace)))
 
     def check(self, *, read_data: bool = False, progress: Progress | None = None) -> CheckReport:
         """Verifies the repository. `defect_count` is 0 for a sound one. With `read_data`, reads every byte."""
+        arguments.flags(read_data=read_data)
         return reports.read(CheckReport, json.loads(self._use().check(read_data, arguments.progress(progress))))
 
     def repair(self, part: str, *, dry_run: bool = False, forget: bool = False) -> dict[str, Any]:
@@ -209,26 +229,15 @@ class Care(ABC):
             ArgumentError: (a ValueError) if there is no such part.
         """
         arguments.choice(part, "part", ("index", "containers", "snapshots"))
+        arguments.flags(dry_run=dry_run, forget=forget)
         if part != "snapshots" and (dry_run or forget):
             raise ArgumentError("`dry_run` and `forget` are of snapshots")
         report: dict[str, Any] = json.loads(native.repair(self._use(), part, dry_run=dry_run, forget=forget))
         return report
 
 
-def name_of(snapshot: Checkpoint | str) -> str:
-    """The id of a checkpoint, or the name of a snapshot that is given.
-
-    Raises:
-        ArgumentError: (a ValueError, and for wrong types a TypeError) if it is neither.
-    """
-    return snapshot.id if isinstance(snapshot, Checkpoint) else arguments.text(snapshot, "snapshot")
-
-
 def _rows(text: str) -> Any:
     """The rows of a listing. Warns if snapshots cannot be read, so that some may be missing."""
     found: dict[str, Any] = json.loads(text)
-    damaged: list[str] = found["damaged"]
-    if damaged:
-        message = f"{len(damaged)} snapshots cannot be read, so something may be missing: {damaged[0]}"
-        warnings.warn(message, RuntimeWarning, stacklevel=3)
+    reports.warn_of_damaged(found["damaged"])
     return found["rows"]

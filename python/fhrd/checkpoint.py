@@ -19,7 +19,7 @@ from . import _engine as native  # pyright: ignore[reportPrivateUsage]
 from . import arguments, arrays
 from ._engine import SnapshotRow, StoredBytes
 from .arguments import PathLike
-from .errors import ArgumentTypeError, DamagedError, NotFoundError, ReadOnlyError, StorageError
+from .errors import ArgumentTypeError, DamagedError, NoArrayError, NotFoundError, ReadOnlyError, StorageError
 from .table import html_table
 
 if TYPE_CHECKING:
@@ -96,11 +96,8 @@ class LoadedArrays(Mapping[str, Any]):
         self._origin: tuple[Checkpoint, str] | None = None
         self._infos, self.metadata = _read_header(stored, label)
         if names is not None:
-            wanted = list(names)
-            missing = [name for name in wanted if name not in self._infos]
-            if missing:
-                raise NotFoundError(f"{label} has no array `{missing[0]}`")
-            self._infos = {name: self._infos[name] for name in wanted}
+            wanted = arguments.names(names, "names")
+            self._infos = {name: self.info(name) for name in wanted}
 
     def __len__(self) -> int:
         return len(self._infos)
@@ -112,11 +109,18 @@ class LoadedArrays(Mapping[str, Any]):
         return name in self._infos
 
     def info(self, name: str) -> ArrayInfo:
-        """Type, shape and offset of an array, without reading it."""
-        return self._infos[name]
+        """Type, shape and offset of an array, without reading it.
+
+        Raises:
+            NoArrayError: (a KeyError) if there is none of this name.
+        """
+        info = self._infos.get(name)
+        if info is None:
+            raise NoArrayError(f"{self._label} has no array `{name}`")
+        return info
 
     def __getitem__(self, name: str) -> Any:
-        info = self._infos[name]
+        info = self.info(name)
         return self._made(name, self.read_bytes(name), info.shape, info.true_type)
 
     def _made(self, name: str, data: arrays.Bytes, shape: Sequence[int], true_type: str | None) -> Any:
@@ -154,7 +158,7 @@ class LoadedArrays(Mapping[str, Any]):
     def rows(self, name: str, start: int = 0, stop: int | None = None) -> Any:
         """The rows `start` to `stop` of an array, as a slice with these bounds: what is before and after them is not
         read, if safetensors has the type of the array."""
-        info = self._infos[name]
+        info = self.info(name)
         count = info.shape[0] if info.shape else 0
         try:
             first, last, _ = slice(start, stop).indices(count)
@@ -185,7 +189,7 @@ class LoadedArrays(Mapping[str, Any]):
 
     def read_bytes(self, name: str) -> arrays.Bytes:
         """The stored bytes of an array."""
-        info = self._infos[name]
+        info = self.info(name)
         data = np.empty(info.nbytes, np.uint8)
         self._stored.read_into([(info.offset, data)])
         return data

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Hashable
 from typing import Any, cast
 
@@ -81,7 +81,7 @@ class _Flattener:
             inner = [self.describe(item, _join(path, index), depth + 1) for index, item in enumerate(items)]
             self._unfinished.discard(number)
             return {kind.__name__: inner, "number": number}
-        if kind in (dict, OrderedDict) or (kind is defaultdict and value.default_factory in _FACTORIES.values()):
+        if kind in (dict, OrderedDict, Counter) or (kind is defaultdict and value.default_factory in _FACTORIES.values()):
             number = self._number(value)
             pairs = [
                 [self.describe(key, path, depth + 1), self.describe(item, _join(path, key), depth + 1)]
@@ -115,7 +115,7 @@ _FACTORIES: dict[str, Any] = {"none": None, "dict": dict, "list": list, "int": i
 #: Types of containers by their names in a description.
 _CONTAINERS: dict[str, Any] = {
     "tuple": tuple, "set": set, "frozenset": frozenset, "dict": dict, "OrderedDict": OrderedDict,
-    "defaultdict": defaultdict,
+    "defaultdict": defaultdict, "Counter": Counter,
 }  # fmt: skip
 
 
@@ -207,7 +207,7 @@ class _Builder:
                 made: Any = _CONTAINERS[kind](
                     self.value(item, depth + 1) for item in content
                 )
-            case "dict" | "OrderedDict" | "defaultdict":
+            case "dict" | "OrderedDict" | "defaultdict" | "Counter":
                 made = _CONTAINERS[kind](*([_FACTORIES[fields["factory"]]] if kind == "defaultdict" else []))
                 self._known[number] = made
                 for key, item in content:

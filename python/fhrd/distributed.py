@@ -20,7 +20,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch.distributed
 import torch.distributed.checkpoint
@@ -31,12 +31,15 @@ except ImportError:
     # Before torch 2.15.
     from torch.distributed.checkpoint._fsspec_filesystem import FsspecReader, FsspecWriter
 
-from fhrd.errors import ArgumentTypeError, UnsupportedError
-from fhrd.filesystem import FhrdFileSystem, join_url
+from fhrd.arguments import choice, name, whole_number
+from fhrd.errors import ArgumentTypeError, StepExistsError, UnsupportedError
+from fhrd.filesystem import TAG, FhrdFileSystem, join_url
 
 __all__ = ["FhrdReader", "FhrdWriter", "load", "save", "save_async"]
 
 
+#: The file that DCP writes last.
+_METADATA = ".metadata"
 #: It exports its functions without saying so.
 _dcp: Any = torch.distributed.checkpoint
 
@@ -70,16 +73,21 @@ class FhrdWriter(FsspecWriter):  # type: ignore[misc, unused-ignore]
     def finish(self, metadata: Any, results: Any) -> None:
         """Writes the metadata and makes the checkpoint. DCP calls it on the coordinator, after all ranks have written."""
         super().finish(metadata, results)
-        files = cast(FhrdFileSystem, cast(Any, self).fs.fs)
-        files.consolidate(self._name, self._metrics)
+        _files(self).consolidate(self._name, self._metrics)
 
 
 class FhrdReader(FsspecReader):  # type: ignore[misc, unused-ignore]
     """A storage reader of DCP."""
 
     def __init__(self, repo: str | os.PathLike[str], run: str, step: int | str = "latest", **options: Any) -> None:
-        """A reader for one step: a number, `latest` or `best:METRIC:min` (or `max`)."""
+        """A reader for one step: a number, `latest` or `best:METRIC:min` (or `max`). Of a save that did not end, DCP has
+        no metadata, so it is not the latest one."""
         super().__init__(_url(repo, run, step), **options)
+        if step == "latest":
+            files = _files(self)
+            whole = (one for one in reversed(files.repo.all_steps(run)) if files.exists(f"{run}@{one}/{_METADATA}"))
+            last = next(whole, None)
+            self.path = self.path if last is None else _url(repo, run, last)
 
 
 def save(
@@ -89,6 +97,7 @@ def save(
     run: str,
     step: int,
     metrics: Mapping[str, float] | None = None,
+    if_exists: Literal["error", "replace"] = "error",
     process_group: Any = None,
     **options: Any,
 ) -> None:
@@ -96,11 +105,16 @@ def save(
 
     On return on the coordinator, the checkpoint is durable.
 
+    Args:
+        if_exists: what to do if the run has the step: `"error"` raises; `"replace"` writes its files again, one after
+            another. If that fails midway, the step has files of both, and only `snapshot:ID` is whole.
+
     Raises:
         ArgumentTypeError: (a TypeError) if the repository comes before the state, or is not a path or URL.
+        StepExistsError: (a FileExistsError) if the run has the step.
     """
     _check(state_dict, repo, "save")
-    writer = FhrdWriter(repo, run, step, metrics, **options)
+    writer = _writer(repo, run, step, metrics, if_exists, options)
     _dcp.save(state_dict, storage_writer=writer, process_group=process_group, no_dist=not _is_distributed())
 
 
@@ -111,6 +125,7 @@ def save_async(
     run: str,
     step: int,
     metrics: Mapping[str, float] | None = None,
+    if_exists: Literal["error", "replace"] = "error",
     process_group: Any = None,
     **options: Any,
 ) -> Any:
@@ -122,13 +137,14 @@ def save_async(
 
     Raises:
         ArgumentTypeError: (a TypeError) if the repository comes before the state, or is not a path or URL.
+        StepExistsError: (a FileExistsError) if the run has the step. See `if_exists` of `save`.
         UnsupportedError: (a NotImplementedError) if this torch has no asynchronous saves.
     """
     _check(state_dict, repo, "save_async")
     saves = getattr(_dcp, "async_save", None)
     if saves is None:
         raise UnsupportedError("torch.distributed.checkpoint has asynchronous saves from torch 2.3 on")
-    writer = FhrdWriter(repo, run, step, metrics, **options)
+    writer = _writer(repo, run, step, metrics, if_exists, options)
     alone = {"no_dist": True} if not _is_distributed() and "no_dist" in inspect.signature(saves).parameters else {}
     return saves(state_dict, storage_writer=writer, process_group=process_group, **alone)
 
@@ -150,6 +166,31 @@ def load(
     _check(state_dict, repo, "load")
     reader = FhrdReader(repo, run, step, **options)
     _dcp.load(state_dict, storage_reader=reader, process_group=process_group, no_dist=not _is_distributed())
+
+
+def _writer(
+    repo: str | os.PathLike[str],
+    run: str,
+    step: int,
+    metrics: Mapping[str, float] | None,
+    if_exists: str,
+    options: dict[str, Any],
+) -> FhrdWriter:
+    """A writer for a step that the run may have. All ranks look before any of them writes."""
+    choice(if_exists, "if_exists", ("error", "replace"))
+    writer = FhrdWriter(repo, name(run, "run"), whole_number(step, "step"), metrics, **options)
+    files = _files(writer)
+    there = [one for one in files.repo.snapshots() if (one.run, one.step) == (run, step)]
+    # Files without metadata are of a save that did not end.
+    is_whole = any(TAG not in one.tags for one in there) or files.exists(f"{run}@{step}/{_METADATA}")
+    if there and is_whole and if_exists == "error":
+        raise StepExistsError(f'the run `{run}` has step {step}: if_exists="replace" stores it again')
+    return writer
+
+
+def _files(storage: Any) -> FhrdFileSystem:
+    """The file system of a reader or a writer."""
+    return cast(FhrdFileSystem, storage.fs.fs)
 
 
 def _check(state_dict: object, repo: object, function: str) -> None:

@@ -13,6 +13,7 @@ __all__ = [
     "FhrdError",
     "InterruptedError",
     "LockedError",
+    "NoArrayError",
     "NotDoneError",
     "NotFoundError",
     "NotTrustedError",
@@ -52,6 +53,13 @@ class LockedError(FhrdError, PermissionError):
 
 class NotFoundError(FhrdError, LookupError):
     """No snapshot, run, step, file or array has this name."""
+
+
+class NoArrayError(NotFoundError, KeyError):
+    """The file has no array of this name."""
+
+    # A KeyError would show the text in quotes.
+    __str__ = Exception.__str__
 
 
 class NotTrustedError(FhrdError, ValueError):

@@ -48,7 +48,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, cast
 
 from fsspec import register_implementation
-from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
+from fsspec.spec import AbstractBufferedFile, AbstractFileSystem, _Cached
 from fsspec.transaction import Transaction
 
 import fhrd
@@ -148,7 +148,16 @@ class _Transaction(Transaction):  # type: ignore[misc, unused-ignore]
             fs._transaction = None
 
 
-class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
+class _Cache(_Cached):  # type: ignore[misc, unused-ignore]
+    """The cache of file systems, which tells them apart by what their arguments show. Two repositories show the same."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(args[0] if args else kwargs.get("repo"), fhrd.Repository):
+            kwargs["skip_instance_cache"] = True
+        return super().__call__(*args, **kwargs)
+
+
+class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc, unused-ignore]
     """See the module. `repo` is a location or an open `fhrd.Repository`."""
 
     protocol: ClassVar[str | tuple[str, ...]] = "fhrd"
@@ -538,7 +547,9 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
             self._store_again(area, view, dict(metrics or {}))
             self._forget(old)
 
-    def _store_again(self, area: _Area, view: Mapping[str, _Version], metrics: dict[str, float] | None = None) -> None:
+    def _store_again(
+        self, area: _Area, view: Mapping[str, _Version], metrics: dict[str, float], tags: Iterable[str] = ()
+    ) -> None:
         with tempfile.TemporaryDirectory(prefix="fhrd-", dir=self._staging_directory) as directory:
             content: dict[str, Any] = {}
             for number, (path, version) in enumerate(view.items()):
@@ -547,7 +558,7 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
                     self._copy(version, out)
                 content[area.inner(path)] = copy
             self.repo.save(
-                {}, files=content, run=area.run, step=area.step, tags=[TAG], metrics=metrics or {},
+                {}, files=content, run=area.run, step=area.step, tags=sorted({TAG, *tags}), metrics=metrics,
                 if_exists="add",
             )
 
@@ -638,7 +649,10 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
                     "write. Remove the whole directory, or use repo.forget"
                 )
             if kept:
-                self._store_again(area, kept)
+                # What is known of them stays known.
+                before = [one for one in self.repo.snapshots() if one.id in touched]
+                metrics = {metric: value for one in before for metric, value in one.metrics.items()}
+                self._store_again(area, kept, metrics, {tag for one in before for tag in one.tags})
             self._forget(touched)
 
     def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:

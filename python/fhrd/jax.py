@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from fhrd.errors import ArgumentError, ArgumentTypeError, NotFoundError
-from fhrd.runs import check_order
+from fhrd.runs import check_order, check_store
 
 if TYPE_CHECKING:
     from fhrd import Keep, SavedCheckpoint, SaveHandle
@@ -136,6 +136,7 @@ def load(
         ArgumentError: (a ValueError) if an array has another shape or type than in the template, or the template lacks
             one.
     """
+    check_store(repo, "fhrd.jax.load")
     stored = repo.load(run=run, step=step, snapshot=snapshot, name=name)
     if template is None:
         return _nested(stored.read_all())

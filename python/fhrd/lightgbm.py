@@ -25,7 +25,7 @@ import numpy
 
 from fhrd.arrays_of_text import text_array, text_of
 from fhrd.errors import UnsupportedError
-from fhrd.runs import check_order
+from fhrd.runs import check_order, check_store
 
 if TYPE_CHECKING:
     from fhrd import Keep, SavedCheckpoint, SaveHandle
@@ -103,6 +103,7 @@ def load(
     name: str = "booster.safetensors",
 ) -> Any:
     """Loads a `Booster`."""
+    check_store(repo, "fhrd.lightgbm.load")
     stored = repo.load(run=run, step=step, snapshot=snapshot, name=name)
     return lightgbm.Booster(model_str=decode(stored.read_all()))
 

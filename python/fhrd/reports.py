@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timezone
 from typing import Any, TypeVar
@@ -217,6 +218,13 @@ def read(kind: type[_Report], report: Mapping[str, Any]) -> _Report:
     values = {one.name: report[one.name] for one in fields(kind)}  # type: ignore[arg-type]  # pyright: ignore
     lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}  # pyright: ignore
     return kind(**{**values, **lists})
+
+
+def warn_of_damaged(damaged: Sequence[str]) -> None:
+    """Warns of snapshots that a listing lacks, because they cannot be read."""
+    if damaged:
+        message = f"{len(damaged)} snapshots cannot be read, so something may be missing: {damaged[0]}"
+        warnings.warn(message, RuntimeWarning, stacklevel=4)
 
 
 def utc(time_ns: int) -> datetime:

@@ -15,7 +15,7 @@ from . import arguments, reports
 from . import arrays as conversion
 from ._engine import SnapshotRow
 from .arguments import Files, IfExists, PathLike, Progress
-from .care import Care, name_of
+from .care import Care
 from .checkpoint import Checkpoint, LoadedArrays
 from .comparison import TensorDiff, compare
 from .errors import (
@@ -341,6 +341,12 @@ class Repository(Care):
                 deleted += self.forget(keep=keep, run=labels.run)
             except _NothingDeleted as reason:
                 warnings.warn(str(reason), RuntimeWarning, stacklevel=3)
+            except FhrdError as error:
+                warnings.warn(
+                    f"the step is saved, but steps that the rules do not keep are not deleted: {error}",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
         return replace(saved, deleted=tuple(deleted))
 
     def run(
@@ -418,21 +424,28 @@ class Repository(Care):
         if run is None and step is not None:
             raise ArgumentError("a step needs the name of its run")
         if run is None:
-            wanted = "latest" if snapshot is None else arguments.text(snapshot, "snapshot")
-        else:
-            which = "latest" if step is None else step
-            which = arguments.text(which, "step") if isinstance(which, str) else arguments.whole_number(which, "step")
-            wanted = f"run:{arguments.name(run, 'run')}@{which}"
-        return Checkpoint(self, self._use().find_snapshot(wanted))
+            wanted = self._name_of("latest" if snapshot is None else snapshot)
+            return Checkpoint(self, self._use().find_snapshot(wanted))
+        which = "latest" if step is None else step
+        which = arguments.text(which, "step") if isinstance(which, str) else arguments.whole_number(which, "step")
+        return Checkpoint(self, self._row_of_step(arguments.name(run, "run"), which))
+
+    def _row_of_step(self, run: str, which: int | str) -> SnapshotRow:
+        steps = self._runs().get(run, [])
+        found = steps[-1:] if which == "latest" else [row for row in steps if row.step == which]
+        # The best ones, and what is wrong with a name.
+        return found[0] if found else self._use().find_snapshot(f"run:{run}@{which}")
 
     # Lists
 
     def snapshots(self) -> list[SnapshotInfo]:
-        """All readable snapshots, oldest first."""
+        """All readable snapshots, oldest first. Warns of those that cannot be read, as all that looks for steps does."""
         return Rows(reports.info(row) for row in self._rows())
 
     def _rows(self) -> list[SnapshotRow]:
-        return self._use().snapshots()[0]
+        rows, damaged = self._use().snapshots()
+        reports.warn_of_damaged(damaged)
+        return rows
 
     def _runs(self) -> dict[str, list[SnapshotRow]]:
         """The steps of each run, by ascending step. Of several snapshots of one step the last one counts, and one from
@@ -545,7 +558,7 @@ class Repository(Care):
             DamagedError: (an OSError) if some content could not be restored; what is good is there.
         """
         patterns, progress = arguments.names(include, "include"), arguments.progress(progress)
-        wanted, directory = name_of(snapshot), arguments.location(target, "target")
+        wanted, directory = self._name_of(snapshot), arguments.location(target, "target")
         report = json.loads(self._use().restore(wanted, directory, patterns, progress))
         if report["damaged"]:
             raise DamagedError(f"{report['damaged']} files could not be restored whole")
@@ -582,10 +595,11 @@ class Repository(Care):
                 repository are from the future, so that the clock of this machine may be wrong. Then nothing is deleted.
         """
         given, keep = arguments.names(ids, "ids"), Keep.checked(keep)
+        arguments.flags(dry_run=dry_run, allow_empty_group=allow_empty_group, trust_clock=trust_clock)
         if keep is None:
             if run is not None:
                 raise ArgumentError("a run needs the rules of `keep`")
-            deleted = [self._use().find_snapshot(one).id for one in given]
+            deleted = [self._use().find_snapshot(self._name_of(one)).id for one in given]
         elif given:
             raise ArgumentError("give `ids` or `keep`, not both")
         else:
@@ -647,12 +661,11 @@ def _mapping(arrays: object) -> Mapping[Any, Any]:
 
 
 def _nbytes(array: Any) -> int:
-    size = getattr(array, "nbytes", None)
-    if isinstance(size, int):
-        return size
     try:
-        return memoryview(array).nbytes
-    except TypeError:
+        size = getattr(array, "nbytes", None)
+        return size if isinstance(size, int) else memoryview(array).nbytes
+    except Exception:
+        # What is wrong with it is said when its bytes are taken.
         return 0
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 from . import arguments
 from ._engine import SnapshotRow
@@ -42,7 +43,11 @@ class Keep:
                 raise ArgumentTypeError(f'best: `{metric}`: expected ("min", 3), found {rule!r}')
             check_mode(rule[0], metric)
             arguments.whole_number(rule[1], f"best: `{metric}`", least=1)
-        arguments.split_tags(self.tags)
+        tags = self.tags if isinstance(self.tags, str) else _tuple(self.tags)
+        arguments.split_tags(tags)
+        # Copies: what is given may change later, or can be read only once.
+        object.__setattr__(self, "tags", tags)
+        object.__setattr__(self, "best", dict(self.best))
 
     @staticmethod
     def checked(value: object) -> Keep | None:
@@ -81,6 +86,14 @@ class Keep:
         """Whether the rule of tags keeps a row."""
         lists = [self.tags] if isinstance(self.tags, str) else self.tags
         return any(one in row.tags or set(arguments.split_tags(one)) <= set(row.tags) for one in lists if one)
+
+
+def _tuple(tags: object) -> Any:
+    try:
+        return tuple(cast("Iterable[Any]", tags))
+    except TypeError:
+        # It is named as what it is.
+        return tags
 
 
 def check_mode(mode: object, metric: str) -> None:

@@ -50,7 +50,7 @@ class Run:
             raise ArgumentTypeError(f"parameters: expected a dictionary, found {parameters!r}")
         try:
             self.parameters: dict[str, Any] = json.loads(json.dumps(dict(parameters or {})))
-        except (TypeError, ValueError) as error:
+        except (RecursionError, TypeError, ValueError) as error:
             raise ArgumentTypeError(f"parameters: expected what JSON can say: {error}") from None
         #: The commit of the working directory, if it is one of git.
         self.git: GitCommit | None = _commit() if git else None
@@ -206,6 +206,14 @@ class Run:
 
 #: What adapters save to and load from.
 Store = Union[Repository, Run]
+
+
+def check_store(repo: object, function: str) -> None:
+    """Raises ArgumentTypeError if what is loaded from is no repository, such as a path."""
+    if not hasattr(repo, "checkpoint"):
+        raise ArgumentTypeError(
+            f"{function}: expected a repository or a run of one, found {type(repo).__qualname__}: fhrd.open opens a path"
+        )
 
 
 def check_order(repo: object, value: object, function: str) -> None:

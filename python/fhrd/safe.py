@@ -15,7 +15,7 @@ from typing import Any
 
 from . import arguments
 from .checkpoint import LoadedArrays
-from .runs import Store
+from .runs import Store, check_store
 
 
 class SafeSlice:
@@ -118,6 +118,7 @@ def safe_open(
         ArgumentError: (a ValueError, and for wrong types a TypeError) if an argument is impossible.
         NotFoundError: (a LookupError) if there is no such run, step, snapshot or file.
     """
+    check_store(repo, "fhrd.safe_open")
     chosen = arguments.framework(framework)
     arrays = repo.load(
         run=run,

@@ -30,8 +30,9 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy
 
 from fhrd.arguments import choice
-from fhrd.errors import NotTrustedError
-from fhrd.runs import check_order
+from fhrd.arguments import names as checked_names
+from fhrd.errors import DamagedError, NotFoundError, NotTrustedError
+from fhrd.runs import check_order, check_store
 from fhrd.sklearn_trust import check_trees, is_owned
 
 if TYPE_CHECKING:
@@ -145,14 +146,20 @@ def load(
     Raises:
         NotTrustedError: (a ValueError) the estimator is pickled, and `trusted` is not `True`; or it has types that
             are neither trusted by skops nor of scikit-learn, and that `trusted` does not name.
-        DamagedError: (an OSError) a tree is none: its nodes lead out of it.
+        NotFoundError: (a LookupError) there is no such step, or it has no estimator.
+        DamagedError: (an OSError) a tree is none: its nodes lead out of it; or the description does not parse.
     """
+    check_store(repo, "fhrd.sklearn.load")
+    if not isinstance(trusted, bool):
+        trusted = checked_names(trusted, "trusted")
     found = repo.checkpoint(run=run, step=step, snapshot=snapshot)
     paths = {file.path for file in found.files()}
     # One read: an ensemble has thousands of small arrays.
     arrays: Mapping[str, Any] = repo.load(snapshot=found.id, name=name).read_all() if name in paths else {}
     if name + _SKOPS in paths:
         return _from_skops(arrays, found.read_file(name + _SKOPS), trusted)
+    if name + _PICKLE not in paths:
+        raise NotFoundError(f"snapshot {found.id[:8]} has no estimator `{name}`")
     if trusted is not True:
         raise NotTrustedError(
             f"{name}: the estimator is pickled. Loading it runs code from the repository: if nobody else can write to "
@@ -259,7 +266,11 @@ def _from_skops(arrays: Mapping[str, Any], described: bytes, trusted: bool | Seq
         import skops.io
     except ImportError as error:
         raise ImportError("the estimator was saved with skops, which is not installed: pip install skops") from error
-    rest = json.loads(described)
+    try:
+        rest = json.loads(described)
+        rest = {"schema": dict(rest["schema"]), "other": {str(key): str(kind) for key, kind in rest["other"].items()}}
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        raise DamagedError(f"the description of the estimator does not parse: {error!r}") from None
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         for name in arrays:

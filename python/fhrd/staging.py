@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .errors import ClosedError, NotDoneError
+from . import arguments
+from .errors import ClosedError, FhrdError, NotDoneError
 
 if TYPE_CHECKING:
     from .reports import SavedCheckpoint
@@ -27,6 +28,7 @@ class SaveHandle:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._process = os.getpid()
         self._done = threading.Event()
         self._lock = threading.Lock()
         self._result: SavedCheckpoint | None = None
@@ -64,7 +66,9 @@ class SaveHandle:
         Raises:
             NotDoneError: (a TimeoutError) if the save is not done in time. It goes on.
         """
-        if not self._done.wait(timeout):
+        if self._process != os.getpid() and not self.done():
+            raise FhrdError(f"the save of {self._name} goes on in the process that this one was forked from")
+        if not self._done.wait(None if timeout is None else arguments.number(timeout, "timeout")):
             raise NotDoneError(f"the save of {self._name} is not done after {timeout} seconds")
         self._is_seen = True
         return self._error
@@ -119,6 +123,7 @@ class Writer:
         self._failed: list[SaveHandle] = []
         self._process = os.getpid()
         _writers.add(self)
+        _watch_exit()
 
     def reserve(self, nbytes: int) -> None:
         """Waits until `nbytes` may be staged. One save may always be, however large it is."""
@@ -208,6 +213,22 @@ class Writer:
 
 
 _writers: weakref.WeakSet[Writer] = weakref.WeakSet()
+
+
+#: The process of `multiprocessing` whose end is watched.
+_watched: int | None = None
+
+
+def _watch_exit() -> None:
+    """Lets a process that `multiprocessing` forked wait for its saves: it calls no exit handlers of the interpreter."""
+    global _watched
+    process: Any = sys.modules.get("multiprocessing.process")
+    if process is None or process.parent_process() is None or _watched == os.getpid():
+        return
+    from multiprocessing.util import Finalize
+
+    _watched = os.getpid()
+    Finalize(None, _close_all, exitpriority=0)
 
 
 @atexit.register

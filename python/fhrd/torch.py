@@ -33,7 +33,7 @@ from fhrd.arguments import Files, named_files, text
 from fhrd.arrays import describe_dtype, described_dtype
 from fhrd.containers import DescriptionError, flatten, unflatten
 from fhrd.errors import ArgumentError, ArgumentTypeError, NotTrustedError
-from fhrd.runs import check_order
+from fhrd.runs import check_order, check_store
 
 if TYPE_CHECKING:
     from fhrd import Keep, SavedCheckpoint, SaveHandle
@@ -167,6 +167,7 @@ def load(
     Raises:
         NotTrustedError: (a ValueError) pickled objects, and `trusted` was not given.
     """
+    check_store(repo, "fhrd.torch.load")
     found = repo.checkpoint(run=run, step=step, snapshot=snapshot)
     paths = {file.path for file in found.files()}
     arrays: dict[str, Any] = {}
@@ -223,6 +224,8 @@ class _Encoder:
             described = self._tensor(value, path)
             if described is not None:
                 return described
+            if type(value).__name__ == "DTensor" and not self._allow_pickle:
+                raise ArgumentTypeError(f"{path}: a sharded tensor: fhrd.distributed saves it, or call `.full_tensor()`")
         elif isinstance(value, numpy.ndarray) and not value.dtype.hasobject and type(value) is numpy.ndarray:
             return self._array(value, path, "array")
         elif isinstance(value, numpy.generic) and not value.dtype.hasobject:

@@ -120,11 +120,19 @@ def restore_latest(repo: Repository, run: str, output_dir: str | os.PathLike[str
 
     Returns:
         None if the run has no checkpoint yet.
+
+    Raises:
+        ArgumentError: (a ValueError) if that directory has other files of these names, such as half-written ones. They
+            stay as they are.
     """
     if run not in repo.runs():
         return None
     found = repo.checkpoint(run=run, step=step)
     target = Path(output_dir) / f"checkpoint-{found.step}"
     target.mkdir(parents=True, exist_ok=True)
-    repo.restore(found.id, target)
+    differing = repo.restore(found.id, target).left_alone
+    if differing:
+        raise ArgumentError(
+            f"output_dir: {differing} files in {target} are not those of the checkpoint: move that directory away"
+        )
     return str(target)

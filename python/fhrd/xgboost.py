@@ -23,7 +23,7 @@ import numpy
 import xgboost
 
 from fhrd.arrays_of_text import text_array, text_of
-from fhrd.runs import check_order
+from fhrd.runs import check_order, check_store
 
 if TYPE_CHECKING:
     from fhrd import Keep, SavedCheckpoint, SaveHandle
@@ -108,6 +108,7 @@ def load(
     into: Any = None,
 ) -> Any:
     """Loads a `Booster`, or the estimator `into`, such as `XGBClassifier()`, which is returned."""
+    check_store(repo, "fhrd.xgboost.load")
     model = into if into is not None else xgboost.Booster()
     stored = repo.load(run=run, step=step, snapshot=snapshot, name=name)
     model.load_model(bytearray(decode(stored.read_all())))

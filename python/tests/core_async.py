@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import pathlib
 import subprocess
 import sys
@@ -122,6 +123,24 @@ def test_a_program_that_ends_waits_and_reports(repo: fhrd.Repository) -> None:
     done = subprocess.run([sys.executable, "-c", EXIT, repo.location], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and "an asynchronous save failed" in done.stderr and "/missing/file" in done.stderr
     assert repo.load(run="exit")["a"].shape == (3_000_000,)
+
+
+def save_and_end(location: str, step: int) -> None:
+    fhrd.open(location).save_async({"a": np.random.default_rng(step).normal(size=2_000_000)}, run="child", step=step)
+
+
+def test_a_process_of_multiprocessing_that_ends_waits_for_its_saves(repo: fhrd.Repository) -> None:
+    context = multiprocessing.get_context("fork")
+    for step in range(2):
+        child = context.Process(target=save_and_end, args=(repo.location, step))
+        child.start()
+        child.join(120)
+        assert child.exitcode == 0
+    with context.Pool(1) as pool:
+        pool.apply(save_and_end, (repo.location, 2))
+        pool.close()
+        pool.join()
+    assert repo.all_steps("child") == [0, 1, 2]
 
 
 def test_several_threads_use_one_repository(repo: fhrd.Repository) -> None:

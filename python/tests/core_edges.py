@@ -218,7 +218,7 @@ def test_entries_that_cannot_be_written_are_warned_of(
     seen = {"damaged": 0, "problems": 2}
     monkeypatch.setattr(type(repo), "_use", lambda self: Engine())
     with pytest.warns(RuntimeWarning, match="2 entries could not be written"):
-        assert repo.restore("latest", tmp_path / "target").problems == 2
+        assert repo.restore("0123", tmp_path / "target").problems == 2
     monkeypatch.undo()
 
 

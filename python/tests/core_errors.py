@@ -23,6 +23,7 @@ CLASSES: list[tuple[str, type[BaseException]]] = [
     ("DamagedError", OSError),
     ("InterruptedError", builtins.InterruptedError),
     ("LockedError", PermissionError),
+    ("NoArrayError", KeyError),
     ("NotDoneError", TimeoutError),
     ("NotFoundError", LookupError),
     ("NotTrustedError", ValueError),
@@ -71,6 +72,14 @@ def test_errors_of_the_engine_are_caught_as_those_of_python(repo: fhrd.Repositor
     repo.close()
     with pytest.raises(ValueError, match="closed"):
         repo.runs()
+
+
+def deep(levels: int) -> dict[str, Any]:
+    """A dictionary in a dictionary, and so on."""
+    made: dict[str, Any] = {}
+    for _ in range(levels):
+        made = {"a": made}
+    return made
 
 
 ARRAYS = {"a": np.zeros(3)}
@@ -128,6 +137,14 @@ TYPES: list[tuple[str, Callable[[fhrd.Repository], Any]]] = [
     ("file of a checkpoint", lambda repo: repo.checkpoint().read_file(3)),  # type: ignore[arg-type]
     ("file in bytes", lambda repo: repo.checkpoint().read_file(b"a")),  # type: ignore[arg-type]
     ("rows", lambda repo: repo.load(run="r").rows("b", 1, "x")),  # type: ignore[arg-type]
+    ("names text", lambda repo: repo.load(run="r", names="b")),
+    ("names number", lambda repo: repo.load(run="r", names=[1])),  # type: ignore[list-item]
+    ("dry run of forget", lambda repo: repo.forget(["latest"], dry_run="no")),  # type: ignore[arg-type]
+    ("dry run of prune", lambda repo: repo.prune(dry_run="no")),  # type: ignore[arg-type]
+    ("read data", lambda repo: repo.check(read_data=None)),  # type: ignore[arg-type]
+    ("keep tags", lambda repo: fhrd.Keep(tags=3)),  # type: ignore[arg-type]
+    ("parameters too deep", lambda repo: repo.run("r", parameters=deep(100_000))),
+    ("a path as repository", lambda repo: fhrd.safe_open(repo.location, run="r")),  # type: ignore[arg-type]
     ("published name", lambda repo: repo.publish("latest", 3)),  # type: ignore[arg-type]
     ("path", lambda repo: fhrd.open(3)),  # type: ignore[arg-type]
     ("path in bytes", lambda repo: fhrd.open(b"/nowhere")),  # type: ignore[arg-type]
@@ -155,6 +172,7 @@ VALUES: list[tuple[str, Callable[[fhrd.Repository], Any]]] = [
     ("keep best count", lambda repo: fhrd.Keep(best={"l": ("min", 0)})),
     ("grace", lambda repo: repo.prune(grace_seconds=-1)),
     ("timeout", lambda repo: fhrd.open(repo.location, timeout=0)),
+    ("timeout of flush", lambda repo: repo.flush(timeout=float("nan"))),
     ("two files of one name", lambda repo: repo.save({}, files=["/a/config.json", "/b/config.json"])),
     ("forget", lambda repo: repo.forget(run="r")),
     ("repair", lambda repo: repo.repair("everything")),
@@ -192,6 +210,29 @@ def test_a_wrong_value_raises_at_the_call(repo: fhrd.Repository, call: Callable[
         call(repo)
     assert isinstance(raised.value, fhrd.ArgumentError) and not isinstance(raised.value, TypeError)
     assert len(repo.snapshots()) == 1
+
+
+def test_an_array_that_is_not_there_is_an_error_of_the_package_and_a_key_error(repo: fhrd.Repository) -> None:
+    repo.save(ARRAYS, run="r", step=1)
+    loaded = repo.load(run="r")
+    for call in (lambda: loaded["b"], lambda: loaded.info("b"), lambda: loaded.rows("b"), lambda: loaded.read_bytes("b"),
+                 lambda: repo.load(run="r", names=["b"])):  # fmt: skip
+        with pytest.raises(KeyError) as raised:
+            call()
+        assert isinstance(raised.value, fhrd.NotFoundError) and str(raised.value).endswith("has no array `b`")
+    assert loaded.get("b", 7) == 7 and "b" not in loaded
+
+
+def test_what_cannot_say_its_size_is_named_by_an_asynchronous_save(repo: fhrd.Repository) -> None:
+    class NoSize:
+        @property
+        def nbytes(self) -> int:
+            raise RuntimeError("as sparse tensors of torch do")
+
+    with pytest.raises(fhrd.ArgumentTypeError, match="array `a`"):
+        repo.save_async({"a": NoSize()})
+    with pytest.raises(fhrd.ArgumentTypeError, match="timeout"):
+        repo.save_async(ARRAYS).result(timeout="3")  # type: ignore[arg-type]
 
 
 def test_a_nested_dictionary_is_told_what_takes_it(repo: fhrd.Repository) -> None:

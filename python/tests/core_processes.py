@@ -164,7 +164,8 @@ def test_a_forked_process_gets_a_clear_error_and_opens_again(repo: fhrd.Reposito
         status = 1
         try:
             for call in (lambda: repo.runs(), lambda: repo.save({"a": np.zeros(3)}), lambda: repo.flush(),
-                         lambda: repo.save_async({"a": np.zeros(3)}), lambda: loaded["a"]):
+                         lambda: repo.save_async({"a": np.zeros(3)}), lambda: loaded["a"],
+                         lambda: handle.result() if not handle.done() else repo.runs()):
                 try:
                     call()
                 except fhrd.FhrdError as error:

@@ -7,6 +7,7 @@ import os
 import pathlib
 import subprocess
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -162,6 +163,55 @@ def test_rules_that_would_delete_all_steps_of_a_run_are_refused(repo: fhrd.Repos
         saved = repo.save({"a": np.zeros(4)}, run="a", step=3, keep=fhrd.Keep(every=100))
     assert saved.deleted == () and repo.steps("a").column("step") == [1, 2, 3]
     assert len(repo.forget(keep=fhrd.Keep(tags=["none"]), allow_empty_group=True)) == 3
+
+
+def test_rules_remember_what_can_be_read_only_once(repo: fhrd.Repository) -> None:
+    for step in range(3):
+        repo.save({"a": np.full(2, step)}, run="r", step=step, tags=["shown"] if step == 0 else [], metrics={"l": step})
+    best = {"l": ("min", 2)}
+    keep = fhrd.Keep(last=1, tags=(tag for tag in ["shown"]), best=best)  # type: ignore[arg-type]
+    best.clear()
+    for _ in range(2):
+        assert repo.forget(keep=keep, run="r", dry_run=True) == []
+
+
+def test_a_save_is_no_failure_because_its_rules_are(repo: fhrd.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: Any, **options: Any) -> None:
+        raise fhrd.UnreachableError("the store does not answer")
+
+    monkeypatch.setattr(type(repo), "forget", refuse)
+    with pytest.warns(RuntimeWarning, match="the step is saved, but.*does not answer"):
+        saved = repo.save({"a": np.zeros(2)}, run="r", step=1, keep=fhrd.Keep(last=1))
+    assert repo.checkpoint(run="r", step=1).id == saved.id
+    assert repo.save_async({"a": np.zeros(2)}, run="r", step=2, keep=fhrd.Keep(last=1)).exception() is None
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_snapshots_that_cannot_be_read_are_warned_of(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, is_cut: bool
+) -> None:
+    with fhrd.open(tmp_path / "repo", create=True) as repo:
+        for step in range(3):
+            repo.save({"a": np.full(2, step)}, run="r", step=step)
+        last = tmp_path / "repo/snapshots" / repo.checkpoint(run="r").id
+    for variable in ("XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(variable, str(tmp_path / "another home"))
+    content = last.read_bytes()
+    last.chmod(0o600)
+    last.write_bytes(content[:20] if is_cut else content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
+    with fhrd.open(tmp_path / "repo") as repo:
+        calls: list[Callable[[], Any]] = [
+            repo.snapshots, repo.runs, lambda: repo.latest_step("r"), lambda: repo.all_steps("r"), repo.checkpoint,
+            lambda: repo.load(run="r"), lambda: repo.best("r", "l") if repo.steps("r")[0].get("l") else None,
+            lambda: repo.restore("run:r@latest", tmp_path / "restored"), lambda: repo.run("r").should_save(2),
+            lambda: repo.forget(["run:r@latest"], dry_run=True), lambda: repo.tag("run:r@1", add="x"),
+            lambda: repo.forget(keep=fhrd.Keep(last=1), dry_run=True), repo._repr_html_,
+            lambda: repo.save({"a": np.zeros(2)}, run="r", step=2),
+        ]  # fmt: skip
+        for call in calls:
+            with pytest.warns(RuntimeWarning, match="1 snapshots cannot be read, so something may be missing"):
+                call()
+        assert repo.all_steps("r") == [0, 1, 2]
 
 
 def test_tags_are_lists_as_on_the_command_line(repo: fhrd.Repository) -> None:

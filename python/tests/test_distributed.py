@@ -83,6 +83,28 @@ def test_a_save_in_the_background(location: Path) -> None:
     assert_equal(loaded, expected)
 
 
+def test_a_step_that_exists_is_an_error_and_half_of_one_is_none(location: Path) -> None:
+    fhrd.distributed.save(state(1), location, run="tune", step=1)
+    with pytest.raises(FileExistsError, match="if_exists"):
+        fhrd.distributed.save(state(2), location, run="tune", step=1)
+    fhrd.distributed.save(state(3), location, run="tune", step=1, if_exists="replace")
+    with fhrd.open(location) as repo:
+        assert len(repo.snapshots()) == 1
+        repo.save({"a": torch.ones(2)}, run="tune", step=2)
+    with pytest.raises(fhrd.StepExistsError):
+        fhrd.distributed.save(state(4), location, run="tune", step=2)
+    with pytest.raises(ValueError, match="if_exists"):
+        fhrd.distributed.save(state(4), location, run="tune", step=3, if_exists="keep")  # type: ignore[arg-type]
+    # As if a rank had been killed.
+    FhrdFileSystem(location).pipe_file("tune@5/__0_0.distcp", b"half")
+    loaded = state(fill=0)
+    fhrd.distributed.load(loaded, location, run="tune")
+    assert_equal(loaded, state(3))
+    fhrd.distributed.save(state(5), location, run="tune", step=5)
+    fhrd.distributed.load(loaded, location, run="tune")
+    assert_equal(loaded, state(5))
+
+
 def test_the_order_of_arguments_and_an_open_repository_are_explained(location: Path) -> None:
     for call in (fhrd.distributed.save, fhrd.distributed.save_async, fhrd.distributed.load):
         with pytest.raises(TypeError, match="the state comes first"):

@@ -325,6 +325,28 @@ def test_directories_are_copied_in_and_out(fs: FhrdFileSystem, tmp_path: Path, l
     assert fs.find("plain") == ["plain/a", "plain/sub/b"]
 
 
+def test_what_is_known_of_a_step_stays_when_a_file_of_it_goes(fs: FhrdFileSystem, location: Path) -> None:
+    with fs.transaction:
+        for name in ("a", "b"):
+            fs.pipe_file(f"tune@3/{name}", name.encode())
+    fs.consolidate("tune@3", {"loss": 0.5})
+    with fhrd.open(location) as repo:
+        repo.tag("run:tune@3", add="shown")
+        fs.rm("tune@3/a")
+        found = repo.checkpoint(run="tune", step="best:loss:min")
+        assert [file.path for file in found.files()] == ["b"] and "shown" in found.tags
+        assert repo.forget(keep=fhrd.Keep(tags="shown"), run="tune") == []
+
+
+def test_each_repository_has_a_file_system_of_its_own(location: Path) -> None:
+    for _ in range(2):
+        with fhrd.open(location) as repo:
+            fs = FhrdFileSystem(repo)
+            fs.pipe_file("a/b", b"c")
+            assert fs.cat_file("a/b") == b"c" and FhrdFileSystem(repo=repo).ls("a", detail=False) == ["a/b"]
+    assert FhrdFileSystem(str(location)) is FhrdFileSystem(str(location))
+
+
 def test_pandas_reads_and_writes(location: Path) -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"x": range(1000), "y": [str(one) for one in range(1000)]})

@@ -229,6 +229,23 @@ def test_containers_and_plain_values(repo: Any) -> None:
     assert [numpy.signbit(one) for one in found["numbers"][4:6]] == [False, True]
 
 
+def test_the_state_of_each_schedule_of_torch(repo: Any) -> None:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], 0.1, 0.9)
+    kinds = torch.optim.lr_scheduler
+    schedules = [
+        kinds.MultiStepLR(optimizer, [3, 5, 5]), kinds.OneCycleLR(optimizer, 0.1, total_steps=9),
+        kinds.CosineAnnealingWarmRestarts(optimizer, 3), kinds.ReduceLROnPlateau(optimizer), kinds.CyclicLR(optimizer, 0.1, 1),
+        kinds.SequentialLR(optimizer, [kinds.LinearLR(optimizer), kinds.MultiStepLR(optimizer, [2])], [2]),
+        kinds.LambdaLR(optimizer, lambda step: 1.0),
+    ]  # fmt: skip
+    for step, schedule in enumerate(schedules):
+        state = schedule.state_dict()
+        fhrd.torch.save(repo, state, run="r", step=step)
+        loaded = fhrd.torch.load(repo, run="r", step=step)
+        assert loaded == state and [type(one) for one in loaded.values()] == [type(one) for one in state.values()]
+        schedule.load_state_dict(loaded)
+
+
 def test_sparse_tensors(repo: Any) -> None:
     coordinates = torch.sparse_coo_tensor([[0, 1, 1], [2, 0, 2]], [3.0, 4.0, 5.0], (2, 3))
     state = {

@@ -69,6 +69,11 @@ def test_hugging_face_training_resumes_bit_for_bit(repo: Any, tmp_path: Path) ->
     resumed.train(resume_from_checkpoint=path)
     for name, value in whole.model.state_dict().items():
         assert torch.equal(resumed.model.state_dict()[name], value), name
+    # Files that are there are left alone if they are the same, and are not taken for the checkpoint if they are not.
+    assert restore_latest(repo, "tune", tmp_path / "b", step=4) == path
+    (tmp_path / "b/checkpoint-4/optimizer.pt").write_bytes(b"half-written")
+    with pytest.raises(ValueError, match=r"1 files in .*checkpoint-4 are not those of the checkpoint"):
+        restore_latest(repo, "tune", tmp_path / "b", step=4)
     # The weights load as tensors, too.
     assert torch.equal(
         repo.load(run="tune", framework="torch")["classifier.weight"], whole.model.state_dict()["classifier.weight"]

@@ -105,6 +105,25 @@ def test_skops_builds_only_types_that_are_trusted(repo: Any) -> None:
     assert fhrd.sklearn.load(repo, run="r", trusted=named).func is numpy.savetxt
 
 
+def test_a_name_of_a_type_is_no_list_of_names(repo: Any, data: tuple[Any, Any]) -> None:
+    sklearn = pytest.importorskip("sklearn.linear_model")
+    import fhrd.sklearn
+
+    fhrd.sklearn.save(repo, sklearn.LogisticRegression().fit(*data), run="r", step=1)
+    with pytest.raises(TypeError, match="trusted: expected a list"):
+        fhrd.sklearn.load(repo, run="r", trusted="my.Type")
+    with pytest.raises(TypeError, match="expected a repository"):
+        fhrd.sklearn.load("checkpoints", run="r")  # type: ignore[arg-type]
+    repo.save({"a": numpy.ones(2)}, run="other", step=1)
+    with pytest.raises(LookupError, match="no estimator"):
+        fhrd.sklearn.load(repo, run="other")
+    for described in (b"[", b"{}", b'{"schema":1,"other":{}}'):
+        saved = repo.save({}, files={"estimator.safetensors.skops.json": described})
+        pytest.importorskip("skops")
+        with pytest.raises(fhrd.DamagedError, match="does not parse"):
+            fhrd.sklearn.load(repo, snapshot=saved.id)
+
+
 def test_only_classes_of_scikit_learn_itself_are_its_own() -> None:
     pytest.importorskip("sklearn")
     from fhrd.sklearn_trust import is_owned
