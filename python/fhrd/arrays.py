@@ -124,7 +124,11 @@ def _as_numpy(array: Any) -> npt.NDArray[Any]:
         except (RuntimeError, TypeError, ValueError, BufferError):
             pass
     if hasattr(array, "__array_interface__") or hasattr(array, "__array__"):
-        return np.asarray(array)
+        try:
+            return np.asarray(array)
+        except Exception as error:
+            # Such as deleted arrays of JAX, and those that only trace a program.
+            raise ArgumentError(f"a {type(array).__qualname__} gives no bytes: {error}") from error
     try:
         view = memoryview(array)
     except TypeError:

@@ -134,7 +134,7 @@ def load(
     Raises:
         NotFoundError: (a LookupError) if there is no such checkpoint, or it lacks an array of the template.
         ArgumentError: (a ValueError) if an array has another shape or type than in the template, or the template lacks
-            one.
+            one; without a template, if the names of arrays make no nested dictionaries.
     """
     check_store(repo, "fhrd.jax.load")
     stored = repo.load(run=run, step=step, snapshot=snapshot, name=name)
@@ -250,5 +250,9 @@ def _nested(arrays: Mapping[str, Any]) -> dict[str, Any]:
         node = root
         for key in above:
             node = node.setdefault(key, {})
+            if not isinstance(node, dict):
+                break
+        if not isinstance(node, dict) or last in node:
+            raise ArgumentError(f"`{path}`: arrays have names that are also those of dictionaries: `repo.load` has them by name")
         node[last] = arrays[path]
     return root

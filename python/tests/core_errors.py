@@ -231,6 +231,13 @@ def test_what_cannot_say_its_size_is_named_by_an_asynchronous_save(repo: fhrd.Re
 
     with pytest.raises(fhrd.ArgumentTypeError, match="array `a`"):
         repo.save_async({"a": NoSize()})
+    class NoArray:
+        def __array__(self, *arguments: Any, **options: Any) -> Any:
+            raise RuntimeError("as deleted arrays of JAX do")
+
+    for save in (repo.save, repo.save_async):
+        with pytest.raises(fhrd.ArgumentError, match="array `b`: .*as deleted arrays"):
+            save({"a": np.zeros(2), "b": NoArray()})
     with pytest.raises(fhrd.ArgumentTypeError, match="timeout"):
         repo.save_async(ARRAYS).result(timeout="3")  # type: ignore[arg-type]
 

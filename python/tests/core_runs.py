@@ -307,6 +307,15 @@ def test_nested_dictionaries_are_stored_under_their_paths(repo: fhrd.Repository)
         fhrd.jax.save(tree, repo)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("names", [["a", "a/b"], ["a/b", "a"], ["a/b/c", "a/b"]])
+def test_names_that_make_no_tree_are_refused(repo: fhrd.Repository, names: list[str]) -> None:
+    import fhrd.jax
+
+    repo.save({name: np.ones(at + 1, np.int8 if at else np.int64) for at, name in enumerate(names)})
+    with pytest.raises(fhrd.ArgumentError, match="has them by name"):
+        fhrd.jax.load(repo)
+
+
 def test_trees_of_jax(repo: fhrd.Repository) -> None:
     jax = pytest.importorskip("jax", reason="NOT CHECKED: jax is not installed")
     import jax.numpy as jnp
