@@ -122,8 +122,8 @@ impl ParityStore {
         Ok(None)
     }
 
-    /// Does what [`Self::overwritten`] does, where what lies there is damaged, too. The right bytes are those of a heal,
-    /// if there was one.
+    /// Does what [`Self::overwritten`] does, where what lies there is damaged, too. The right bytes are those of a
+    /// heal, if there was one.
     ///
     /// # Errors
     /// [`Error::Usage`] if the parity of too many missing blobs would have to be tried. Errors of the store.
