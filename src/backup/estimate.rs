@@ -75,7 +75,7 @@ impl<'a> EstimateStage<'a> {
                 self.saved.tally.add(tally);
                 self.progress.files_done.add(tally.files.saturating_add(tally.others));
             }
-            TreeItem::Omitted | TreeItem::Corrections => {}
+            TreeItem::Omitted | TreeItem::Corrections | TreeItem::Former(_) => {}
             TreeItem::Rebuilt { len, .. } => {
                 self.file.iter_mut().for_each(|file| file.len = len);
             }

@@ -15,6 +15,7 @@ use crate::repo::index::{
     ChunkIndex, ContainerIndexes, ContainerListing, DatabaseFile, Hits, Locator, Resolver, SegmentGuard,
     SessionContainer, SharedContainerIndexes, SimilarHits, SimilarityFiles, SimilarityIndex,
 };
+use crate::repo::tree::ListingBases;
 use crate::store::Store;
 use crate::types::ContainerId;
 
@@ -89,6 +90,11 @@ impl Indexes {
     /// The container indexes of one worker.
     pub fn worker_container_indexes(&self, store: &Arc<dyn Store>) -> ContainerIndexes {
         self.cache(store, WORKER_CONTAINER_INDEXES, self.container_index_bytes / WORKER_SHARE)
+    }
+
+    /// Reads bases of listings.
+    pub fn listing_bases(&self, repository: &Repository) -> ListingBases {
+        ListingBases::new(repository, &self.listing, &self.container_indexes)
     }
 
     fn cache(&self, store: &Arc<dyn Store>, containers_max: usize, bytes_max: usize) -> ContainerIndexes {

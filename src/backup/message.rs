@@ -39,6 +39,8 @@ pub enum Outcome {
 pub enum TreeItem {
     /// A directory begins.
     Enter(Box<Node>),
+    /// The listing of the current directory in a parent snapshot, before its first entry.
+    Former(ContentReference),
     /// The current directory ends. Learns what is stored, if equal ones may follow.
     Leave(Option<SentDirectory>),
     /// A directory that is equal to one that was sent before.

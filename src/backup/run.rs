@@ -147,8 +147,8 @@ fn run_once(
         stop,
     })?;
     let parent = parents.snapshots.first().map(|parent| parent.id);
-    let derives = config.model.detect_formats && features::has(repository, Feature::Derivations)?;
-    let parts = RunParts { repository, config, indexes: &indexes, progress, counts, time_ns: started_ns, derives };
+    let (time_ns, has_derivations) = (started_ns, features::has(repository, Feature::Derivations)?);
+    let parts = RunParts { repository, config, indexes: &indexes, progress, counts, time_ns, has_derivations };
     let wiring = Wiring::new(parts, stop);
     let (saved, metrics, snapshot, index_hits) = if request.dry_run {
         run_dry_stages(wiring, first).map(|(saved, metrics)| (saved, metrics, String::new(), indexes.hits()))?

@@ -22,7 +22,7 @@ use crate::repo::container::{
 };
 use crate::repo::rebuilt::{ContentPart, OPENED};
 use crate::repo::recipe::{ContentReference, RecipeBuilder};
-use crate::repo::tree::{EntryTally, HoleMap, Node, OpenDirectory};
+use crate::repo::tree::{EntryTally, FormerListing, HoleMap, ListingBases, ListingTarget, Node, OpenDirectory};
 use crate::repo::{MetadataWriter, Repository};
 use crate::store::Store;
 use crate::types::Fingerprint;
@@ -67,6 +67,8 @@ pub struct SaveStage<'a> {
     /// Entries in the open container.
     entries: u32,
     metadata: MetadataWriter,
+    /// Where bases of listings come from, if the repository may have any.
+    listing_bases: Option<ListingBases>,
     /// Directories from the root to the current one.
     directories: Vec<OpenDirectory>,
     /// The entries before each of them, without the root.
@@ -88,7 +90,7 @@ impl<'a> SaveStage<'a> {
         repository: &Repository,
         uploads: Arc<Uploads>,
         in_flight: Arc<FramesInFlight>,
-        metadata: MetadataWriter,
+        (metadata, listing_bases): (MetadataWriter, Option<ListingBases>),
         options: SaveOptions,
         progress: &'a Progress,
     ) -> Result<Self> {
@@ -106,6 +108,7 @@ impl<'a> SaveStage<'a> {
             first_entry: SessionEntryNumber::default(),
             entries: 0,
             metadata,
+            listing_bases,
             directories: vec![OpenDirectory::new(None)],
             tallies: Vec::new(),
             file: None,
@@ -219,6 +222,9 @@ impl<'a> SaveStage<'a> {
                 self.directories.push(OpenDirectory::new(Some(node)));
                 self.tallies.push(self.saved.tally);
             }
+            TreeItem::Former(content) => {
+                self.directories.last_mut().into_iter().for_each(|it| it.compare_with(FormerListing::new(content)));
+            }
             TreeItem::Leave(sent) => self.leave(sent)?,
             TreeItem::Equal(mut node, sent) => {
                 let saved = sent.saved()?;
@@ -257,7 +263,9 @@ impl<'a> SaveStage<'a> {
             return Err(Error::internal("Save got the end of a directory that had not begun"));
         };
         let (is_partial, tally) = (directory.is_partial(), self.saved.tally.since(before));
-        let Some(node) = directory.finish(&mut self.metadata)? else { return Ok(()) };
+        let Some(node) = directory.finish(listing_target(&mut self.metadata, &mut self.listing_bases))? else {
+            return Ok(());
+        };
         if let Some(sent) = sent {
             sent.save(SavedDirectory { content: node.content, is_partial, tally });
         }
@@ -336,7 +344,7 @@ impl<'a> SaveStage<'a> {
 
     fn append(&mut self, node: &Node) -> Result<()> {
         let Some(directory) = self.directories.last_mut() else { return Ok(()) };
-        directory.append(node, &mut self.metadata)?;
+        directory.append(node, listing_target(&mut self.metadata, &mut self.listing_bases))?;
         self.store_metadata(false)
     }
 
@@ -348,6 +356,10 @@ impl<'a> SaveStage<'a> {
         }
         Ok(())
     }
+}
+
+fn listing_target<'a>(metadata: &'a mut MetadataWriter, bases: &'a mut Option<ListingBases>) -> ListingTarget<'a> {
+    ListingTarget { metadata, bases: bases.as_mut() }
 }
 
 /// The content of a file that is stored as its plain content and corrections.
@@ -391,7 +403,7 @@ impl Sink for SaveStage<'_> {
             return Err(Error::internal("Save got the end of the stream inside a directory or a file"));
         }
         self.saved.root_is_partial = root.is_partial();
-        self.saved.root = root.finish_root(&mut self.metadata)?;
+        self.saved.root = root.finish_root(listing_target(&mut self.metadata, &mut self.listing_bases))?;
         self.store_metadata(true)?;
         self.uploads.finish()?;
         self.catalogue.save(self.store.as_ref())?;

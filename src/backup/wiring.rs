@@ -70,8 +70,15 @@ pub struct RunParts<'a> {
     pub counts: &'a ReadCounts,
     /// Start of the backup, nanoseconds since 1970.
     pub time_ns: i64,
-    /// The repository has the feature for quantised tensors that follow from floats, and for zeros that are left out.
-    pub derives: bool,
+    /// The repository has the feature for deltas and frames that older programs do not know.
+    pub has_derivations: bool,
+}
+
+impl RunParts<'_> {
+    /// Whether tensors may follow from others in ways that older programs do not know.
+    fn derives(&self) -> bool {
+        self.config.model.detect_formats && self.has_derivations
+    }
 }
 
 /// A pipeline under construction and the objects that its stages share.
@@ -125,7 +132,7 @@ impl<'a> Wiring<'a> {
         let workers = config.pipeline.workers_of(config.pipeline.identify_workers);
         self.pipeline.parallel(link, workers, || IdentifyWorker {
             classifier: ChunkClassifier::new(&config.identify, config.model.planes_zstd_level),
-            plain: PlainTrial::new(config.model.codec, config.compress.level, self.parts.derives),
+            plain: PlainTrial::new(config.model.codec, config.compress.level, self.parts.derives()),
             sieve: sieve.clone(),
             peaks: slices_seed.map(PeakFinder::new),
             candidates: Candidates::new(indexes.similarity.clone()),
@@ -156,7 +163,7 @@ impl<'a> Wiring<'a> {
                 (Searcher::Match(shared), bases, link)
             }
         };
-        let planner = DeltaPlanner::new(repository.store.clone(), &config.model, self.parts.derives);
+        let planner = DeltaPlanner::new(repository.store.clone(), &config.model, self.parts.derives());
         let slices = SliceSearch::new(repository.key.seed("sub-blocks"), config.subdedup.base_reads_per_mib);
         let stage = SubDedupStage::new(searcher, bases, planner, slices, config, chunk_bytes_avg);
         let link = self.pipeline.stage(link, stage);
@@ -256,7 +263,7 @@ impl<'a> Wiring<'a> {
             level: float_level(config),
             verify: config.model.verify,
             decoded: Vec::new(),
-            scratch: Scratch::of_writer(self.parts.derives),
+            scratch: Scratch::of_writer(self.parts.derives()),
             bases: BaseReader {
                 store: store.clone(),
                 in_flight: in_flight.clone(),
@@ -288,7 +295,8 @@ impl<'a> Wiring<'a> {
         let (index, container_bytes) = (&indexes.chunks, config.container.bytes_target.0);
         let metadata =
             MetadataWriter::new(repository.key, repository.new_containers(), index.clone(), container_bytes)?;
-        let options = SaveOptions { container_bytes, time_ns };
+        let bases = self.parts.has_derivations.then(|| indexes.listing_bases(repository));
+        let (metadata, options) = ((metadata, bases), SaveOptions { container_bytes, time_ns });
         let uploads = Arc::new(Uploads::new(repository.store.clone(), index.clone(), self.in_flight.clone()));
         let save = SaveStage::new(repository, uploads.clone(), self.in_flight.clone(), metadata, options, progress)?;
         let done = uploads.run(|| self.pipeline.run(link, save))?;

@@ -332,7 +332,7 @@ impl TreeRepair {
                     path.pop();
                     if let Some((metadata, _)) = &mut output {
                         let partial = node.partial || equal.is_partial;
-                        directory.append(&Node { content: equal.written, partial, ..node }, metadata)?;
+                        directory.append(&Node { content: equal.written, partial, ..node }, &mut **metadata)?;
                     }
                 }
                 Some(node) => {
@@ -389,11 +389,11 @@ impl TreeRepair {
         let mut done = ExaminedDirectory { lost, is_partial: ended.directory.is_partial(), written: None, tally };
         if let Some((metadata, index)) = output {
             match parent {
-                None => done.written = ended.directory.finish_root(metadata)?,
+                None => done.written = ended.directory.finish_root(&mut **metadata)?,
                 Some(parent) => {
-                    if let Some(node) = ended.directory.finish(metadata)? {
+                    if let Some(node) = ended.directory.finish(&mut **metadata)? {
                         done.written = node.content;
-                        parent.directory.append(&node, metadata)?;
+                        parent.directory.append(&node, &mut **metadata)?;
                     }
                 }
             }

@@ -58,7 +58,7 @@ pub mod vanished;
 pub use blob_cache::BlobCache;
 pub use cold_store::ColdStore;
 pub use encryption::{Encryption, HeldBack};
-pub use metadata_writer::{MetadataBase, MetadataWriter};
+pub use metadata_writer::{ListingBase, MetadataBase, MetadataWriter};
 pub use record::check_configuration;
 pub use rehearsal::Rehearsal;
 pub use remembered::RememberedRepository;

@@ -1314,6 +1314,118 @@ def classes_decode(data: bytes, base: bytes, length: int) -> bytes:
     return before + bytes(made) + after
 
 
+LISTED = (7, 8, 9, 11, 12)  # fields of nodes that have a column; the first three are times
+STEPS = ("left out", "same", "new", "renewed", "changed")
+
+
+def column_numbers(data: bytes):
+    """The numbers of a column. Takes the base's number and the time of the node."""
+    at, left, difference, equal, old, number = 1, 0, 0, 0, 0, 0
+    known(not data or data[0] <= 3, "the suggestion of a column")
+    asked = yield 0
+    while asked is not None:
+        base, time = asked
+        if data:
+            if left == 0:
+                group, at = varint(data, at)
+                left, equal = group // 2 + 1, group % 2
+                if equal:
+                    difference, at = varint(data, at)
+            if not equal:
+                difference, at = varint(data, at)
+            left -= 1
+            suggested = (base, number, number + base - old, time)[data[0]]
+            number, old = suggested + (difference >> 1 ^ -(difference & 1)) & (1 << 64) - 1, base
+        else:
+            number = base
+        asked = yield number
+    expect(left == 0 and at == max(len(data), 1), "numbers of a column are left")
+    yield 0
+
+
+def node_fields(node: bytes) -> dict[int, bytes]:
+    """The fields of a node by their keys, each as CBOR."""
+    count, at = node[0] & 31, 1
+    if count == 24:
+        count, at = node[1], 2
+    fields = {}
+    for _ in range(count):
+        key, start = cbor_item(node, at)
+        _, at = cbor_item(node, start)
+        fields[key] = node[start:at]
+    expect(at == len(node), "bytes after the fields of a node")
+    return fields
+
+
+def listing_decode(data: bytes, base: bytes, length: int) -> bytes:
+    parts, at = [], 0
+    for _ in range(1 + len(LISTED)):
+        size, at = varint(data, at)
+        expect(size <= len(data) - at, "a listing delta ends too early")
+        parts.append(data[at : at + size])
+        at += size
+    columns = [column_numbers(part) for part in parts[1:]]
+    for column in columns:
+        next(column)
+    out, base_at, step_at = bytearray(), 0, 0
+
+    def record(source: bytes, at: int) -> tuple[bytes, int, int]:
+        size, start = varint(source, at)
+        expect(size <= len(source) - start, "a node of a listing delta ends too early")
+        return source[start : start + size], start, start + size
+
+    while step_at < len(parts[0]):
+        step, step_at = varint(parts[0], step_at)
+        known(step % 8 < len(STEPS), f"step {step % 8} of a listing delta")
+        kind = STEPS[step % 8]
+        for _ in range(step // 8 + 1):
+            if kind == "new":
+                start = at
+                _, _, at = record(data, at)
+                out += data[start:at]
+            else:
+                start = base_at
+                node, _, base_at = record(base, base_at)
+                if kind == "same":
+                    out += base[start:base_at]
+                elif kind != "left out":
+                    fields = node_fields(node)
+                    time = 0
+                    for column, key in zip(columns, LISTED):
+                        if key not in fields:
+                            continue
+                        value, _ = cbor_item(fields[key], 0)
+                        is_time = isinstance(value, list)
+                        number = value[0] * 10**9 + value[1] if is_time else value
+                        number = column.send((number & (1 << 64) - 1, time))
+                        if key == 7:
+                            time = number
+                        if is_time:
+                            seconds, nanoseconds = divmod(number - (number >> 63 << 64), 10**9)
+                            fields[key] = cbor_encode([seconds, nanoseconds])
+                        else:
+                            fields[key] = cbor_encode(number)
+                    if kind == "changed":
+                        count, at = varint(data, at)
+                        for _ in range(count):
+                            key, at = varint(data, at)
+                            fields[key], _, at = record(data, at)
+                    kept = sorted((key, value) for key, value in fields.items() if value)
+                    map_head = bytes([0xA0 + len(kept)] if len(kept) < 24 else [0xB8, len(kept)])
+                    made = map_head + b"".join(cbor_encode(key) + value for key, value in kept)
+                    size = len(made)
+                    while size >= 0x80:
+                        out.append(size & 0x7F | 0x80)
+                        size >>= 7
+                    out.append(size)
+                    out += made
+            expect(len(out) <= length, "a listing delta makes too many bytes")
+    for column in columns:
+        column.send(None)
+    expect(at == len(data) and len(out) == length, "a listing delta of another length")
+    return bytes(out)
+
+
 def delta_decode(data: bytes, base: bytes, length: int) -> bytes:
     """A chunk of `length` bytes from the literal bytes of its entry and its base content."""
     expect(data, "a delta without a first byte")
@@ -1348,16 +1460,16 @@ def payload_decode(derivation: int, data: bytes, base: bytes, length: int) -> by
     """A payload in any mode, with the converted base."""
     expect(data, "a delta without its mode")
     mode, data = data[0], data[1:]
-    known(mode <= 9, f"mode {mode} of a delta")
+    known(mode <= 10, f"mode {mode} of a delta")
     if mode == 0:
         expect(not data and length <= len(base), "a delta without changes that is no part of its base")
         return base[:length]
     if mode in (3, 4, 9):
         expect(derivation in CHUNK_TYPES, f"mode {mode} of a delta with derivation {derivation}")
         return elements_decode(mode, data, base, length, CHUNK_TYPES[derivation])
-    if mode == 8:
+    if mode in (8, 10):
         known(derivation in (5, 6), f"mode {mode} of a delta with derivation {derivation}")
-        return classes_decode(data, base, length)
+        return classes_decode(data, base, length) if mode == 8 else listing_decode(data, base, length)
     if mode == 7:
         known(derivation in CHUNK_TYPES, f"mode {mode} of a delta with derivation {derivation}")
         return pruned_decode(data, base, length, derivation)

@@ -1,7 +1,8 @@
 //! The payloads of the codecs kept for comparison, frozen like those in `golden`: what an LZ4 encoder makes of longer
 //! input is its own business, so blocks with matches are only decoded.
 
-use fhrd::codec::{BitPlanes, ByteGroups, Codec, Lz4, Scratch};
+use fhrd::codec::{BitPlanes, ByteGroups, Codec, Lz4, Scratch, delta};
+use fhrd::types::hex;
 
 use crate::golden::{assert_bytes, unhex};
 
@@ -54,3 +55,36 @@ fn a_bit_planes_payload() {
     BitPlanes.encode_width(2, &words(5), &mut Scratch::default(), &mut payload).unwrap();
     assert_bytes(&payload, "02 b0 003f 013f 023f 033f 043f 99", "five words of two bytes");
 }
+
+/// The listings of docs/FORMAT.md: two files that were unpacked again, and a new one.
+fn listings() -> [Vec<u8>; 2] {
+    let file = |name: u8, time: u8, inode: u8| {
+        let names = [0x10, 0xa5, 0, 0x41, name, 1, 0, 2, 0x19, 1, 0xa4];
+        [&names[..], &[7, 0x82, time, 6, 0x0b, inode]].concat()
+    };
+    let base = [file(b'a', 5, 7), file(b'b', 5, 8)].concat();
+    let new = [0x0e, 0xa4, 0, 0x41, b'c', 1, 0, 2, 0x19, 1, 0xa4, 7, 0x82, 0, 0];
+    [[file(b'a', 9, 20), file(b'b', 9, 21), new.to_vec()].concat(), base]
+}
+
+#[test]
+fn a_listing_payload() {
+    let [raw, base] = listings();
+    let payload = delta::encode_listing(&raw, &base).unwrap();
+    assert_eq!(hex(&payload), LISTING);
+    let mut decoded = Vec::new();
+    delta::decode_tagged(&payload, &base, raw.len(), &mut Scratch::default(), &mut decoded).unwrap();
+    assert_eq!(decoded, raw);
+    // A node that lost field 11, one that is the same, and one that is left out.
+    let changed = [&[0x0e, 0xa4], &base[2..15], &base[17..]].concat();
+    let payload = [5, 10, 2, 4, 1, 0, 0, 0, 0, 0, 1, 11, 0];
+    decoded.clear();
+    delta::decode_tagged(&payload, &base, changed.len(), &mut Scratch::default(), &mut decoded).unwrap();
+    assert_eq!(decoded, changed);
+    let payload = [5, 10, 2, 0, 1, 0, 0, 0, 0, 0];
+    decoded.clear();
+    delta::decode_tagged(&payload, &base, 17, &mut Scratch::default(), &mut decoded).unwrap();
+    assert_eq!(decoded, base[17..]);
+}
+
+const LISTING: &str = "050a020b020801028ce88887430000000400021a1a000ea40041630100021901a407820000";

@@ -85,6 +85,7 @@ mod swapped;
 mod taken_names;
 mod tidy;
 mod trees;
+mod unpacked;
 mod unreadable;
 mod untried;
 mod upgraded;

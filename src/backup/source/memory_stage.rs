@@ -183,6 +183,11 @@ impl<'a> MemoryStage<'a> {
         self.push(ReadItem::Tree(item), emit)
     }
 
+    /// Tells Save what the listing of the current directory was.
+    fn former(&mut self, emit: &mut Emit<ReadBatch>) -> Result<()> {
+        self.parents.listing().map_or(Ok(()), |content| self.tree(TreeItem::Former(content), emit))
+    }
+
     /// Enters and leaves directories until those of `path` are open.
     fn change_directory(&mut self, open: &mut Vec<Vec<u8>>, path: &OsStr, emit: &mut Emit<ReadBatch>) -> Result<()> {
         let mut wanted: Vec<&[u8]> = names_of(path).collect();
@@ -198,6 +203,7 @@ impl<'a> MemoryStage<'a> {
                 Node { name: name.to_vec(), kind: NodeKind::Directory, mode: DIRECTORY_MODE, ..self.node.clone() };
             self.parents.enter(&node);
             self.tree(TreeItem::Enter(Box::new(node)), emit)?;
+            self.former(emit)?;
             open.push(name.to_vec());
         }
         Ok(())
@@ -336,6 +342,7 @@ impl Source for MemoryStage<'_> {
 
     fn run(&mut self, emit: &mut Emit<ReadBatch>) -> Result<()> {
         let mut open = Vec::new();
+        self.former(emit)?;
         for file in self.files.clone().iter() {
             emit.check()?;
             self.change_directory(&mut open, &file.path, emit)?;

@@ -16,6 +16,7 @@ use crate::types::Fingerprint;
 
 /// A directory of the parent snapshot.
 struct ParentDirectory {
+    content: Option<ContentReference>,
     cursor: TreeCursor,
     /// The next entry in name order.
     next: Option<Node>,
@@ -133,7 +134,12 @@ impl ParentCursor {
     fn open(reader: &mut ChunkReader, content: Option<ContentReference>) -> Option<ParentDirectory> {
         let mut cursor = TreeCursor::open(content);
         let next = cursor.next(reader).ok()?;
-        Some(ParentDirectory { cursor, next, compared: WatchedDirectory::default() })
+        Some(ParentDirectory { content, cursor, next, compared: WatchedDirectory::default() })
+    }
+
+    /// The listing of the current directory, if the parent has one that can be read.
+    pub fn listing(&self) -> Option<ContentReference> {
+        self.levels.last()?.as_ref()?.content
     }
 
     /// The parent's entry called `name` in the current directory. Callers ask for names in ascending order. If the

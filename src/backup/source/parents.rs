@@ -102,6 +102,11 @@ impl ParentCursors {
         self.cursors.iter_mut().find_map(|parent| parent.unchanged(node, may_be_other))
     }
 
+    /// The listing of the current directory in the latest parent that has it.
+    pub fn listing(&self) -> Option<ContentReference> {
+        self.cursors.iter().find_map(ParentCursor::listing)
+    }
+
     /// Content of the file called `name` in the latest parent that has it in the current directory.
     pub fn find_content(&mut self, name: &[u8]) -> Option<ContentReference> {
         self.cursors.iter_mut().find_map(|parent| parent.find(name).filter(|node| node.kind == NodeKind::File)?.content)

@@ -127,6 +127,11 @@ impl<'a> WalkStage<'a> {
         self.push(WalkItem::Ready(ReadItem::Tree(item)), emit)
     }
 
+    /// Tells Save what the listing of the current directory was.
+    fn push_former(&mut self, emit: &mut Emit<WalkBatch>) -> Result<()> {
+        self.parents.listing().map_or(Ok(()), |content| self.push_tree(TreeItem::Former(content), emit))
+    }
+
     fn flush(&mut self, emit: &mut Emit<WalkBatch>) -> Result<()> {
         if self.batch.items.is_empty() { Ok(()) } else { emit.emit(std::mem::take(&mut self.batch)) }
     }
@@ -167,7 +172,8 @@ impl<'a> WalkStage<'a> {
         match event {
             Event::Enter { node, path } => {
                 self.enter(&path, &node);
-                self.push_tree(TreeItem::Enter(Box::new(node)), emit)
+                self.push_tree(TreeItem::Enter(Box::new(node)), emit)?;
+                self.push_former(emit)
             }
             Event::Leave { .. } => {
                 self.parents.leave();
@@ -435,6 +441,7 @@ impl Source for WalkStage<'_> {
 
     fn run(&mut self, emit: &mut Emit<WalkBatch>) -> Result<()> {
         self.send_hoisted(emit)?;
+        self.push_former(emit)?;
         while let Some(event) = self.walker.next() {
             emit.check()?;
             self.note(&event);

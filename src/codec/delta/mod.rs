@@ -14,6 +14,7 @@
 //! | 7 pruned | a mask of elements that became zero, and the others in another mode | many elements became zero |
 //! | 8 classes | differences of bytes or nibbles by those of the base, see `classes` | bytes |
 //! | 9 sparse | gaps between changed elements, and these elements, see `sparse` | few changes |
+//! | 10 listing | what became of the nodes of a directory listing, see `listing` | [`encode_listing`] only |
 //!
 //! In modes 1, 2, 5 and 6 a base shorter than the chunk is padded with zeros. Modes 3, 4 and 9 encode the whole
 //! elements that both have. A rest shorter than an element is stored at the end of the payload. For a longer rest,
@@ -40,6 +41,11 @@ mod converted_tests;
 mod derivation;
 mod elements;
 mod float_source;
+mod listing;
+mod listing_column;
+mod listing_node;
+#[cfg(test)]
+mod listing_tests;
 mod masked;
 mod payload;
 mod pruned;
@@ -66,6 +72,7 @@ pub use cast::Cast;
 pub use classes::BlockGrid;
 pub use converted::Converted;
 pub use derivation::Derivation;
+pub use listing::encode_listing;
 pub use payload::{decode, encode};
 pub use quantised::Quantised;
 pub use scaled::Scaled;

@@ -1,7 +1,8 @@
 //! Payload: encodes and decodes the modes that are common to all derivations.
 
 use super::{
-    DeltaBuffers, Derivation, WHAT, blended, bytes, cast, classes, converted, elements, pruned, quantised, scaled,
+    DeltaBuffers, Derivation, WHAT, blended, bytes, cast, classes, converted, elements, listing, pruned, quantised,
+    scaled,
 };
 use crate::codec::{ElementType, Scratch, floats};
 use crate::error::{Error, Result};
@@ -24,6 +25,7 @@ pub(super) const DIFFERENCES: u8 = 6;
 pub(super) const PRUNED: u8 = 7;
 pub(super) const CLASSES: u8 = 8;
 pub(super) const SPARSE: u8 = 9;
+pub(super) const LISTING: u8 = 10;
 
 /// Appends the payload of `raw` against `base` to `out`.
 ///
@@ -147,6 +149,7 @@ pub(super) fn decode_mode(
             elements::decode(element_type, mode, reader, base, raw_len, buffers, scratch, out)
         }
         CLASSES if element_type == ElementType::Byte => classes::decode(reader, base, raw_len, buffers, scratch, out),
+        LISTING if element_type == ElementType::Byte => listing::decode(reader, base, raw_len, out),
         PRUNED if matches!(element_type, ElementType::Bf16 | ElementType::Fp16 | ElementType::Fp32) => {
             pruned::decode(element_type, reader, base, raw_len, buffers, scratch, out)
         }

@@ -124,7 +124,7 @@ proptest! {
 
     #[test]
     fn hostile_payloads_are_errors_or_bytes(
-        derivation in derivations(), mut payload: Vec<u8>, mode in 0u8..8, base: Vec<u8>, raw_len in 0usize..3000,
+        derivation in derivations(), mut payload: Vec<u8>, mode in 0u8..11, base: Vec<u8>, raw_len in 0usize..3000,
     ) {
         for _ in 0..2 {
             if let Ok(bytes) = decoded(derivation.id(), &payload, &base, raw_len) {

@@ -90,6 +90,10 @@ impl SharedContainerIndexes {
     }
 }
 
+/// Container indexes that a cache has, whatever their bytes: a chunk and its base are often in two containers, and
+/// thousands of such chunks in a row are in the same two.
+const COUNT_MIN: usize = 2;
+
 /// Bounded cache of decoded container indexes.
 pub struct ContainerIndexes {
     store: Arc<dyn Store>,
@@ -101,7 +105,7 @@ pub struct ContainerIndexes {
 }
 
 impl ContainerIndexes {
-    /// A cache of at most `count_max` container indexes and about `bytes_max` bytes, but at least one container index.
+    /// A cache of at most `count_max` container indexes and about `bytes_max` bytes, but at least [`COUNT_MIN`].
     pub fn new(store: Arc<dyn Store>, count_max: usize, bytes_max: usize) -> Self {
         Self::sharing(store, count_max, bytes_max, Arc::default())
     }
@@ -152,7 +156,7 @@ impl ContainerIndexes {
         if let Some((_, old)) = self.cache.push(id, container_index) {
             self.bytes -= old.memory_bytes();
         }
-        while self.cache.len() > 1 && (self.cache.len() > self.count_max || self.bytes > self.bytes_max) {
+        while self.cache.len() > COUNT_MIN && (self.cache.len() > self.count_max || self.bytes > self.bytes_max) {
             if let Some((id, old)) = self.cache.pop_lru() {
                 self.bytes -= old.memory_bytes();
                 self.shared.release(&id, old);

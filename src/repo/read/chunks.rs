@@ -71,7 +71,17 @@ impl ChunkReader {
 
     /// One of so many readers of the containers in `listing`, which together cache what one does.
     pub fn one_of(readers: usize, repository: &Repository, listing: Arc<ContainerListing>) -> Self {
-        Self::caching(readers, &process_cache(), repository, listing)
+        Self::caching(readers, &process_cache(), repository, listing, Arc::default())
+    }
+
+    /// One of so many readers of a writer, which relies on the containers whose indexes are in `shared`.
+    pub fn of_run(
+        readers: usize,
+        repository: &Repository,
+        listing: Arc<ContainerListing>,
+        shared: Arc<SharedContainerIndexes>,
+    ) -> Self {
+        Self::caching(readers, &process_cache(), repository, listing, shared).sound_only()
     }
 
     /// A reader with a cache of `bytes_max` decoded bytes of its own, for a run with a budget of its own.
@@ -82,7 +92,7 @@ impl ChunkReader {
 
     /// A reader that keeps what it decodes in `cache`.
     pub(super) fn caching_in(cache: &Arc<ReadCache>, repository: &Repository, listing: Arc<ContainerListing>) -> Self {
-        Self::caching(1, cache, repository, listing)
+        Self::caching(1, cache, repository, listing, Arc::default())
     }
 
     fn caching(
@@ -90,10 +100,10 @@ impl ChunkReader {
         cache: &Arc<ReadCache>,
         repository: &Repository,
         listing: Arc<ContainerListing>,
+        shared: Arc<SharedContainerIndexes>,
     ) -> Self {
         let readers = readers.max(1);
         let store = repository.store.clone();
-        let shared = Arc::<SharedContainerIndexes>::default();
         let (count_max, bytes_max) = (CONTAINER_INDEXES_MAX, CONTAINER_INDEX_BYTES_MAX / readers);
         let container_indexes = ContainerIndexes::sharing(store.clone(), count_max, bytes_max, shared.clone());
         ChunkReader {

@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::error::Result;
 use crate::repo::MetadataWriter;
 use crate::repo::recipe::{ContentReference, RecipeBuilder};
-use crate::repo::tree::Node;
+use crate::repo::tree::{FormerListing, ListingBases, Node};
 
 /// Bytes at which a listing chunk ends at latest.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -22,12 +22,27 @@ pub struct OpenDirectory {
     listing: Vec<u8>,
     recipe: RecipeBuilder,
     is_partial: bool,
+    former: Option<FormerListing>,
+}
+
+/// Where the metadata of a directory goes, and where bases of its listing come from, if it may have any.
+pub struct ListingTarget<'a> {
+    /// The writer.
+    pub metadata: &'a mut MetadataWriter,
+    /// The bases.
+    pub bases: Option<&'a mut ListingBases>,
+}
+
+impl<'a> From<&'a mut MetadataWriter> for ListingTarget<'a> {
+    fn from(metadata: &'a mut MetadataWriter) -> Self {
+        ListingTarget { metadata, bases: None }
+    }
 }
 
 impl OpenDirectory {
     /// An empty directory; the root has no node.
     pub fn new(node: Option<Box<Node>>) -> Self {
-        OpenDirectory { node, listing: Vec::new(), recipe: RecipeBuilder::default(), is_partial: false }
+        OpenDirectory { node, listing: Vec::new(), recipe: RecipeBuilder::default(), is_partial: false, former: None }
     }
 
     /// Whether this is not the root.
@@ -45,43 +60,56 @@ impl OpenDirectory {
         self.is_partial
     }
 
+    /// Says what its listing was in a parent snapshot.
+    pub fn compare_with(&mut self, former: FormerListing) {
+        self.former = Some(former);
+    }
+
     /// Appends the next entry in name order.
     ///
     /// # Errors
     /// Errors of [`Node::append_to`] and of the store.
-    pub fn append(&mut self, node: &Node, metadata: &mut MetadataWriter) -> Result<()> {
+    pub fn append<'a>(&mut self, node: &Node, target: impl Into<ListingTarget<'a>>) -> Result<()> {
         node.append_to(&mut self.listing)?;
         let ends = xxh3_64(&node.name).is_multiple_of(NODES_AVERAGE);
-        if ends || self.listing.len() >= CHUNK_BYTES { self.cut(metadata) } else { Ok(()) }
+        if ends || self.listing.len() >= CHUNK_BYTES { self.cut(&mut target.into()) } else { Ok(()) }
     }
 
-    fn cut(&mut self, metadata: &mut MetadataWriter) -> Result<()> {
+    fn cut(&mut self, target: &mut ListingTarget<'_>) -> Result<()> {
         if self.listing.is_empty() {
             return Ok(());
         }
         let bytes = std::mem::take(&mut self.listing);
         let len = bytes.len() as u64;
-        let fingerprint = metadata.put(bytes)?;
-        self.recipe.push(ContentReference::Chunk { fingerprint, len }, &mut |bytes| metadata.put(bytes))
+        let fingerprint = match (&mut self.former, &mut target.bases) {
+            (Some(former), Some(bases)) => {
+                let fingerprint = target.metadata.put_listing(bytes, |bytes| former.base_of(bytes, bases))?;
+                former.skip(&fingerprint, bases)?;
+                fingerprint
+            }
+            _ => target.metadata.put(bytes)?,
+        };
+        self.recipe.push(ContentReference::Chunk { fingerprint, len }, &mut |bytes| target.metadata.put(bytes))
     }
 
     /// Ends the root directory and returns its content.
     ///
     /// # Errors
     /// Errors of the store.
-    pub fn finish_root(mut self, metadata: &mut MetadataWriter) -> Result<Option<ContentReference>> {
-        self.cut(metadata)?;
-        self.recipe.finish(&mut |bytes| metadata.put(bytes))
+    pub fn finish_root<'a>(mut self, target: impl Into<ListingTarget<'a>>) -> Result<Option<ContentReference>> {
+        let target = &mut target.into();
+        self.cut(target)?;
+        self.recipe.finish(&mut |bytes| target.metadata.put(bytes))
     }
 
     /// Ends a directory and returns its node with the content set; `None` for the root.
     ///
     /// # Errors
     /// Errors of the store.
-    pub fn finish(mut self, metadata: &mut MetadataWriter) -> Result<Option<Box<Node>>> {
+    pub fn finish<'a>(mut self, target: impl Into<ListingTarget<'a>>) -> Result<Option<Box<Node>>> {
         let Some(mut node) = self.node.take() else { return Ok(None) };
         node.partial |= self.is_partial;
-        node.content = self.finish_root(metadata)?;
+        node.content = self.finish_root(target)?;
         Ok(Some(node))
     }
 }

@@ -11,7 +11,7 @@ const OTHER_LINES_MAX: &[(&str, usize)] = &[("rs", FILE_LINES_MAX), ("py", 800)]
 /// Beginnings of sentences that say nothing without the line before them.
 const WITHOUT_SUBJECT: [&str; 4] = ["Those of ", "Those that ", "As of ", "As ["];
 /// A program that people keep beside a repository, so it must be one file, and its lines.
-const ONE_FILE: (&str, usize) = ("tests/independent/fhrd_restore.py", 2850);
+const ONE_FILE: (&str, usize) = ("tests/independent/fhrd_restore.py", 2950);
 const FUNCTION_LINES_MAX: usize = 70;
 const LINE_CHARACTERS_MAX: usize = 120;
 const PRINTING: &[&str] = &["println!", "eprintln!", "print!(", "eprint!("];

@@ -180,6 +180,8 @@ impl Source for BucketListStage<'_> {
 
     fn run(&mut self, emit: &mut Emit<BucketBatch>) -> Result<()> {
         self.send_models(emit)?;
+        let former = self.former().into_iter().collect();
+        self.send_steps(former, emit)?;
         let mut steps = self.take_steps(emit)?;
         while !steps.is_empty() {
             // So their content is on its way while that of the steps before is awaited.

@@ -109,6 +109,11 @@ impl BucketListStage<'_> {
         }
     }
 
+    /// What the listing of the current directory was.
+    pub(super) fn former(&self) -> Option<ListStep> {
+        self.parents.listing().map(|content| ListStep::Tree(TreeItem::Former(content)))
+    }
+
     /// Leaves all directories.
     pub(super) fn leave_all(&mut self) -> Vec<ListStep> {
         let mut steps = Vec::new();
@@ -142,6 +147,7 @@ impl BucketListStage<'_> {
             }
             self.parents.watch(&path);
             steps.push(ListStep::Tree(TreeItem::Enter(Box::new(node))));
+            steps.extend(self.former());
             if at + 1 == lacking {
                 steps.push(ListStep::Tree(TreeItem::Omitted));
             }
