@@ -24,7 +24,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::repo::Repository;
 use crate::repo::checkpoint::{self, Checkpoint};
 use crate::repo::marks::check_writable;
-use crate::repo::overwritten::delete_snapshot;
+use crate::repo::overwritten::check_deletable;
 use crate::repo::share_record::ShareRecord;
 use crate::repo::snapshot::{self, NamedSnapshot};
 use crate::repo::snapshot_groups::{GroupBy, GroupValues, grouped};
@@ -32,7 +32,7 @@ use crate::repo::snapshot_listing;
 use crate::repo::tags::has_tags;
 use crate::repo::upload::StoredUpload;
 use crate::repo::vanished;
-use crate::store::Durable;
+use crate::store::{Durable, StoreExt, map_parallel};
 use crate::types::SnapshotId;
 
 /// Groups that an error names, at most.
@@ -333,10 +333,12 @@ pub fn forget(repository: &Repository, ids: &[SnapshotId]) -> Result<()> {
     check_writable(repository)?;
     // Snapshots that are back are not gone, whoever deletes them now.
     vanished::count_or_warn(repository);
+    let store = repository.store.as_ref();
+    let checked = map_parallel(store.requests_max(), ids, |id| check_deletable(repository, id));
     let (mut deleted, mut first) = (Vec::with_capacity(ids.len()), Ok(()));
-    for id in ids {
-        match delete_snapshot(repository, id, Durable::AfterSync) {
-            Ok(()) => deleted.push(snapshot::blob_name(id)),
+    for (name, checked) in ids.iter().map(snapshot::blob_name).zip(checked) {
+        match checked.and_then(|()| store.delete(&name, Durable::AfterSync)) {
+            Ok(()) => deleted.push(name),
             Err(error) => {
                 let is_its_own = error.is_refused() || error.kind() == ErrorKind::Damaged;
                 first = first.and(Err(error));
@@ -346,7 +348,7 @@ pub fn forget(repository: &Repository, ids: &[SnapshotId]) -> Result<()> {
             }
         }
     }
-    let synced = repository.store.sync_deletions(&deleted);
+    let synced = store.sync_deletions(&deleted);
     snapshot_listing::forget_all(repository);
     first.and(synced)
 }

@@ -16,9 +16,8 @@ use crate::error::{Error, Result};
 use crate::filesystem::Patterns;
 use crate::metrics::Progress;
 use crate::repo::Repository;
-use crate::repo::overwritten::delete_snapshot;
+use crate::repo::overwritten::check_deletable;
 use crate::repo::snapshot::{self, NamedSnapshot};
-use crate::store::Durable;
 use crate::types::SnapshotId;
 
 /// What a rewrite leaves out, and what happens then.
@@ -78,6 +77,9 @@ pub fn rewrite(
     if expected.excluded == 0 || is_poor || request.dry_run {
         return Ok(RewriteOutcome { report: expected, rewritten: None, forgotten: false });
     }
+    if request.forget {
+        check_deletable(repository, &original.id)?;
+    }
     let report = match run(false, progress) {
         Err(Error::Incomplete { problems, .. }) => {
             let report = BackupReport { problems, ..expected };
@@ -88,7 +90,7 @@ pub fn rewrite(
     let rewritten = SnapshotId::parse(&report.snapshot);
     let forgotten = request.forget && report.problems == 0 && rewritten.is_some();
     if forgotten {
-        delete_snapshot(repository, &original.id, Durable::OnReturn)?;
+        snapshot::delete(repository.store.as_ref(), &original.id)?;
     }
     Ok(RewriteOutcome { report, rewritten, forgotten })
 }

@@ -8,9 +8,8 @@
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::marks::check_writable;
-use crate::repo::overwritten::delete_snapshot;
+use crate::repo::overwritten::check_deletable;
 use crate::repo::snapshot::{self, NamedSnapshot, Snapshot};
-use crate::store::Durable;
 use crate::types::SnapshotId;
 
 /// A change of tags.
@@ -53,6 +52,7 @@ pub fn tag(repository: &Repository, named: &NamedSnapshot, change: &TagChange) -
         let text = "its backup still runs, or was killed just before it was complete";
         return Err(Error::Usage(format!("cannot tag snapshot {:.8}: {text}", named.id)));
     }
+    check_deletable(repository, &named.id)?;
     // A new id makes the name new, even if these tags were there before.
     let intent = Some(repository.salts.draw()?.to_vec());
     let id = Snapshot { tags, intent, ..named.snapshot.clone() }.save(store)?;
@@ -60,7 +60,7 @@ pub fn tag(repository: &Repository, named: &NamedSnapshot, change: &TagChange) -
         snapshot::delete(store, &id)?;
         return Err(error);
     }
-    delete_snapshot(repository, &named.id, Durable::OnReturn)?;
+    snapshot::delete(store, &named.id)?;
     Ok(Some(id))
 }
 

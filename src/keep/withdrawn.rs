@@ -14,6 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::repo::Repository;
 use crate::repo::claims::IntentNote;
 use crate::repo::index::ContainerListing;
+use crate::repo::overwritten::delete_snapshot;
 use crate::repo::seen::SeenNames;
 use crate::repo::snapshot::{self, NamedSnapshot};
 use crate::store::{BlobKind, BlobName, Durable};
@@ -98,7 +99,7 @@ impl UnreportedIntents {
             }
             check_alone()?;
             tracing::warn!("snapshot {:.8}, which its backup has not reported, lacks data and is deleted", named.id);
-            match snapshot::delete(store, &named.id) {
+            match delete_snapshot(repository, &named.id) {
                 // All that there is of another blob lies there.
                 Err(error) if error.kind() == ErrorKind::Damaged => {
                     first = first.and(Err(Error::Usage(error.to_string())))

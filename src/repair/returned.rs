@@ -11,7 +11,8 @@ use crate::repo::Repository;
 use crate::repo::container::blob_name;
 use crate::repo::index::{ContainerIndexes, ContainerListing, Locator, WholeEntries, read_container_index};
 use crate::repo::marks::{BadParts, Mark, MarkKind, Marks, Quarantine};
-use crate::store::{Store, StoreExt, read_stored_hash};
+use crate::repo::overwritten::delete_damaged;
+use crate::store::{Store, read_stored_hash};
 use crate::types::ContainerId;
 
 /// Container indexes in memory, and their bytes.
@@ -71,7 +72,7 @@ pub(super) fn clear(repository: &Repository) -> Result<u64> {
     }
     let mut stays = false;
     for name in &marks.quarantine_names {
-        stays |= !store.delete_replaced(name)?;
+        stays |= !delete_damaged(repository, name)?;
     }
     if stays {
         return Ok(0);

@@ -26,6 +26,7 @@ use crate::repo::bundle;
 use crate::repo::features::list_to_write;
 use crate::repo::index::{ChunkIndex, ContainerListing, Soundness, name_all_containers};
 use crate::repo::marks::{Marks, check_writable};
+use crate::repo::overwritten::{check_deletable, delete_snapshot};
 use crate::repo::read::{ChunkReader, RecipeWalk, at_least_one};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::{self, NamedSnapshot, PROBLEMS, Snapshot};
@@ -147,6 +148,7 @@ pub fn repair_snapshots(
         if found.may_come_back {
             tracing::warn!("snapshot {:.8} is left as it is: what it lacks may be readable later", named.id);
         } else if !request.dry_run {
+            request.forget.then(|| check_deletable(repository, &named.id)).transpose()?;
             let known = if request.forget { &[][..] } else { &snapshots };
             let replacement = match repair.replace(repository, config, &listing, named, known) {
                 // It was forgotten meanwhile.
@@ -155,9 +157,7 @@ pub fn repair_snapshots(
             };
             found.replaced_by = Some(replacement.to_string());
             if request.forget {
-                snapshot::delete(store, &named.id)?;
-                report.forgotten.push(named.id.to_string());
-                report.forget_equal(store, &replacement, &snapshots)?;
+                report.forget(repository, &named.id, &replacement, &snapshots)?;
             }
         }
         report.damaged.push(found);
@@ -167,13 +167,21 @@ pub fn repair_snapshots(
 }
 
 impl SnapshotsReport {
-    /// Deletes those of `known`, which were listed before `replacement` was stored, that are equal to it.
-    fn forget_equal(&mut self, store: &dyn Store, replacement: &SnapshotId, known: &[NamedSnapshot]) -> Result<()> {
-        let own = Snapshot::load(store, replacement)?;
+    /// Deletes `damaged`, and those of `known` that are equal to `replacement`. They were listed before it was stored.
+    fn forget(
+        &mut self,
+        repository: &Repository,
+        damaged: &SnapshotId,
+        replacement: &SnapshotId,
+        known: &[NamedSnapshot],
+    ) -> Result<()> {
+        snapshot::delete(repository.store.as_ref(), damaged)?;
+        self.forgotten.push(damaged.to_string());
+        let own = Snapshot::load(repository.store.as_ref(), replacement)?;
         for NamedSnapshot { id, snapshot } in known {
             let (program, intent) = (own.program.clone(), own.intent.clone());
             if (Snapshot { program, intent, ..snapshot.clone() }) == own {
-                snapshot::delete(store, id)?;
+                delete_snapshot(repository, id)?;
                 self.forgotten.push(id.to_string());
             }
         }

@@ -7,7 +7,7 @@ use super::Repository;
 use super::hot_index::HotIndex;
 use super::snapshot::{self, Snapshot};
 use crate::error::{ErrorKind, Result};
-use crate::store::{BlobKind, BlobName, Durable, Store, StoreExt, only_bytes};
+use crate::store::{BlobKind, BlobName, Store, StoreExt, only_bytes};
 use crate::types::SnapshotId;
 
 /// The first bytes of each kind of blob whose bytes may lie under another name.
@@ -25,6 +25,9 @@ const MAGICS: [(BlobKind, [u8; 8]); 5] = [
 /// # Errors
 /// Errors of the store that are no damage.
 pub fn overwritten(repository: &Repository, name: &BlobName) -> Result<Option<BlobName>> {
+    if name.kind() == BlobKind::Container {
+        return Ok(None);
+    }
     match whole_one(repository, name)? {
         None if !repository.parity.has_own_bytes(name)? => repository.parity.damaged_remains(name),
         found => Ok(found),
@@ -32,13 +35,10 @@ pub fn overwritten(repository: &Repository, name: &BlobName) -> Result<Option<Bl
 }
 
 fn whole_one(repository: &Repository, name: &BlobName) -> Result<Option<BlobName>> {
-    if name.kind() == BlobKind::Container {
-        return Ok(None);
-    }
     let (store, parity) = (repository.store.as_ref(), repository.parity.as_ref());
     let found = parity.overwritten(name)?;
     let bytes = match parity.bytes_below(name, snapshot::BYTES_LIMIT) {
-        Err(error) if error.is_unreadable() => return Ok(found),
+        Err(error) if error.is_unavailable() => return Ok(found),
         bytes => bytes?,
     };
     let hash = *blake3::hash(&bytes).as_bytes();
@@ -78,17 +78,23 @@ pub fn check_overwritten(repository: &Repository, name: &BlobName) -> Result<()>
     overwritten(repository, name)?.map_or(Ok(()), |other| Err(only_bytes(name, &other)))
 }
 
-/// Deletes a snapshot, unless all that there is of another blob lies under its name: what readers were given came from
-/// parity or from a copy then.
+/// Checks that a snapshot may be deleted: all that there is of another blob may lie under its name, and what readers
+/// were given came from parity or from a copy then.
 ///
 /// # Errors
 /// [`Unreadable`](crate::Error::Unreadable) that names the other one. Errors of the store.
-pub fn delete_snapshot(repository: &Repository, id: &SnapshotId, durable: Durable) -> Result<()> {
+pub fn check_deletable(repository: &Repository, id: &SnapshotId) -> Result<()> {
     let name = snapshot::blob_name(id);
-    if !repository.parity.has_own_bytes(&name)? {
-        check_overwritten(repository, &name)?;
-    }
-    repository.store.delete(&name, durable)
+    if repository.parity.has_own_bytes(&name)? { Ok(()) } else { check_overwritten(repository, &name) }
+}
+
+/// Deletes a snapshot, if it [may be deleted](check_deletable).
+///
+/// # Errors
+/// Errors of [`check_deletable`] and of the store.
+pub fn delete_snapshot(repository: &Repository, id: &SnapshotId) -> Result<()> {
+    check_deletable(repository, id)?;
+    snapshot::delete(repository.store.as_ref(), id)
 }
 
 /// Deletes a blob that is damaged and of which there are other copies, unless all that there is of another blob lies

@@ -198,10 +198,14 @@ impl NeededWalk<'_> {
         loop {
             let reference = match walk.next(&mut self.reader) {
                 Ok(None) => break,
-                Err(error) => return self.unread(error),
-                reference => reference?,
+                Err(error) => {
+                    self.unread(error)?;
+                    let Some(len) = walk.take_unread() else { break };
+                    offset = offset.saturating_add(len);
+                    continue;
+                }
+                Ok(Some(reference)) => reference,
             };
-            let Some(reference) = reference else { break };
             self.check_stop()?;
             let (at, len) = (offset, reference.content_len());
             offset = offset.saturating_add(len);

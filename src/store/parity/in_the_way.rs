@@ -7,8 +7,8 @@ use super::missing_blobs::MissingBlob;
 use super::store::ParityStore;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::blob::stored_hash;
-use crate::store::name::missing;
-use crate::store::{BlobKind, BlobName, NewName, PutOptions, Store};
+use crate::store::name::{check_len, missing};
+use crate::store::{BlobKind, BlobName, NewName, PutOptions, Reading, Store};
 
 /// Two blobs differ in as many bytes at least: each has hashes.
 const DIFFERENT_BYTES_MIN: usize = 16;
@@ -53,7 +53,7 @@ impl ParityStore {
             return Ok(None);
         }
         let hash = match stored_hash(&self.inner, name, &|| Ok(())) {
-            Err(error) if error.is_unreadable() => return Ok(None),
+            Err(error) if error.is_unavailable() => return Ok(None),
             hash => hash?,
         };
         // Parity says that there was a blob with these bytes.
@@ -82,7 +82,7 @@ impl ParityStore {
     /// or empty if nobody knows them.
     ///
     /// # Errors
-    /// [`Error::Usage`] if the parity of too many missing blobs would have to be tried. Errors of the store.
+    /// Errors of the store.
     fn remains(&self, name: &BlobName, right: &[u8]) -> Result<Option<BlobName>> {
         if name.kind() == BlobKind::Container {
             return Ok(None);
@@ -93,23 +93,26 @@ impl ParityStore {
             let all = there.iter().filter(|byte| **byte != 0).count();
             all - own_bytes(there, right) < DIFFERENT_BYTES_MIN
         };
-        match self.inner.get(name, len) {
+        match self.bytes_below(name, len) {
             Ok(there) if is_nearly_right(&there) => return Ok(None),
             Err(error) if !error.is_unavailable() => return Err(error),
             _ => {}
         }
         let missing = self.missing_blobs()?;
-        let fitting: Vec<&MissingBlob> = missing.iter().filter(|blob| blob.may_be_made_of(len)).collect();
+        let distance = |blob: &MissingBlob| Some((blob.distance(len)?, blob.hash));
+        let mut fitting: Vec<(u64, [u8; 32])> = missing.iter().filter_map(distance).collect();
+        fitting.sort_unstable();
         if fitting.len() > TRIED_MAX {
-            let text = format!("it may have bytes of {} blobs that are missing; `fhrd prune` sweeps", fitting.len());
-            return Err(Error::Usage(format!("{name}: {text} the parity of those that are forgotten")));
+            tracing::warn!("{name} may have bytes of {} blobs that are missing; {TRIED_MAX} are tried", fitting.len());
         }
-        for hash in fitting.into_iter().map(|blob| &blob.hash) {
+        for (_, hash) in fitting.iter().take(TRIED_MAX) {
             match self.rebuilt_as(name, hash) {
                 // Its parity alone may give a short blob back, so what lies there must tell.
                 Ok(Some((there, other))) => {
                     let (own, all) = (own_bytes(&there, &other), there.iter().filter(|byte| **byte != 0).count());
-                    if own > own_bytes(&there, right) && own > all / 2 {
+                    // Snapshots of one source are alike. Without the right bytes nearly all must be the other's.
+                    let is_most = if right.is_empty() { own >= all - all / 8 } else { own > all / 2 };
+                    if own > own_bytes(&there, right) && is_most && self.is_nowhere(hash)? {
                         return Ok(Some(BlobName::hashed(name.kind(), hash)));
                     }
                 }
@@ -122,11 +125,21 @@ impl ParityStore {
         Ok(None)
     }
 
+    /// Whether no blob with this hash is there now.
+    fn is_nowhere(&self, hash: &[u8; 32]) -> Result<bool> {
+        for kind in SHORT_KINDS.into_iter().chain([BlobKind::Container]) {
+            if self.inner.head(&BlobName::hashed(kind, hash))?.is_some() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Does what [`Self::overwritten`] does, where what lies there is damaged, too. The right bytes are those of a
     /// heal, if there was one.
     ///
     /// # Errors
-    /// [`Error::Usage`] if the parity of too many missing blobs would have to be tried. Errors of the store.
+    /// Errors of the store.
     pub fn damaged_remains(&self, name: &BlobName) -> Result<Option<BlobName>> {
         let right = self.healed.rebuilt(name).and_then(|_| self.healed_bytes(name).ok()).unwrap_or_default();
         self.remains(name, &right)
@@ -155,12 +168,14 @@ impl ParityStore {
         other.map_or(Ok(()), |other| Err(only_bytes(name, &other)))
     }
 
-    /// The bytes that lie under a name, at most `bytes_max`, whatever was rebuilt.
+    /// The bytes that the store has under a name, at most `bytes_max`, whatever was rebuilt or copied to this machine.
     ///
     /// # Errors
-    /// Errors of [`Store::get`].
+    /// [`Error::Corrupt`] if there are more, or more than a heal may take. Errors of [`Store::get_range`].
     pub fn bytes_below(&self, name: &BlobName, bytes_max: u64) -> Result<Vec<u8>> {
-        self.inner.get(name, bytes_max)
+        let len = self.inner.head(name)?.ok_or_else(|| missing(name))?.len;
+        let bytes_max = if self.memory.lock().check_whole(len).is_ok() { bytes_max } else { 0 };
+        self.inner.get_range(name, 0, check_len(name, len, bytes_max)?, Reading::FromStore)
     }
 
     /// What the store has under the name of a container, whatever was rebuilt.

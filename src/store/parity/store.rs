@@ -364,12 +364,8 @@ impl Store for ParityStore {
     }
 
     fn delete(&self, name: &BlobName, durable: Durable) -> Result<()> {
-        // What is deleted may be another one's: readers were given the right bytes by parity, or by a copy elsewhere.
-        let may_be_others = match name.kind() {
-            BlobKind::Snapshot => !self.has_own_bytes(name)?,
-            kind => SHORT_KINDS.contains(&kind) && self.is_healed(name),
-        };
-        if may_be_others {
+        // What is deleted may be another one's.
+        if SHORT_KINDS.contains(&name.kind()) && self.is_healed(name) {
             self.check_last_bytes(name, &self.healed_bytes(name).unwrap_or_default())?;
         }
         self.healed.forget(name);
