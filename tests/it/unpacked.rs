@@ -93,7 +93,7 @@ fn delta_count(repository: &Path) -> usize {
 /// Changes a byte in the first frame of each of these containers.
 fn damage<'a>(repository: &Path, containers: impl IntoIterator<Item = &'a BlobName>) {
     for name in containers {
-        let path = repository.join(name.to_string());
+        let path = repository.join(name);
         let mut bytes = fs::read(&path).unwrap();
         bytes[64 + 32 + 100] ^= 1;
         fs::write(path, bytes).unwrap();
@@ -201,7 +201,7 @@ fn a_damaged_or_missing_base_is_not_used_and_ends_no_backup() {
         back_up(&place, &source);
         let first = metadata(&place.repository());
         if is_missing {
-            first.keys().for_each(|name| fs::remove_file(place.repository().join(name.to_string())).unwrap());
+            first.keys().for_each(|name| fs::remove_file(place.repository().join(name)).unwrap());
         } else {
             damage(&place.repository(), first.keys());
         }

@@ -116,23 +116,16 @@ pub(super) fn put_map(count: usize, out: &mut Vec<u8>) {
 
 /// Appends the shortest head of an item.
 fn put_head(major: u8, number: u64, out: &mut Vec<u8>) {
-    let major = major << 5;
-    match number {
-        0..=23 => out.push(major | number as u8),
-        24..=0xff => out.extend_from_slice(&[major | 24, number as u8]),
-        0x100..=0xffff => {
-            out.push(major | 25);
-            out.extend_from_slice(&number.to_be_bytes()[6..]);
-        }
-        0x1_0000..=0xffff_ffff => {
-            out.push(major | 26);
-            out.extend_from_slice(&number.to_be_bytes()[4..]);
-        }
-        _ => {
-            out.push(major | 27);
-            out.extend_from_slice(&number.to_be_bytes());
-        }
-    }
+    let (info, len) = match number {
+        0..=23 => (number as u8, 0),
+        24..=0xff => (24, 1),
+        0x100..=0xffff => (25, 2),
+        0x1_0000..=0xffff_ffff => (26, 4),
+        _ => (27, 8),
+    };
+    out.push(major << 5 | info);
+    // CBOR has the highest byte first.
+    out.extend((0..len).rev().map(|at| (number >> (8 * at)) as u8));
 }
 
 /// Major type and number of the first head, and its length; `None` for one without a definite length.
