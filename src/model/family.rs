@@ -209,18 +209,21 @@ fn eligible<'a>(
     let wanted: Vec<u64> = new.bases.iter().map(|name| name_hash(name)).collect();
     let of_session = session.iter().rev().map(|recent| (&recent.entry, Some(recent)));
     let all = of_session.chain(stored.iter().rev().map(|entry| (entry, None)));
-    let eligible = all.enumerate().map(|(age, (entry, recent))| Eligible {
+    let shared_keys = |entry: &CatalogueEntry| entry.keys.iter().filter(|key| keys.binary_search(key).is_ok()).count();
+    let all = all.enumerate().map(|(age, (entry, recent))| (age, entry, recent, shared_keys(entry)));
+    // Evidence of others is not compared.
+    let eligible = all.filter(|one| one.3 > 0).map(|(age, entry, recent, shared_keys)| Eligible {
         entry,
         age,
         recent,
-        shared: entry.keys.iter().filter(|key| keys.binary_search(key).is_ok()).count(),
+        shared: shared_keys,
         is_named: entry.names.iter().any(|name| wanted.contains(name)),
         is_sibling: entry.bases.iter().flatten().any(|base| wanted.contains(base)),
         evidence: shared(new.evidence.as_deref().unwrap_or_default(), entry.evidence.as_deref().unwrap_or_default()),
         is_previous_version: previous_version.is_some() && previous_version == entry.content,
         savings: Savings::default(),
     });
-    eligible.filter(|one| one.shared > 0).collect()
+    eligible.collect()
 }
 
 /// The candidates chosen so far.
@@ -286,7 +289,14 @@ impl CandidateSet {
             let within = if one.is_sibling { by_saving.then(by_evidence) } else { by_evidence.then(by_saving) };
             other.is_sibling.cmp(&one.is_sibling).then(within)
         });
-        surrogates.into_iter().take(SURROGATES_MAX).try_for_each(|one| self.take(one, load))
+        let enough = self.records.len() + SURROGATES_MAX;
+        for one in surrogates {
+            if self.records.len() == enough {
+                break;
+            }
+            self.take(one, load)?;
+        }
+        Ok(())
     }
 
     /// Takes the models with the largest additional savings.

@@ -25,7 +25,7 @@ use super::{HASH_MASK, Match, StrategyOutput, bidirectional, head_only, uniform}
 use crate::config::{StrategyKind, SubdedupConfig};
 use crate::error::Result;
 use crate::kernel::compare::{common_prefix_len, common_suffix_len};
-use crate::repo::container::{EntryNumber, SessionEntryNumber};
+use crate::repo::container::{EntryNumber, FEATURES_MAX, SessionEntryNumber};
 use crate::repo::index::Locator;
 use crate::repo::read::at_least_one;
 
@@ -157,6 +157,7 @@ impl SubBlockChooser {
         chunk: &Arc<BaseChunk>,
         is_base: bool,
     ) -> Result<(Vec<FoundSubBlock>, Vec<u64>)> {
+        self.forget_made();
         let len = chunk.bytes().len() as u32;
         self.budget.grant(u64::from(len));
         let (mut found, mut features, mut last) = (Vec::new(), Vec::new(), None);
@@ -169,6 +170,8 @@ impl SubBlockChooser {
                 None => features.push(feature),
             }
         }
+        // A container has no more of an entry, and later chunks must find the same in it as here.
+        features.truncate(FEATURES_MAX);
         let number = self.next;
         self.next = number.plus(1);
         if is_base && !features.is_empty() && SharedBases::may_hold(len) {
@@ -197,17 +200,21 @@ impl SubBlockChooser {
         Ok(None)
     }
 
+    /// Forgets the features of entries that SubDedup has made.
+    fn forget_made(&mut self) -> SessionEntryNumber {
+        let made = self.entries.ring.next();
+        while self.unmade.front().is_some_and(|first| first.0 < made) {
+            self.unmade.pop_front();
+        }
+        made
+    }
+
     fn features(&mut self, entry: EntryNumber) -> Result<Vec<u64>> {
-        if let Some(number) = entry.as_session() {
-            let made = self.entries.ring.next();
-            while self.unmade.front().is_some_and(|first| first.0 < made) {
-                self.unmade.pop_front();
-            }
-            if number >= made {
-                let at = self.unmade.binary_search_by_key(&number, |unmade| unmade.0).ok();
-                let unmade = at.and_then(|at| self.unmade.get(at));
-                return Ok(unmade.map(|unmade| unmade.1.clone()).unwrap_or_default());
-            }
+        let made = self.forget_made();
+        if let Some(number) = entry.as_session().filter(|number| *number >= made) {
+            let at = self.unmade.binary_search_by_key(&number, |unmade| unmade.0).ok();
+            let unmade = at.and_then(|at| self.unmade.get(at));
+            return Ok(unmade.map(|unmade| unmade.1.clone()).unwrap_or_default());
         }
         self.entries.features(entry)
     }
