@@ -75,7 +75,7 @@ fn chunks(
         let mut items = vec![ReadItem::Data(bytes.clone().into())];
         if is_scanned && *scans {
             scanner.scan(&mut items);
-            assert_eq!(matches!(items[0], ReadItem::Scanned(..)), config.chunker == ChunkerKind::Sieve);
+            assert!(config.chunker == ChunkerKind::Sieve || !matches!(items[0], ReadItem::Scanned(..)));
         }
         match after {
             After::Nothing => {}

@@ -10,6 +10,9 @@ pub const CHUNKER_SEED: &str = "chunker";
 /// Bytes of an item that is scanned, at most: positions are 32-bit numbers.
 const SCANNED_BYTES_MAX: usize = 1 << 30;
 
+/// Bytes of data for each anchor, at least. Random bytes have one in 270.
+const ANCHOR_BYTES_MIN: usize = 64;
+
 /// Finds anchors with the chunker of a repository.
 pub struct AnchorScanner(Box<dyn Chunker>);
 
@@ -31,8 +34,12 @@ impl AnchorScanner {
             if let ReadItem::Data(bytes) = item
                 && bytes.len() <= SCANNED_BYTES_MAX
             {
-                let anchors = chunker.scan(bytes);
-                *item = ReadItem::Scanned(std::mem::take(bytes), anchors);
+                let mut anchors = chunker.scan(bytes);
+                // Batches are weighed without anchors. Crafted data has one in 16 bytes.
+                if anchors.len() <= bytes.len() / ANCHOR_BYTES_MIN + 1 {
+                    anchors.shrink_to_fit();
+                    *item = ReadItem::Scanned(std::mem::take(bytes), anchors);
+                }
             }
         }
     }
