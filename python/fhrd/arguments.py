@@ -72,6 +72,20 @@ def number(value: object, what: str) -> float:
     return found
 
 
+def wait(value: object, what: str) -> float | None:
+    """`value` as the seconds that a thread waits; None, also for infinity, for as long as it takes.
+
+    Raises:
+        ArgumentTypeError: if it is no number.
+        ArgumentError: if it is not a number in the sense of IEEE 754.
+    """
+    if value is None:
+        return None
+    found = number(value, what)
+    # Threads cannot wait for more than about 290 years.
+    return None if found > 1e9 else found
+
+
 def flags(**values: object) -> None:
     """Looks at switches by their names: `"no"` would be true.
 

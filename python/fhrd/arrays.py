@@ -126,6 +126,8 @@ def _as_numpy(array: Any) -> npt.NDArray[Any]:
     if hasattr(array, "__array_interface__") or hasattr(array, "__array__"):
         try:
             return np.asarray(array)
+        except MemoryError:
+            raise
         except Exception as error:
             # Such as deleted arrays of JAX, and those that only trace a program.
             raise ArgumentError(f"a {type(array).__qualname__} gives no bytes: {error}") from error

@@ -85,7 +85,8 @@ class FhrdReader(FsspecReader):  # type: ignore[misc, unused-ignore]
         super().__init__(_url(repo, run, step), **options)
         if step == "latest":
             files = _files(self)
-            whole = (one for one in reversed(files.repo.all_steps(run)) if files.exists(f"{run}@{one}/{_METADATA}"))
+            has_metadata = (one for one in reversed(files.repo.all_steps(run)) if files.exists(f"{run}@{one}/{_METADATA}"))
+            whole = (one for one in has_metadata if _is_whole(files, run, one))
             last = next(whole, None)
             self.path = self.path if last is None else _url(repo, run, last)
 
@@ -180,12 +181,19 @@ def _writer(
     choice(if_exists, "if_exists", ("error", "replace"))
     writer = FhrdWriter(repo, name(run, "run"), whole_number(step, "step"), metrics, **options)
     files = _files(writer)
-    there = [one for one in files.repo.snapshots() if (one.run, one.step) == (run, step)]
-    # Files without metadata are of a save that did not end.
-    is_whole = any(TAG not in one.tags for one in there) or files.exists(f"{run}@{step}/{_METADATA}")
-    if there and is_whole and if_exists == "error":
+    if if_exists == "error" and _is_whole(files, run, step):
         raise StepExistsError(f'the run `{run}` has step {step}: if_exists="replace" stores it again')
     return writer
+
+
+def _is_whole(files: FhrdFileSystem, run: str, step: int) -> bool:
+    """Whether the last save of a step has ended. Until then, what a rank has written is the newest snapshot of it, and
+    the metadata, if there is any, is of the save before."""
+    there = [one for one in files.repo.snapshots() if (one.run, one.step) == (run, step)]
+    if not there:
+        return False
+    last = max(there, key=lambda one: one.time)
+    return TAG not in last.tags or any(file.path == _METADATA for file in files.repo.checkpoint(snapshot=last.id).files())
 
 
 def _files(storage: Any) -> FhrdFileSystem:

@@ -133,7 +133,7 @@ class Repository(Care):
             NotDoneError: (a TimeoutError) if they are not done after `timeout` seconds. They go on.
         """
         self._use()
-        self._writer.flush(None if timeout is None else arguments.number(timeout, "timeout"))
+        self._writer.flush(arguments.wait(timeout, "timeout"))
 
     def close(self) -> None:
         """As `flush`. The repository cannot be used afterwards. In a forked process it does nothing."""

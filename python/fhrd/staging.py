@@ -68,7 +68,7 @@ class SaveHandle:
         """
         if self._process != os.getpid() and not self.done():
             raise FhrdError(f"the save of {self._name} goes on in the process that this one was forked from")
-        if not self._done.wait(None if timeout is None else arguments.number(timeout, "timeout")):
+        if not self._done.wait(arguments.wait(timeout, "timeout")):
             raise NotDoneError(f"the save of {self._name} is not done after {timeout} seconds")
         self._is_seen = True
         return self._error

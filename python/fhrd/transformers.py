@@ -15,9 +15,11 @@ all metrics. Weights, optimizer and all else that makes a resumed training the s
 
 from __future__ import annotations
 
+import filecmp
 import logging
 import math
 import shutil
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,9 +132,19 @@ def restore_latest(repo: Repository, run: str, output_dir: str | os.PathLike[str
     found = repo.checkpoint(run=run, step=step)
     target = Path(output_dir) / f"checkpoint-{found.step}"
     target.mkdir(parents=True, exist_ok=True)
-    differing = repo.restore(found.id, target).left_alone
+    # Files that a trainer wrote there have other times than those that were stored.
+    differing = _differing(repo, found.id, target) if repo.restore(found.id, target).left_alone else 0
     if differing:
         raise ArgumentError(
             f"output_dir: {differing} files in {target} are not those of the checkpoint: move that directory away"
         )
     return str(target)
+
+
+def _differing(repo: Repository, snapshot: str, target: Path) -> int:
+    """How many files of a snapshot differ from those in `target`."""
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fhrd-") as directory:
+        stored = Path(directory)
+        repo.restore(snapshot, stored)
+        names = (path.relative_to(stored) for path in stored.rglob("*") if path.is_file())
+        return sum(not filecmp.cmp(stored / name, target / name, shallow=False) for name in names)

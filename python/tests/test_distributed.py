@@ -103,6 +103,13 @@ def test_a_step_that_exists_is_an_error_and_half_of_one_is_none(location: Path) 
     fhrd.distributed.save(state(5), location, run="tune", step=5)
     fhrd.distributed.load(loaded, location, run="tune")
     assert_equal(loaded, state(5))
+    # The same, while it replaces a step: the metadata of the step before is still seen.
+    FhrdFileSystem(location).pipe_file("tune@5/__0_0.distcp", b"half")
+    fhrd.distributed.load(loaded, location, run="tune")
+    assert_equal(loaded, state(3))
+    fhrd.distributed.save(state(6), location, run="tune", step=5)
+    fhrd.distributed.load(loaded, location, run="tune")
+    assert_equal(loaded, state(6))
 
 
 def test_the_order_of_arguments_and_an_open_repository_are_explained(location: Path) -> None:

@@ -69,6 +69,8 @@ def test_hugging_face_training_resumes_bit_for_bit(repo: Any, tmp_path: Path) ->
     resumed.train(resume_from_checkpoint=path)
     for name, value in whole.model.state_dict().items():
         assert torch.equal(resumed.model.state_dict()[name], value), name
+    # So is the directory that the trainer itself has written.
+    assert restore_latest(repo, "tune", tmp_path / "a", step=4) == str(tmp_path / "a/checkpoint-4")
     # Files that are there are left alone if they are the same, and are not taken for the checkpoint if they are not.
     assert restore_latest(repo, "tune", tmp_path / "b", step=4) == path
     (tmp_path / "b/checkpoint-4/optimizer.pt").write_bytes(b"half-written")
