@@ -156,7 +156,8 @@ impl ContainerIndexes {
         if let Some((_, old)) = self.cache.push(id, container_index) {
             self.bytes -= old.memory_bytes();
         }
-        while self.cache.len() > COUNT_MIN && (self.cache.len() > self.count_max || self.bytes > self.bytes_max) {
+        let is_over = |len: usize, bytes| len > self.count_max || (len > COUNT_MIN && bytes > self.bytes_max);
+        while self.cache.len() > 1 && is_over(self.cache.len(), self.bytes) {
             if let Some((id, old)) = self.cache.pop_lru() {
                 self.bytes -= old.memory_bytes();
                 self.shared.release(&id, old);
@@ -302,5 +303,20 @@ mod tests {
         let read = store.counts().ranges;
         cache.load(&ids[0]).unwrap();
         assert!(store.counts().ranges > read);
+    }
+
+    #[test]
+    fn two_container_indexes_fit_whatever_their_bytes() {
+        let (store, ids) = stored(3);
+        let mut cache = ContainerIndexes::new(store.clone(), 10, 1);
+        cache.load(&ids[2]).unwrap();
+        let mut reads = |ids: &[ContainerId]| {
+            let before = store.counts().ranges;
+            ids.iter().for_each(|id| drop(cache.load(id).unwrap()));
+            store.counts().ranges - before
+        };
+        let first = reads(&ids[..2]);
+        assert_eq!((reads(&ids[..2]), reads(&ids[..2])), (0, 0), "a chunk and its base, in turns");
+        assert!(first > 0 && reads(&ids[2..]) > 0);
     }
 }
