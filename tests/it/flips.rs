@@ -277,7 +277,8 @@ impl Scene {
     fn differences_to(&self, container: &str) -> impl Iterator<Item = String> {
         let store = intact(&self.blobs);
         let read = |name: &str| Some((parse_name(&named(name))?, name.to_string()));
-        let all: Vec<_> = self.blobs.keys().filter_map(|name| read(name)).collect();
+        let names = self.blobs.keys().filter(|name| name.starts_with("containers/"));
+        let all: Vec<_> = names.filter_map(|name| read(name)).collect();
         let index = |id| read_container_index(&store, id).unwrap();
         let own = all.iter().filter(|(_, name)| name == container).flat_map(|(id, _)| index(id).entries);
         let own: BTreeSet<_> = own.map(|entry| entry.fingerprint).collect();

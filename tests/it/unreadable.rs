@@ -223,9 +223,9 @@ fn an_unreadable_range_of_a_container_costs_only_the_files_that_touch_it() {
 fn an_unreadable_recipe_costs_its_file_and_nothing_is_lost_without_a_report() {
     let scene = Scene::new();
     scene.back_up(false);
-    // The second snapshot has a listing of its own and the recipes of the first.
+    // The second snapshot has a whole listing of its own, as it has no parent, and the recipes of the first.
     fs::write(scene.directory.path().join("source/extra"), b"extra").unwrap();
-    let second = scene.back_up(false).snapshot;
+    let second = scene.back_up(true).snapshot;
     let (mut lost_recipes, mut lost_directories) = (0, 0);
     for container in scene.store.list(BlobKind::Container.into()).unwrap() {
         let is_metadata = container.len <= 500_000;
