@@ -88,7 +88,8 @@ class FhrdReader(FsspecReader):  # type: ignore[misc, unused-ignore]
             has_metadata = (one for one in reversed(files.repo.all_steps(run)) if files.exists(f"{run}@{one}/{_METADATA}"))
             whole = (one for one in has_metadata if _is_whole(files, run, one))
             last = next(whole, None)
-            self.path = self.path if last is None else _url(repo, run, last)
+            if last is not None:
+                self.path = _url(repo, run, last)
 
 
 def save(
