@@ -42,6 +42,7 @@ use crate::repo::container::blob_name;
 use crate::repo::features::list_to_write;
 use crate::repo::index::{check_most_there, drop_gone_containers, name_containers, read_container_index};
 use crate::repo::marks::{Marks, check_writable};
+use crate::repo::overwritten::check_stored_snapshots;
 use crate::repo::pause::{jittered, pause};
 use crate::repo::reads;
 use crate::repo::seen::SeenNames;
@@ -94,6 +95,7 @@ fn prune_without(
     let (ages, locked) = (BlobAges::load(repository), HashSet::new());
     let mut seen = SeenNames::default();
     seen.add(all_names(repository)?);
+    check_stored_snapshots(repository)?;
     let mut run =
         PruneRun { repository, options, forgotten, stop, ages, locks, stuck: None, damaged, locked, seen, report };
     loop {

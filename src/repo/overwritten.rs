@@ -7,7 +7,7 @@ use super::Repository;
 use super::hot_index::HotIndex;
 use super::snapshot::{self, Snapshot};
 use crate::error::{ErrorKind, Result};
-use crate::store::{BlobKind, BlobName, Store, StoreExt, only_bytes};
+use crate::store::{BlobKind, BlobName, ListedBlob, Store, StoreExt, only_bytes, try_map_parallel};
 use crate::types::SnapshotId;
 
 /// The first bytes of each kind of blob whose bytes may lie under another name.
@@ -86,6 +86,24 @@ pub fn check_overwritten(repository: &Repository, name: &BlobName) -> Result<()>
 pub fn check_deletable(repository: &Repository, id: &SnapshotId) -> Result<()> {
     let name = snapshot::blob_name(id);
     if repository.parity.has_own_bytes(&name)? { Ok(()) } else { check_overwritten(repository, &name) }
+}
+
+/// Checks that under the name of no snapshot lies all that there is of another blob. What copies on this machine hide
+/// seems to be forgotten.
+///
+/// # Errors
+/// [`Unreadable`](crate::Error::Unreadable) that names the other one. Errors of the store.
+pub fn check_stored_snapshots(repository: &Repository) -> Result<()> {
+    let (store, parity) = (&repository.store, &repository.parity);
+    // There are no copies of what is on the local disk.
+    if store.requests_max() == 1 {
+        return Ok(());
+    }
+    let check = |listed: &ListedBlob| match parity.has_own_bytes(&listed.name)? {
+        true => Ok(()),
+        false => check_overwritten(repository, &listed.name),
+    };
+    try_map_parallel(store.requests_max(), &store.list(BlobKind::Snapshot.into())?, check).map(drop)
 }
 
 /// Deletes a snapshot, if it [may be deleted](check_deletable).

@@ -1,5 +1,6 @@
 //! Deletions and heals of blobs under whose names the bytes of others lie, and what a heal of many blobs asks for.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -15,6 +16,7 @@ use fhrd::repo::snapshot_listing::maintain_bundles;
 use fhrd::repo::sweep::sweep;
 use fhrd::store::{BlobKind, BlobName, Durable, ObservedStore, Store, StoreCall, StoreObserver};
 
+use crate::far::scene::Place;
 use crate::flips::{back_up, run_check};
 use crate::hooked::HookedStore;
 use crate::input::write;
@@ -94,6 +96,42 @@ fn a_prune_and_a_forget_look_for_damaged_bytes_and_under_names_that_nobody_has_r
         forget(&open(&store), &[id]).unwrap();
         prune(&open(&store), &no_grace(), &Arc::default()).unwrap();
         assert_eq!(lost_files(&open(&store), &second, source.path(), "moved back"), [""; 0]);
+    }
+}
+
+#[test]
+fn a_prune_beside_copies_on_its_machine_looks_at_what_the_store_has() {
+    for is_encrypted in [false, true] {
+        let (here, source, mut random) = (Place::new(is_encrypted), tempfile::tempdir().unwrap(), Random(8));
+        let there = here.other();
+        // Two snapshots of one length, of which one is unknown here.
+        let mut known = HashMap::new();
+        let (first, moved) = loop {
+            assert!(known.len() < 40, "all snapshots have different lengths");
+            let names_of = |place: &Place| {
+                write(source.path().join("file"), &random.bytes(3000));
+                let before = names(&here.memory, BlobKind::Snapshot);
+                place.back_up(source.path());
+                names(&here.memory, BlobKind::Snapshot).into_iter().find(|name| !before.contains(name)).unwrap()
+            };
+            let len = |name: &BlobName| here.memory.len_of(name).unwrap().unwrap();
+            let [one, other] = [&here, &there].map(names_of);
+            let one_len = len(&one);
+            known.insert(one_len, one);
+            if let Some(first) = known.get(&len(&other)) {
+                break (first.clone(), other);
+            }
+        };
+        assert!(snapshot::list(here.open().0.store.as_ref()).unwrap().1.is_empty());
+        let bytes = here.memory.get(&moved, 1 << 20).unwrap();
+        here.memory.replace(&first, &bytes);
+        here.memory.delete(&moved, Durable::OnReturn).unwrap();
+        let refused = prune(&here.open().0, &no_grace(), &Arc::default());
+        assert!(refused.as_ref().is_err_and(|error| error.to_string().contains(moved.as_str())), "{refused:?}");
+        here.memory.replace(&moved, &bytes);
+        let id = snapshot::parse_name(&moved).unwrap().to_string();
+        prune(&here.open().0, &no_grace(), &Arc::default()).unwrap();
+        there.assert_restores(&id, source.path());
     }
 }
 
