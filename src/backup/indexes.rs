@@ -149,8 +149,13 @@ impl Indexes {
         Ok(index.hits)
     }
 
-    /// Writes the presence filter for the next run.
-    pub fn save_filter(&self) {
+    /// Writes the presence filter for the next run, and stores clues to near versions for other machines. It merges
+    /// blobs of these if it `may_delete`.
+    pub fn after_commit(&self, may_delete: bool) {
         self.chunks.lock().save_filter();
+        match self.similarity.lock().share_clues(may_delete) {
+            Ok(containers) => tracing::debug!("{containers} containers have new clues for other machines"),
+            Err(error) => tracing::warn!("other machines read more to find near versions: {error}"),
+        }
     }
 }

@@ -165,7 +165,7 @@ fn run_once(
         let may_delete = released.inspect_err(|_| {
             tracing::error!("snapshot {id:.8} is whole, but readers leave it out until a prune has looked at it");
         })?;
-        indexes.save_filter();
+        indexes.after_commit(may_delete);
         may_delete.then(|| care_after_commit(repository, listing, cache, parents.listed, stop));
         (saved, metrics, id.to_string(), index_hits)
     };

@@ -24,6 +24,7 @@ use crate::repo::Repository;
 use crate::repo::bundle;
 use crate::repo::container::blob_name;
 use crate::repo::heal::{HealReport, heal};
+use crate::repo::index::similarity::clues;
 use crate::repo::marks::Marks;
 use crate::repo::reads::{self, ReadRun};
 use crate::repo::snapshot::NamedSnapshot;
@@ -269,6 +270,8 @@ fn delete_damaged_bundles(repository: &Repository) {
     // What a bundle has is read from the snapshots themselves.
     let deleted = bundle::delete_damaged_bundles(repository, u64::MAX, 0);
     let _ = deleted.inspect_err(|error| note(&format!("warning: damaged bundles stay: {error}")));
+    let deleted = clues::delete_damaged_clues(repository);
+    let _ = deleted.inspect_err(|error| note(&format!("warning: damaged clues stay: {error}")));
 }
 
 /// What was written back. What was found is reported even if nothing can be.

@@ -49,6 +49,7 @@ fn index(session: &Session) -> Result<Exit> {
             ("index segments", format!("{} written", report.segments_written)),
             ("snapshots", format!("{} damaged blobs written again", report.snapshots_healed)),
             ("bundles of snapshots", format!("{} damaged ones deleted", report.bundles_deleted)),
+            ("clues to near versions", format!("{} damaged blobs deleted", report.clues_deleted)),
             ("model catalogue", format!("{} damaged blobs replaced", report.catalogues_replaced)),
             ("configuration", format!("{} copies written again", report.configs_healed)),
             ("key slots", format!("{} written again", report.key_slots_healed)),

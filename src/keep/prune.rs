@@ -40,6 +40,7 @@ use crate::repo::claims::{ClaimKind, ContainerClaim};
 use crate::repo::cold;
 use crate::repo::container::blob_name;
 use crate::repo::features::list_to_write;
+use crate::repo::index::similarity::clues;
 use crate::repo::index::{check_most_there, drop_gone_containers, name_containers, read_container_index};
 use crate::repo::marks::{Marks, check_writable};
 use crate::repo::overwritten::check_stored_snapshots;
@@ -122,6 +123,14 @@ fn prune_without(
     run.ages.save();
     if !options.dry_run {
         reads::leave_out_gone(repository);
+        let mut random = [0; 8];
+        // Any number serves.
+        let _ = getrandom::fill(&mut random);
+        match clues::sweep(repository, u64::from_le_bytes(random)) {
+            Err(error) if error.stops_reading() => return Err(error),
+            // What is left of them only costs reads.
+            swept => _ = swept.inspect_err(|error| tracing::warn!("clues of deleted containers stay: {error}")),
+        }
     }
     if let Some(locks) = &run.locks {
         run.report.locks_extended = locks.extend(options.dry_run)?;

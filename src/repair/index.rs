@@ -28,6 +28,7 @@ use crate::repo::Repository;
 use crate::repo::adopt::adopt_orphans;
 use crate::repo::bundle::delete_damaged_bundles;
 use crate::repo::container::blob_name;
+use crate::repo::index::similarity::clues::delete_damaged_clues;
 use crate::repo::index::{
     ContainerListing, IndexSegment, SegmentBatches, delete_replaced_segments, delete_unreadable_segments,
     drop_deleted_containers, give_up_lost_containers, read_container_index,
@@ -74,6 +75,8 @@ pub struct IndexReport {
     pub snapshots_healed: u64,
     /// Damaged bundles of snapshots that were deleted.
     pub bundles_deleted: u64,
+    /// Damaged blobs with clues that were deleted.
+    pub clues_deleted: u64,
     /// Copies of the configuration written again.
     pub configs_healed: u64,
     /// Key slots and their copies written again.
@@ -129,6 +132,7 @@ pub fn repair_index(repository: &Repository, stop: &Arc<AtomicBool>) -> Result<I
         report.damaged.clear();
     }
     report.bundles_deleted = delete_damaged_bundles(repository, u64::MAX, 0)?;
+    report.clues_deleted = delete_damaged_clues(repository)?;
     Ok(report)
 }
 

@@ -46,7 +46,7 @@ impl Candidates {
     pub fn are_likely(&self, features: &[u64]) -> bool {
         let mut index = self.index.lock();
         let known_min = features.len().div_ceil(LIKELY_SHARE).max(1);
-        features.iter().filter(|feature| index.find(**feature).next().is_some()).nth(known_min - 1).is_some()
+        features.iter().filter(|feature| index.find_known(**feature).next().is_some()).nth(known_min - 1).is_some()
     }
 
     /// Calls `found` with the position in `features` and the entry, for at most `count_max` entries per feature, newest

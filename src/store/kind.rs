@@ -37,6 +37,8 @@ pub enum BlobKind {
     Model,
     /// A record of which containers were read.
     ReadRecord,
+    /// Clues: some features of stored chunks.
+    Similarity,
     /// A mark that stops writers which do not know its kind.
     RequiredMark,
     /// A mark that programs may ignore.
@@ -99,7 +101,7 @@ const PARITY_SUFFIX: &str = ".shards";
 const HOT_INDEX_SUFFIX: &str = ".index";
 
 /// Every kind but [`BlobKind::Unknown`]. Of two directories that fit a name, the first one counts.
-const KINDS: [KindRow; 18] = [
+const KINDS: [KindRow; 19] = [
     row(BlobKind::Container, "containers", DirectoryRule::Directory, false, CacheUse::Container),
     row(BlobKind::HotIndex, "indexes", DirectoryRule::LateDirectory, false, CacheUse::Checked),
     // Not sealed: these are functions of sealed bytes, and must be of use without a block that is bad.
@@ -109,6 +111,7 @@ const KINDS: [KindRow; 18] = [
     row(BlobKind::Bundle, "bundles", DirectoryRule::Directory, false, CacheUse::Whole),
     row(BlobKind::Model, "models", DirectoryRule::Directory, false, CacheUse::Whole),
     row(BlobKind::ReadRecord, "reads", DirectoryRule::LateDirectory, false, CacheUse::Whole),
+    row(BlobKind::Similarity, "similarity", DirectoryRule::LateDirectory, false, CacheUse::Whole),
     row(BlobKind::RequiredMark, "marks/required", DirectoryRule::Directory, false, CacheUse::Whole),
     row(BlobKind::OptionalMark, "marks/optional", DirectoryRule::Directory, false, CacheUse::Whole),
     row(BlobKind::Mark, "marks", DirectoryRule::Directory, false, CacheUse::Whole),

@@ -255,7 +255,8 @@ fn snapshots_of_newer_versions_cost_themselves() {
 #[test]
 fn other_blobs_of_newer_versions_stay() {
     type NameOf = fn(&[u8; 32]) -> String;
-    let blobs: [(&[u8; 8], NameOf, Expected); 4] = [
+    let blobs: [(&[u8; 8], NameOf, Expected); 5] = [
+        (b"FHRDSIML", |hash| format!("similarity/{}", hex(hash)), Ignored),
         (b"FHRDBNDL", |hash| format!("bundles/{}", hex(hash)), Ignored),
         (b"FHRDMODL", |hash| format!("models/{}", hex(hash)), UnneededUnsupported),
         (b"FHRDMARK", |hash| format!("marks/optional/{}", hex(hash)), UnneededUnsupported),

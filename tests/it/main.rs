@@ -74,6 +74,7 @@ mod segments;
 mod serve;
 mod servers;
 mod short_answers;
+mod similarity;
 mod slice_bounds;
 mod slice_types;
 mod slices;

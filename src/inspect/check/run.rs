@@ -12,20 +12,17 @@ use super::damaged_containers::{DamagedContainers, LostChunks, count_bad};
 use super::defect_log::{DEFECTS_MAX, DefectLog, damage};
 use super::read_data::ReadData;
 use super::trees::{self, WalkDepth};
-use super::{cold, containers, marked, parity, segments};
+use super::{cold, containers, hints, marked, parity, segments};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::Progress;
-use crate::model;
 use crate::repo::Repository;
-use crate::repo::bundle;
 use crate::repo::container::{self, blob_name};
 use crate::repo::heal::Healable;
 use crate::repo::index::{self, ContainerListing};
 use crate::repo::keys;
 use crate::repo::marks::{BadParts, Marks, Quarantine};
 use crate::repo::pause::pause;
-use crate::repo::reads::ReadLedger;
 use crate::repo::snapshot::{self, NamedSnapshot};
 use crate::store::{BlobKind, BlobName, ListedBlob, Store};
 use crate::types::{ContainerId, SnapshotId};
@@ -264,10 +261,11 @@ fn check_once(
             let slots = keys::inspect_slots(repository)?;
             slots.damaged.iter().for_each(|(name, error)| log.damaged_blob(name, error));
             report.notes.extend(slots.hints);
-            catalogues(repository, &mut log)?;
-            bundles(repository, &mut report, &mut log)?;
+            hints::catalogues(repository, &mut log)?;
+            hints::bundles(repository, &mut report, &mut log)?;
+            hints::all_clues(repository, &mut report, &mut log)?;
             claims(repository, &mut log)?;
-            read_records(repository, &mut report)?;
+            hints::read_records(repository, &mut report)?;
             all_snapshots(repository, &mut log)?
         }
     };
@@ -326,7 +324,7 @@ fn all_snapshots(repository: &Repository, log: &mut DefectLog) -> Result<Vec<Nam
 }
 
 /// The blobs of a kind. Logs that their directory cannot be listed.
-fn listed_or_logged(store: &dyn Store, kind: BlobKind, log: &mut DefectLog) -> Result<Vec<ListedBlob>> {
+pub(super) fn listed_or_logged(store: &dyn Store, kind: BlobKind, log: &mut DefectLog) -> Result<Vec<ListedBlob>> {
     match store.list(kind.into()) {
         Err(error @ Error::Unreadable { .. }) => {
             log.damaged_blob(kind.directory(), &error);
@@ -340,42 +338,6 @@ fn listed_or_logged(store: &dyn Store, kind: BlobKind, log: &mut DefectLog) -> R
 fn claims(repository: &Repository, log: &mut DefectLog) -> Result<()> {
     let kinds = [BlobKind::Intent, BlobKind::Pending];
     kinds.into_iter().try_for_each(|kind| listed_or_logged(repository.store.as_ref(), kind, log).map(drop))
-}
-
-/// Loads every catalogue of models, and logs those that are damaged.
-fn catalogues(repository: &Repository, log: &mut DefectLog) -> Result<()> {
-    for listed in listed_or_logged(repository.store.as_ref(), BlobKind::Model, log)? {
-        if let Err(error) = model::CatalogueBlob::load(repository.store.as_ref(), &listed.name)
-            && error.kind() != ErrorKind::NotFound
-        {
-            log.damaged_blob(&listed.name, &damage(error)?);
-        }
-    }
-    Ok(())
-}
-
-/// Reads every bundle of snapshots, and notes those that cannot be read. They are no defect: they only have copies, and
-/// whoever writes next deletes them.
-fn bundles(repository: &Repository, report: &mut CheckReport, log: &mut DefectLog) -> Result<()> {
-    let (store, mut unreadable) = (repository.store.as_ref(), Vec::new());
-    for blob in listed_or_logged(store, BlobKind::Bundle, log)? {
-        match bundle::verify(store, &blob.name) {
-            Err(error) if error.kind() != ErrorKind::NotFound => unreadable.push((blob.name, damage(error)?)),
-            _ => {}
-        }
-    }
-    let notes = unreadable.into_iter().take(DEFECTS_MAX);
-    report.notes.extend(notes.map(|(name, error)| format!("{name} only has copies of snapshots: {error}")));
-    Ok(())
-}
-
-/// Reads every read record, and notes those that are damaged: they are only hints, and whoever reads next deletes them.
-fn read_records(repository: &Repository, report: &mut CheckReport) -> Result<()> {
-    let ledger = ReadLedger::load(repository.store.as_ref(), repository.clock.now_ns())?;
-    for (name, error) in ledger.unreadable {
-        report.notes.push(format!("{name} only says what was read: {}", damage(error)?));
-    }
-    Ok(())
 }
 
 /// Checks segments, containers and trees.

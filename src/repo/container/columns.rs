@@ -19,7 +19,7 @@ const LEVEL: i32 = 3;
 /// Parts of a section, at most.
 const PARTS_LIMIT: u64 = 4096;
 /// Entries of a container, at most.
-pub(super) const ENTRIES_LIMIT: u64 = 1 << 18;
+pub const ENTRIES_LIMIT: u64 = 1 << 18;
 /// Frames of a container, at most.
 pub(super) const FRAMES_LIMIT: u64 = 1 << 18;
 /// Bases of a container, at most.

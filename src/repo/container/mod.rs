@@ -18,7 +18,7 @@ mod operations;
 mod stored_frame;
 mod writer;
 
-pub use columns::INDEX_BYTES_LIMIT;
+pub use columns::{ENTRIES_LIMIT, INDEX_BYTES_LIMIT};
 pub use container_index::{ContainerEntry, ContainerIndex, ContainerIndexBuilder, EntryFields, FEATURES_MAX};
 pub use extent_cache::ExtentCache;
 pub use extent_map::{DECODED_CACHE_BYTES_MAX, DecodeLimits, EXTENTS_LIMIT, ExtentMap, TO_THE_END, assemble_base};

@@ -22,7 +22,7 @@ mod recovery;
 mod resolver;
 mod segment;
 mod segment_writer;
-mod similarity;
+pub mod similarity;
 mod unlistable;
 mod unread;
 mod whole;

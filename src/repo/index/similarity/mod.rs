@@ -9,10 +9,14 @@
 //! 4. Session entries get the numbers after those of the stored containers. The numbers file reserves such a number
 //!    before it can reach a page. A successful run assigns the numbers to its containers. After a failed run they refer
 //!    to nothing and are not used again.
-//! 5. The files are a cache. In the worst case they offer a wrong candidate, and bytes are always compared.
+//! 5. Features of containers that another machine has stored come from its [clues], if there are many: see there.
+//! 6. The files are a cache. In the worst case they offer a wrong candidate, and bytes are always compared.
 
+pub mod clues;
 mod numbers;
 mod pages;
+mod partial;
+mod session_clues;
 mod similarity_index;
 mod table;
 

@@ -1,8 +1,8 @@
 //! The number map: the numbers in the slots of the table, and the stored containers they refer to.
 //!
 //! Numbers are dense, ascend, and are assigned once. A container that is gone leaves a gap that refers to nothing. The
-//! file is a checksummed envelope: the id of the repository, the parameters of the pages, and the containers by
-//! ascending number.
+//! file is a checksummed envelope: the id of the repository, the parameters of the pages, the containers by
+//! ascending number, and the hashes of the blobs whose clues were taken.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -15,8 +15,9 @@ use crate::wire::{Envelope, WireReader, put_varint, read_regular};
 const MAGIC: [u8; 8] = *b"FHRDSIMI";
 const REPOSITORY_BYTES_MAX: u64 = 256;
 const CONTAINERS_MAX: u64 = 1 << 26;
+const TAKEN_MAX: u64 = 1 << 20;
 /// Longest file, bytes.
-const BYTES_MAX: u64 = 40 * CONTAINERS_MAX + 1024;
+const BYTES_MAX: u64 = 40 * CONTAINERS_MAX + 32 * TAKEN_MAX + 1024;
 
 /// The numbers of one container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +28,12 @@ pub(super) struct NumberRange {
     pub(super) entries: u32,
     /// The container.
     pub(super) container: ContainerId,
+    /// Whether only its clues are in the pages.
+    pub(super) is_partial: bool,
 }
+
+/// In the file, this bit of the number of entries says that only clues are in the pages.
+const PARTIAL_BIT: u32 = 1 << 31;
 
 /// From numbers to entries of stored containers (see the module).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,12 +47,16 @@ pub(super) struct NumberMap {
     /// This number and all above it were never written to a page.
     pub(super) next: u64,
     ranges: Vec<NumberRange>,
+    /// Containers of which only clues are in the pages.
+    partial: usize,
+    /// Hashes of the blobs whose clues were taken.
+    pub(super) taken: HashSet<[u8; 32]>,
 }
 
 impl NumberMap {
     /// A map without numbers.
     pub(super) fn new(seed: u64, pages: u64) -> Self {
-        NumberMap { seed, pages, used: 0, next: 0, ranges: Vec::new() }
+        NumberMap { seed, pages, used: 0, next: 0, ranges: Vec::new(), partial: 0, taken: HashSet::new() }
     }
 
     /// Assigns the next numbers to a container and returns the first. Without entries the container only becomes known.
@@ -57,11 +67,50 @@ impl NumberMap {
         u32::try_from(first).ok()
     }
 
+    /// Like [`assign`](Self::assign), for a container of which only clues are in the pages.
+    pub(super) fn assign_partial(&mut self, container: ContainerId, entries: usize) -> Option<u32> {
+        let first = self.assign(container, entries)?;
+        if let Some(range) = self.ranges.last_mut().filter(|range| range.entries > 0) {
+            range.is_partial = true;
+            self.partial += 1;
+        }
+        Some(first)
+    }
+
+    /// Whether of any container only clues are in the pages.
+    pub(super) fn has_partial(&self) -> bool {
+        self.partial > 0
+    }
+
+    /// The container with this number, if only its clues are in the pages.
+    pub(super) fn partial(&self, number: u32) -> Option<ContainerId> {
+        let at = self.ranges.partition_point(|range| range.first <= number).checked_sub(1)?;
+        let range = self.ranges.get(at).filter(|range| range.is_partial)?;
+        (number - range.first < range.entries).then_some(range.container)
+    }
+
+    /// Whether only clues of a container are in the pages.
+    #[cfg(test)]
+    pub(super) fn is_partial(&self, container: &ContainerId) -> bool {
+        self.ranges.iter().any(|range| range.is_partial && range.container == *container)
+    }
+
+    /// Notes that all features of a container are in the pages from now on. If only its clues were, returns its first
+    /// number and how many it has.
+    pub(super) fn complete(&mut self, container: &ContainerId) -> Option<(u32, u32)> {
+        let range = self.ranges.iter_mut().find(|range| range.is_partial && range.container == *container)?;
+        range.is_partial = false;
+        self.partial -= 1;
+        Some((range.first, range.entries))
+    }
+
     /// Assigns the numbers from `first` on to a container. They must be above all numbers assigned before.
     pub(super) fn set(&mut self, first: u64, container: ContainerId, entries: u64) -> bool {
-        let fits = first.checked_add(entries).is_some_and(|end| end < u64::from(u32::MAX));
+        let fits =
+            entries < u64::from(PARTIAL_BIT) && first.checked_add(entries).is_some_and(|end| end < u64::from(u32::MAX));
         if fits {
-            self.ranges.push(NumberRange { first: first as u32, entries: entries as u32, container });
+            let (first, entries) = (first as u32, entries as u32);
+            self.ranges.push(NumberRange { first, entries, container, is_partial: false });
         }
         fits
     }
@@ -77,6 +126,7 @@ impl NumberMap {
     /// Drops the containers that are not in `listed`, and returns the new ones in order of their ids.
     pub(super) fn update(&mut self, listed: &HashSet<ContainerId>) -> Vec<ContainerId> {
         self.ranges.retain(|range| listed.contains(&range.container));
+        self.partial = self.ranges.iter().filter(|range| range.is_partial).count();
         let known: HashSet<&ContainerId> = self.ranges.iter().map(|range| &range.container).collect();
         let mut new: Vec<ContainerId> = listed.iter().filter(|id| !known.contains(id)).copied().collect();
         new.sort();
@@ -97,8 +147,15 @@ impl NumberMap {
         put_varint(&mut payload, self.ranges.len() as u64);
         for range in &self.ranges {
             payload.extend_from_slice(&range.first.to_le_bytes());
-            payload.extend_from_slice(&range.entries.to_le_bytes());
+            let entries = if range.is_partial { range.entries | PARTIAL_BIT } else { range.entries };
+            payload.extend_from_slice(&entries.to_le_bytes());
             payload.extend_from_slice(&range.container.0);
+        }
+        let mut taken: Vec<&[u8; 32]> = self.taken.iter().collect();
+        taken.sort_unstable();
+        if !taken.is_empty() {
+            put_varint(&mut payload, taken.len() as u64);
+            taken.into_iter().for_each(|hash| payload.extend_from_slice(hash));
         }
         let blob = Envelope::new(MAGIC).seal(&payload);
         LocalFile::replace(path, &blob).map_err(|error| Error::io("write", path, error))
@@ -126,13 +183,20 @@ impl NumberMap {
         (numbers.used, numbers.next) = (reader.u64()?, reader.u64()?);
         let mut end = 0;
         for _ in 0..reader.bounded("containers", CONTAINERS_MAX)? {
-            let range =
-                NumberRange { first: reader.u32()?, entries: reader.u32()?, container: ContainerId(reader.array()?) };
+            let (first, entries, container) = (reader.u32()?, reader.u32()?, ContainerId(reader.array()?));
+            let is_partial = entries & PARTIAL_BIT != 0;
+            let range = NumberRange { first, entries: entries & !PARTIAL_BIT, container, is_partial };
             if u64::from(range.first) < end {
                 return Err(reader.error(format!("a number from {end} on"), range.first.to_string()));
             }
             end = u64::from(range.first) + u64::from(range.entries);
+            numbers.partial += usize::from(is_partial);
             numbers.ranges.push(range);
+        }
+        if reader.remaining() > 0 {
+            for _ in 0..reader.bounded("blobs", TAKEN_MAX)? {
+                numbers.taken.insert(reader.array()?);
+            }
         }
         reader.finish()?;
         if end > numbers.next {

@@ -7,13 +7,16 @@ use std::sync::Arc;
 
 use super::super::container_indexes::read_container_index;
 use super::super::listing::ContainerListing;
+use super::clues::{self, ContainerClues};
 use super::numbers::NumberMap;
 use super::pages::{PAGE_BYTES, Pages};
+use super::session_clues::SessionClues;
 use super::table::{FeatureTable, PAGES_MIN, pages_in};
 use crate::crypto::{CipherSuite, SecretKey};
+use crate::error::Result;
 use crate::repo::container::SessionEntryNumber;
 use crate::repo::paths::lock_cache_file;
-use crate::store::Store;
+use crate::store::{Store, StoreExt};
 use crate::types::ContainerId;
 
 /// Purpose of the key of a pages file.
@@ -26,6 +29,13 @@ pub(super) const NUMBERS_MAX: u64 = 3 << 30;
 /// Features of stored containers that opening the index adds, at most. After a loss of the files the index is complete
 /// after several backups. Beyond the memory of the table, an insertion costs a read and a write.
 pub(super) const FEATURES_ADDED_MAX: usize = 1 << 22;
+
+/// Unknown containers whose indexes are read, those that were stored last. Clues of more are read.
+pub(super) const INDEXES_READ_MIN: usize = 8;
+/// Features of containers without clues that opening the index adds, at most, where others have clues.
+const FEATURES_WITHOUT_CLUES_MAX: usize = 1 << 18;
+/// Part of the memory of the index that the clues of the session take.
+const SESSION_CLUES_SHARE: u64 = 4;
 
 /// Look-ups of similar chunks, by what answered.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -94,6 +104,12 @@ pub struct SimilarityIndex {
     pub(super) listing: Arc<ContainerListing>,
     pub(super) files: SimilarityFiles,
     pub(super) open: Option<OpenIndex>,
+    /// Whether other machines are likely to use the repository: its store is not on a local disk.
+    is_shared: bool,
+    /// Clues of the session, if others shall have them.
+    session_clues: Option<SessionClues>,
+    /// Clues of the containers of a run that has succeeded.
+    finished_clues: Vec<ContainerClues>,
     /// Counters.
     pub hits: SimilarHits,
 }
@@ -108,16 +124,35 @@ pub(super) struct OpenIndex {
     pub(super) session_first: u64,
     /// Number of session entries so far.
     pub(super) session_entries: u64,
+    /// Features of stored containers that were added so far.
+    pub(super) features_added: usize,
+    /// Containers whose indexes could not be read.
+    pub(super) unread: HashSet<ContainerId>,
+    /// Clues of containers that had none in the repository.
+    new_clues: Vec<ContainerClues>,
 }
 
 impl SimilarityIndex {
     /// An index of the containers of `listing`. It opens and reads nothing yet.
     pub fn new(store: Arc<dyn Store>, listing: Arc<ContainerListing>, files: SimilarityFiles) -> Self {
-        SimilarityIndex { store, listing, files, open: None, hits: SimilarHits::default() }
+        let is_shared = store.requests_max() > 1;
+        let clue_bytes = if is_shared { files.memory_bytes / SESSION_CLUES_SHARE } else { 0 };
+        let session_clues = is_shared.then(|| SessionClues::new(clue_bytes));
+        let files = SimilarityFiles { memory_bytes: files.memory_bytes - clue_bytes, ..files };
+        let (finished_clues, hits) = (Vec::new(), SimilarHits::default());
+        SimilarityIndex { store, listing, files, open: None, is_shared, session_clues, finished_clues, hits }
     }
 
-    /// Usable entries with this feature, newest first. Only the low 48 bits of the feature count.
+    /// Usable entries with this feature, newest first. Only the low 48 bits of the feature count. If one is known by a
+    /// clue, all features of its container are added first: who asks in the order of the stream finds the same always.
     pub fn find(&mut self, feature: u64) -> impl Iterator<Item = Similar> + '_ {
+        let store = self.store.clone();
+        self.opened().complete(store.as_ref(), feature);
+        self.find_known(feature)
+    }
+
+    /// Like [`find`](Self::find), and adds nothing.
+    pub fn find_known(&mut self, feature: u64) -> impl Iterator<Item = Similar> + '_ {
         let quarantine = self.listing.quarantine();
         let OpenIndex { table, numbers, session_first, session_entries, .. } = self.opened();
         let found = table.find(feature);
@@ -140,6 +175,9 @@ impl SimilarityIndex {
 
     /// Adds a session entry with its features. Entries must come in ascending order.
     pub fn insert(&mut self, entry: SessionEntryNumber, features: &[u64]) {
+        if let Some(clues) = &mut self.session_clues {
+            clues.insert(entry, features);
+        }
         let open = self.opened();
         open.session_entries = open.session_entries.max(entry.0 + 1);
         open.insert(open.session_first + entry.0, features);
@@ -159,17 +197,37 @@ impl SimilarityIndex {
         let mut others: Vec<ContainerId> =
             others.filter(|id| !containers.iter().any(|container| container.container == *id)).collect();
         others.sort();
-        others.into_iter().for_each(|id| {
-            open.numbers.assign(id, 0);
+        others.iter().for_each(|id| {
+            open.numbers.assign(*id, 0);
         });
         open.flush();
+        let clues = self.session_clues.take().map(|clues| clues.of_containers(containers, &others));
+        self.finished_clues = clues.unwrap_or_default();
+        self.finished_clues.append(&mut open.new_clues);
+    }
+
+    /// Stores the clues of a run that has succeeded, for other machines, and merges blobs of these if it may. Returns
+    /// how many containers have new clues.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub fn share_clues(&mut self, may_merge: bool) -> Result<usize> {
+        let containers = std::mem::take(&mut self.finished_clues);
+        let count = containers.len();
+        if count > 0 {
+            clues::put(self.store.as_ref(), containers)?;
+            if may_merge {
+                clues::merge(self.store.as_ref())?;
+            }
+        }
+        Ok(count)
     }
 
     pub(super) fn opened(&mut self) -> &mut OpenIndex {
-        let SimilarityIndex { store, listing, files, open, .. } = self;
+        let SimilarityIndex { store, listing, files, open, is_shared, .. } = self;
         open.get_or_insert_with(|| {
             let mut open = OpenIndex::from_files(files).unwrap_or_else(|| OpenIndex::in_memory(files.memory_bytes));
-            open.update(store.as_ref(), listing);
+            open.update(store.as_ref(), listing, *is_shared);
             open
         })
     }
@@ -212,6 +270,9 @@ impl OpenIndex {
             file: None,
             session_first: 0,
             session_entries: 0,
+            features_added: 0,
+            unread: HashSet::new(),
+            new_clues: Vec::new(),
         }
     }
 
@@ -245,14 +306,34 @@ impl OpenIndex {
         let pages = pages.encrypted(cipher);
         let table = FeatureTable::new(pages, numbers.used, pages_max);
         let numbers_file = NumbersFile { path, repository: files.repository.clone(), saved: numbers.clone() };
-        Some(OpenIndex { table, session_first: numbers.next, numbers, file: Some(numbers_file), session_entries: 0 })
+        Some(OpenIndex {
+            table,
+            session_first: numbers.next,
+            numbers,
+            file: Some(numbers_file),
+            session_entries: 0,
+            features_added: 0,
+            unread: HashSet::new(),
+            new_clues: Vec::new(),
+        })
     }
 
-    /// Drops containers that are gone and adds the features of new ones, up to [`FEATURES_ADDED_MAX`].
-    pub(super) fn update(&mut self, store: &dyn Store, listing: &ContainerListing) {
-        let mut features = 0;
-        for container in newest_first(self.numbers.update(&listing.containers), listing) {
-            if features >= FEATURES_ADDED_MAX {
+    /// Drops containers that are gone and adds the features of new ones, up to [`FEATURES_ADDED_MAX`]. If many are new,
+    /// and the repository is shared, clues serve for most.
+    pub(super) fn update(&mut self, store: &dyn Store, listing: &ContainerListing, is_shared: bool) {
+        let mut new = newest_first(self.numbers.update(&listing.containers), listing);
+        let (mut features_max, mut without_clues) = (FEATURES_ADDED_MAX, HashSet::new());
+        if is_shared && new.len() > INDEXES_READ_MIN {
+            match self.take_clues(store, &listing.containers, &mut new) {
+                Ok((has_clues, left)) => {
+                    without_clues = left;
+                    features_max = if has_clues { FEATURES_WITHOUT_CLUES_MAX } else { FEATURES_ADDED_MAX };
+                }
+                Err(error) => tracing::warn!("finding near versions without the clues of others: {error}"),
+            }
+        }
+        for container in new {
+            if self.features_added >= features_max {
                 tracing::debug!("the features of some containers are left to later backups");
                 break;
             }
@@ -269,8 +350,11 @@ impl OpenIndex {
             let entries = if has_features { container_index.entries.len() } else { 0 };
             let Some(first) = self.numbers.assign(container, entries) else { continue };
             for (entry, number) in container_index.entries.iter().take(entries).zip(u64::from(first)..) {
-                features += container_index.features(entry).len();
+                self.features_added += container_index.features(entry).len();
                 self.insert(number, container_index.features(entry));
+            }
+            if without_clues.contains(&container) {
+                self.new_clues.push(ContainerClues::of_index(container, &container_index));
             }
         }
         self.session_first = self.numbers.next;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::*;
 use crate::crypto::SecretKey;
 use crate::repo::container::{ContainerKind, ContainerWriter, EntryFields, OperationList, StoredFrame};
-use crate::store::{CountingStore, MemoryStore};
+use crate::store::{BlobKind, CountingStore, MemoryStore};
 use crate::types::Fingerprint;
 
 const ENTRIES: u64 = 40;
@@ -313,4 +313,87 @@ fn a_smaller_bound_makes_a_smaller_file() {
     test.file_bytes = 64 << 10;
     test.open().find(1).count();
     assert_eq!(std::fs::metadata(test.file(0)).expect("is there").len(), 64 << 10);
+}
+
+/// The index of another machine, which is far from the store.
+fn far_index(test: &TestIndex, directory: &std::path::Path) -> SimilarityIndex {
+    let mut index = test.open();
+    index.files.directory = directory.to_path_buf();
+    index.is_shared = true;
+    index.session_clues = Some(SessionClues::new(1 << 20));
+    index
+}
+
+#[test]
+fn another_machine_reads_clues_and_the_indexes_of_what_it_meets() {
+    let mut test = TestIndex::new();
+    let containers = 60u64;
+    let mut index = far_index(&test, test.directory.path());
+    let mut stored = Vec::new();
+    for nth in 0..containers {
+        (0..ENTRIES).for_each(|entry| index.insert(SessionEntryNumber(nth * ENTRIES + entry), &features(nth, entry)));
+        let first = SessionEntryNumber(nth * ENTRIES);
+        stored.push(SessionContainer { first, entries: ENTRIES as u32, container: test.store(ENTRIES) });
+    }
+    index.finish(&stored, std::iter::empty());
+    drop(index);
+    // Nothing is stored before the run says so.
+    assert!(test.store.list(BlobKind::Similarity.into()).unwrap().is_empty());
+    let mut index = far_index(&test, test.directory.path());
+    index.insert(SessionEntryNumber(0), &features(99, 0));
+    index.finish(&[], std::iter::empty());
+    assert_eq!(index.share_clues(true).unwrap(), 0, "a run without containers has no clues");
+    clues::put(test.store.as_ref(), session_clues(&stored)).unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let mut index = far_index(&test, other.path());
+    let before = test.reads();
+    index.find(1).count();
+    let opened = test.reads() - before;
+    assert!(opened <= 3 * INDEXES_READ_MIN as u64, "{opened} reads");
+    let open = index.open.as_ref().unwrap();
+    let partial: Vec<usize> =
+        (0..containers as usize).filter(|nth| open.numbers.is_partial(&test.containers[*nth])).collect();
+    assert!(partial.len() >= containers as usize - INDEXES_READ_MIN, "{partial:?}");
+    assert_eq!(test.percent(&mut index, partial[0], ENTRIES), 100, "the first clue leads to all");
+    let met = test.reads() - before - opened;
+    assert!((1..=3).contains(&met), "{met} reads");
+    index.finish(&[], std::iter::empty());
+    drop(index);
+    // What was met stays, and so does what was not.
+    let mut index = far_index(&test, other.path());
+    let before = test.reads();
+    assert_eq!(test.percent(&mut index, partial[0], ENTRIES), 100);
+    assert_eq!(test.reads(), before);
+    assert_eq!(test.percent(&mut index, partial[1], ENTRIES), 100);
+    assert!(test.reads() > before);
+}
+
+/// The clues of containers that were stored with the features of this test.
+fn session_clues(stored: &[SessionContainer]) -> Vec<ContainerClues> {
+    let mut session = SessionClues::new(1 << 20);
+    for (container, nth) in stored.iter().zip(0u64..) {
+        let entries = u64::from(container.entries);
+        (0..entries).for_each(|entry| session.insert(container.first.plus(entry), &features(nth, entry)));
+    }
+    session.of_containers(stored, &[])
+}
+
+#[test]
+fn clues_of_a_long_session_take_bounded_memory() {
+    let mut session = SessionClues::new(0);
+    (0..100_000).for_each(|number| session.insert(SessionEntryNumber(number), &features(number / 1000, number % 1000)));
+    let first = |nth: u32| SessionEntryNumber(u64::from(nth) * 1000);
+    let stored: Vec<_> = (0..100)
+        .map(|nth| SessionContainer { first: first(nth), entries: 1000, container: ContainerId([nth as u8; 32]) })
+        .collect();
+    let containers = session.of_containers(&stored, &[ContainerId([200; 32])]);
+    let count: usize = containers.iter().map(|container| container.clues.len()).sum();
+    assert!((512..=1024).contains(&count), "{count} clues");
+    assert_eq!(containers.len(), 101);
+    assert!(containers.iter().take(100).all(|container| container.clues.len() >= 4), "all containers have some");
+    for container in containers.iter().take(100) {
+        let nth = u64::from(container.container.0[0]);
+        let is_first = |(position, hash): &(u32, u64)| features(nth, u64::from(*position))[0] == *hash;
+        assert!(container.clues.iter().all(is_first));
+    }
 }

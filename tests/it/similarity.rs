@@ -1,0 +1,184 @@
+//! Near versions on a machine that has no similarity index: what it stores, and what it reads to get there.
+
+use std::path::Path;
+
+use fhrd::keep::{forget, prune};
+use fhrd::repo::Repository;
+use fhrd::repo::index::similarity::clues::{self, ContainerClues, delete_damaged_clues};
+use fhrd::repo::snapshot;
+use fhrd::store::{BlobKind, BlobName, BlobPrefix, Durable, ListedBlob, Store};
+use fhrd::types::ContainerId;
+
+use crate::far::scene::{Place, run};
+use crate::flips::run_check;
+use crate::input::write;
+use crate::interleavings::scene::no_grace;
+use crate::trees::Random;
+
+/// Files of noise, each of about a container.
+fn source(files: usize, bytes: usize) -> (tempfile::TempDir, Random) {
+    let (source, mut random) = (tempfile::tempdir().unwrap(), Random(11));
+    for number in 0..files {
+        write(source.path().join(number.to_string()), &random.bytes(bytes));
+    }
+    (source, random)
+}
+
+/// A near version: bytes of some files are others.
+fn edit(source: &Path, files: std::ops::Range<usize>, random: &mut Random) {
+    for number in files {
+        let path = source.join(number.to_string());
+        let mut bytes = std::fs::read(&path).unwrap();
+        for start in (0..bytes.len() - 20).step_by(3000) {
+            let at = start + random.below(20) as usize;
+            bytes[at] ^= 0x55;
+        }
+        std::fs::write(path, bytes).unwrap();
+    }
+}
+
+fn clue_blobs(place: &Place) -> Vec<BlobName> {
+    place.memory.list(BlobKind::Similarity.into()).unwrap().into_iter().map(|blob| blob.name).collect()
+}
+
+/// Deletes what is not among `before`.
+fn take_back(place: &Place, before: &[ListedBlob]) {
+    for blob in place.memory.list(BlobPrefix::All).unwrap() {
+        if before.iter().all(|other| other.name != blob.name) {
+            place.memory.delete(&blob.name, Durable::OnReturn).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_new_machine_finds_near_versions_by_clues() {
+    for is_encrypted in [false, true] {
+        let (source, mut random) = source(100, 256 << 10);
+        let here = Place::new(is_encrypted);
+        here.back_up(source.path());
+        assert_eq!(clue_blobs(&here).len(), 1);
+        // A near version of a few files, elsewhere.
+        for number in (0..100).filter(|number| !(40..45).contains(number)) {
+            std::fs::remove_file(source.path().join(number.to_string())).unwrap();
+        }
+        edit(source.path(), 40..45, &mut random);
+        let before = here.memory.list(BlobPrefix::All).unwrap();
+        let (_, known) = here.back_up(source.path());
+        take_back(&here, &before);
+        let (report, new) = here.other().back_up(source.path());
+        let there = here.other();
+        there.assert_restores(&report.snapshot, source.path());
+        assert_eq!(run_check(&there.open().0).defects, [""; 0]);
+        take_back(&here, &before);
+        clue_blobs(&here).iter().for_each(|name| here.memory.delete(name, Durable::OnReturn).unwrap());
+        let (_, without) = here.other().back_up(source.path());
+        assert!(known.bytes_written < 500_000, "versions are near: {known:?}");
+        let ratio = new.bytes_written as f64 / known.bytes_written as f64;
+        assert!(ratio <= 1.05, "{ratio}: {known:?} {new:?}");
+        assert!(new.ranges + 60 < without.ranges, "{new:?} {without:?}");
+        // Who had to read all indexes stores what is in them.
+        let names = clue_blobs(&here);
+        let containers: usize = names.iter().map(|name| load(&here.open().0, name).len()).sum();
+        assert!(containers > 100, "{containers} in {names:?}");
+    }
+}
+
+#[test]
+fn a_local_repository_has_no_clues() {
+    let (source, _) = source(3, 50_000);
+    let place = Place::new(false);
+    let repository = Repository::open(place.memory.clone()).unwrap();
+    run(&repository, source.path()).unwrap();
+    assert!(clue_blobs(&place).is_empty());
+}
+
+#[test]
+fn clues_that_are_lost_damaged_or_lie_cost_only_reads() {
+    let (source, mut random) = source(40, 256 << 10);
+    let here = Place::new(false);
+    here.back_up(source.path());
+    let name = clue_blobs(&here).swap_remove(0);
+    let bytes = here.memory.get(&name, 1 << 24).unwrap();
+    let mut flipped = bytes.clone();
+    flipped[bytes.len() / 2] ^= 4;
+    for (what, damaged) in [
+        ("lost", Vec::new()),
+        ("flipped", flipped),
+        ("cut", bytes[..bytes.len() / 2].to_vec()),
+        ("of another kind", here.memory.get(&names(&here, BlobKind::Segment)[0], 1 << 24).unwrap()),
+    ] {
+        here.memory.delete(&name, Durable::OnReturn).unwrap();
+        if !damaged.is_empty() {
+            here.memory.replace(&name, &damaged);
+        }
+        edit(source.path(), 0..9, &mut random);
+        let there = here.other();
+        let (stored, _) = there.back_up(source.path());
+        there.assert_restores(&stored.snapshot, source.path());
+        let report = run_check(&there.open().0);
+        assert_eq!(report.defects, [""; 0], "{what}");
+        let is_noted = report.notes.iter().any(|note| note.contains(name.as_str()));
+        assert_eq!(is_noted, !damaged.is_empty(), "{what}: {:?}", report.notes);
+        delete_damaged_clues(&there.open().0).unwrap();
+        assert!(!clue_blobs(&here).contains(&name), "{what}");
+        here.memory.replace(&name, &bytes);
+    }
+}
+
+#[test]
+fn forged_clues_cost_only_ratio() {
+    let (source, mut random) = source(40, 256 << 10);
+    let here = Place::new(false);
+    here.back_up(source.path());
+    let name = clue_blobs(&here).swap_remove(0);
+    let right = load(&here.open().0, &name);
+    here.memory.delete(&name, Durable::OnReturn).unwrap();
+    let hashes: Vec<u64> = right.iter().flat_map(|one| one.clues.iter().map(|(_, hash)| *hash)).collect();
+    // Entries that are not there, those of other containers, and containers that are not there.
+    let forged = right.iter().map(|one| {
+        let entries = one.entries.max(1) * 100;
+        let hash = |random: &mut Random| hashes[random.below(hashes.len() as u64) as usize];
+        let clue = |_| (random.below(u64::from(entries)) as u32, hash(&mut random));
+        let mut clues: Vec<_> = (0..200).map(clue).collect();
+        clues.sort_unstable();
+        ContainerClues { entries, clues, ..one.clone() }
+    });
+    let mut forged: Vec<_> = forged.collect();
+    forged.push(ContainerClues { container: ContainerId([7; 32]), ..forged[0].clone() });
+    clues::put(here.memory.as_ref(), forged).unwrap();
+    edit(source.path(), 0..9, &mut random);
+    let there = here.other();
+    let (stored, counts) = there.back_up(source.path());
+    assert!(counts.bytes_read > here.memory.len_of(&clue_blobs(&here)[0]).unwrap().unwrap());
+    there.assert_restores(&stored.snapshot, source.path());
+    assert_eq!(run_check(&there.open().0).defects, [""; 0]);
+}
+
+/// All clues of a blob.
+fn load(repository: &Repository, name: &BlobName) -> Vec<ContainerClues> {
+    clues::load(repository.store.as_ref(), name).unwrap()
+}
+
+#[test]
+fn a_prune_leaves_no_clues_of_what_it_deleted() {
+    let (source, mut random) = source(10, 256 << 10);
+    let here = Place::new(false);
+    here.back_up(source.path());
+    for number in 0..10 {
+        write(source.path().join(number.to_string()), &random.bytes(256 << 10));
+    }
+    here.back_up(source.path());
+    assert_eq!(clue_blobs(&here).len(), 2);
+    let repository = here.open().0;
+    let ids: Vec<_> = snapshot::list(repository.store.as_ref()).unwrap().0.iter().map(|named| named.id).collect();
+    forget(&repository, &ids[..1]).unwrap();
+    prune(&here.open().0, &no_grace(), &Default::default()).unwrap();
+    assert_eq!(clue_blobs(&here).len(), 1);
+    forget(&here.open().0, &ids[1..]).unwrap();
+    prune(&here.open().0, &no_grace(), &Default::default()).unwrap();
+    assert!(clue_blobs(&here).is_empty());
+}
+
+fn names(place: &Place, kind: BlobKind) -> Vec<BlobName> {
+    place.memory.list(kind.into()).unwrap().into_iter().map(|blob| blob.name).collect()
+}
