@@ -32,6 +32,9 @@ pub struct Verdict {
     pub error: Option<f64>,
     /// Smallest and largest value of the lines.
     pub range: Option<[f64; 2]>,
+    /// The value of each line; none for a rule about lines.
+    #[serde(default)]
+    pub values: Vec<LineValue>,
     /// Number of values, comparisons or series.
     pub count: usize,
     /// How several values became one.
@@ -53,6 +56,17 @@ pub struct Verdict {
     /// What its data are, if the manifests do not pin them all.
     #[serde(default)]
     pub data: Option<String>,
+}
+
+/// The value of one line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LineValue {
+    /// Its set.
+    pub set: String,
+    /// The value.
+    pub value: f64,
+    /// Of a time, the greatest difference that noise makes between this value and that of another run.
+    pub error: Option<f64>,
 }
 
 /// Start of the part of a remark that says how the data differ.
@@ -107,10 +121,6 @@ impl Claim {
     /// The verdict before a value is known.
     fn named(&self, selected: &[&Value], lines: &[Value]) -> Verdict {
         let with_value: Vec<&Value> = selected.iter().copied().filter(|line| self.number(line).is_some()).collect();
-        let rivals: Vec<&Value> = match &self.over {
-            Some(over) => lines.iter().filter(|line| picks(over, line)).collect(),
-            None => Vec::new(),
-        };
         Verdict {
             source: self.source.clone(),
             section: self.section.clone(),
@@ -121,11 +131,12 @@ impl Claim {
             measured: None,
             error: None,
             range: None,
+            values: Vec::new(),
             count: 0,
             average: self.average,
             unit: self.unit.clone(),
             detail: String::new(),
-            subject: subject(&with_value, &rivals),
+            subject: subject(&with_value, &self.rivals(&with_value, lines)),
             sets: texts(&with_value, "set").into_iter().map(|set| with_held(set, &with_value)).collect(),
             remark: self.remark.clone(),
             headline: self.headline.clone(),
@@ -135,13 +146,20 @@ impl Claim {
     }
 
     fn judge_value(&self, selected: &[&Value], lines: &[Value], verdict: &mut Verdict) {
-        let values: Vec<f64> = selected.iter().filter_map(|line| self.value(line, lines)).collect();
+        let value = |line: &&Value| Some(LineValue { set: set_of(line), value: self.value(line, lines)?, error: None });
+        verdict.values = selected.iter().filter_map(value).collect();
+        let values: Vec<f64> = verdict.values.iter().map(|of_line| of_line.value).collect();
         let Some((measured, kind)) = self.decided(&values) else { return };
         let (least, largest) = values.iter().fold((f64::MAX, f64::MIN), |(a, b), value| (a.min(*value), b.max(*value)));
         let within = self.count_of(VerdictKind::Confirmed, &values);
-        if kind != VerdictKind::Confirmed && self.rule.decide(measured, self.measure) == VerdictKind::Confirmed {
-            verdict.detail = format!("only the mean is within the rule, and {within} of {}", values.len());
-        }
+        let directed = within + self.count_of(VerdictKind::OtherSize, &values);
+        verdict.detail = match (self.rule.decide(measured, self.measure), kind) {
+            (alone, decided) if alone == decided => String::new(),
+            (VerdictKind::Confirmed, _) => {
+                format!("only the mean is within the rule, and {within} of {}", values.len())
+            }
+            _ => format!("only the mean has the direction, and {directed} of {}", values.len()),
+        };
         verdict.verdict = kind;
         verdict.measured = Some(measured);
         verdict.range = Some([least, largest]);
@@ -151,17 +169,22 @@ impl Claim {
         }
     }
 
-    /// One value for `values`, and the decision about it; `None` without values.
+    /// One value for `values`, and the decision about it; `None` without values. Of a mean, more than half of the values
+    /// must be so, too.
     fn decided(&self, values: &[f64]) -> Option<(f64, VerdictKind)> {
         let measured = self.summary(values)?;
         let kind = self.rule.decide(measured, self.measure);
-        let is_mean = matches!(self.average, Average::Mean | Average::Geometric);
-        let within = self.count_of(VerdictKind::Confirmed, values);
-        if !is_mean || kind != VerdictKind::Confirmed || 2 * within > values.len() {
+        if !matches!(self.average, Average::Mean | Average::Geometric) {
             return Some((measured, kind));
         }
-        let has_direction = 2 * (within + self.count_of(VerdictKind::OtherSize, values)) > values.len();
-        Some((measured, if has_direction { VerdictKind::OtherSize } else { VerdictKind::Refuted }))
+        let within = self.count_of(VerdictKind::Confirmed, values);
+        let directed = within + self.count_of(VerdictKind::OtherSize, values);
+        let kind = match kind {
+            VerdictKind::Confirmed if 2 * within > values.len() => VerdictKind::Confirmed,
+            VerdictKind::Confirmed | VerdictKind::OtherSize if 2 * directed > values.len() => VerdictKind::OtherSize,
+            _ => VerdictKind::Refuted,
+        };
+        Some((measured, kind))
     }
 
     /// Of how many values the rule alone decides so.
@@ -184,6 +207,10 @@ impl Claim {
             self.decided(&values.collect::<Vec<_>>())
         };
         let (Some((one, first)), Some((other, second))) = (end(-1), end(1)) else { return };
+        for ((line, noise), own) in timed.iter().zip(&mut verdict.values) {
+            let end = |sign: i32| self.value_times(line, lines, (1.0 + noise).powi(sign));
+            own.error = end(-1).zip(end(1)).map(|(one, other)| (one - other).abs() / 2.0);
+        }
         let is_between = |near: f64| (one.min(other)..=one.max(other)).contains(&near);
         let stated = self.rule.near.filter(|near| is_between(*near));
         let kinds = [Some(first), Some(second), stated.map(|near| self.rule.decide(near, self.measure))];
@@ -292,6 +319,14 @@ impl Claim {
         let ignored: Vec<&str> = over.keys().map(String::as_str).collect();
         let name = identity(line, &ignored);
         lines.iter().find(|other| picks(over, other) && identity(other, &ignored) == name)
+    }
+
+    /// The lines that any of `selected` is compared with.
+    fn rivals<'a>(&self, selected: &[&Value], lines: &'a [Value]) -> Vec<&'a Value> {
+        let Some(over) = &self.over else { return Vec::new() };
+        let ignored: Vec<&str> = over.keys().map(String::as_str).collect();
+        let names: Vec<_> = selected.iter().map(|line| identity(line, &ignored)).collect();
+        lines.iter().filter(|line| picks(over, line) && names.contains(&identity(line, &ignored))).collect()
     }
 
     /// The value of a line, compared with its rival if the claim has `over`.

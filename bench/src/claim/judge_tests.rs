@@ -172,6 +172,42 @@ fn a_mean_needs_more_than_half_of_its_values() {
 }
 
 #[test]
+fn a_mean_alone_has_no_direction() {
+    let gains = |values: [f64; 4]| -> Vec<Value> {
+        let line =
+            |set: usize, scheme: &str, ratio: f64| json!({"set": set.to_string(), "scheme": scheme, "ratio": ratio});
+        let both = |(set, gain): (usize, f64)| [line(set, "base", 1.0), line(set, "fhrd", 1.0 + gain / 100.0)];
+        values.into_iter().enumerate().flat_map(both).collect()
+    };
+    let text = "of = { scheme = \"fhrd\" }\nover = { scheme = \"base\" }\nrule = { near = 13.5 }\n";
+    let one = claim(text).judge(&gains([95.0, 1.0, -1.0, -4.0]));
+    assert_eq!((one.verdict, &*one.detail), (VerdictKind::Refuted, "only the mean has the direction, and 1 of 4"));
+    let half = claim(text).judge(&gains([95.0, 2.0, -1.0, -4.0]));
+    assert_eq!(half.verdict, VerdictKind::Refuted, "half are not most");
+    let most = claim(text).judge(&gains([95.0, 2.0, 12.0, -4.0]));
+    assert_eq!((most.verdict, &*most.detail), (VerdictKind::OtherSize, ""));
+    let largest = claim(&format!("{text}average = \"largest\"\n")).judge(&gains([95.0, 1.0, -1.0, -4.0]));
+    assert_eq!(largest.verdict, VerdictKind::OtherSize, "one value was asked for");
+}
+
+#[test]
+fn each_value_has_the_error_of_its_own_line() {
+    let line = |set: &str, scheme: &str, time: f64, noise: f64| json!({"set": set, "scheme": scheme, "save_ms": time, "save_noise": noise});
+    let lines = [
+        line("a", "fhrd", 2.0, 0.1),
+        line("a", "base", 1.0, 0.0),
+        line("b", "fhrd", 100.0, 0.02),
+        line("b", "base", 1.0, 0.0),
+        line("c", "other", 1.0, 0.0),
+    ];
+    let text = "of = { scheme = \"fhrd\" }\nover = { scheme = [\"base\", \"other\"] }\nmeasure = \"times\"\n\
+        unit = \"times\"\nrule = { at_least = 1 }\n";
+    let verdict = Claim { figure: "save_ms".into(), ..claim(text) }.judge(&lines);
+    assert_eq!(verdict.measured_text(), "51 ± 2 times (mean of 2: a 2.0 ± 0.2; b 100 ± 2)");
+    assert_eq!(verdict.subject, "fhrd against base", "`other` has no line of the same set");
+}
+
+#[test]
 fn small_parameters_of_a_label_stay_different() {
     let of = |value: f64| short(value);
     assert_eq!([of(0.0005), of(0.002), of(0.015), of(-0.05)], ["0.0005", "0.002", "0.015", "-0.05"]);

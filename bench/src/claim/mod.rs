@@ -14,7 +14,7 @@ mod rule;
 mod select;
 mod untested;
 
-pub use judge::Verdict;
+pub use judge::{LineValue, Verdict};
 pub use page::{prose, tables};
 pub use rule::{Rule, VerdictKind};
 pub use select::field;
@@ -51,7 +51,7 @@ pub struct Claim {
     pub average: Average,
     /// Values for which the claim is confirmed.
     pub rule: Rule,
-    /// The data that the claim needs, if those here are of another kind and cannot decide.
+    /// The data, machine or program that the claim needs, if that here is of another kind and cannot decide.
     pub other_data: Option<OtherData>,
     /// Why the row cannot fail, if it cannot. It counts for nothing.
     pub by_construction: Option<String>,
@@ -64,13 +64,13 @@ pub struct Claim {
     pub headline: Option<String>,
 }
 
-/// Data of another kind than a claim needs.
+/// Data, or a machine or program, of another kind than a claim needs.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OtherData {
     /// What the claim needs.
     pub needs: String,
-    /// The nearest data that could be had.
+    /// The nearest that could be had.
     pub nearest: String,
 }
 

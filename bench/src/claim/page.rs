@@ -1,6 +1,8 @@
 //! Verdicts in Markdown: a page in words about the claims with a headline, and a table of all claims of each paper.
 
-use super::judge::{DIFFERS, Verdict, short};
+use std::collections::BTreeSet;
+
+use super::judge::{DIFFERS, LineValue, Verdict, short};
 use super::noise::rounded;
 use super::{Average, VerdictKind};
 use crate::page::Paper;
@@ -9,24 +11,50 @@ use crate::page::Paper;
 const HEAD: &str = "\
 A claim is *confirmed* if the value measured here is within its rule, the column before the last but two; a mean only
 if more than half of the values that it is the mean of are, too. It has the *same direction, other size* if it is not,
-but the rule states the size of an effect, and the effect here has its direction and at least a tenth of its size. Else
-it is *refuted*. It counts as *other data*, whatever the value, if the data here are of another kind than the claim
-needs; the last column names both. A verdict about a time is *too noisy* if another run could decide otherwise, by the
-noise of this one, or if that noise is not known. A row *by construction* could not fail, as the last column says, and
-counts for nothing. A claim is *not tested* if there is no value; the last column says why. Where a paper states a
-number, the rule allows a quarter of the effect that the number stands for, unless the row has a range.
+but the rule states the size of an effect, and the effect here has its direction and at least a tenth of its size; a
+mean only if more than half of its values have, too. A bound that stands for a word of the paper states no size. Else
+the claim is *refuted*. It counts as *other data*, whatever the value, if the data, the machine or the program here are
+of another kind than the claim needs; the last column names both. A verdict about a time is *too noisy* if another run
+could decide otherwise, by the noise of this one, or if that noise is not known. A row *by construction* could not fail,
+as the last column says, and counts for nothing. A claim is *not tested* if there is no value; the last column says why.
+Where a paper states a number, the rule allows a quarter of the effect that the number stands for, unless the row has a
+range.
 ";
 
+/// Most values that a row lists by set.
+const LISTED_MAX: usize = 6;
+
+/// A value with the digits that an error allows.
+fn with_error(value: f64, error: Option<f64>) -> String {
+    match error {
+        Some(error) if error > 0.0 => rounded(value, error),
+        _ => short(value),
+    }
+}
+
 impl Verdict {
-    /// A value with the digits that its noise allows.
+    /// The measured value with the digits that its noise allows.
     fn number(&self, value: f64) -> String {
-        match self.error {
-            Some(error) if error > 0.0 => rounded(value, error),
-            _ => short(value),
-        }
+        with_error(value, self.error)
     }
 
-    /// The measured value with its unit, how it was averaged, and the range if the lines differ.
+    /// An end of the range with the digits that the noise of its own line allows.
+    fn end(&self, value: f64) -> String {
+        with_error(value, self.values.iter().find(|of_line| of_line.value == value).and_then(|of_line| of_line.error))
+    }
+
+    /// The value of each set, if there are few and each has one; else the range.
+    fn spread(&self, [least, largest]: [f64; 2]) -> String {
+        let own = |of_line: &LineValue| format!("{} {}", of_line.set, with_error(of_line.value, of_line.error));
+        let sets: BTreeSet<&str> = self.values.iter().map(|of_line| of_line.set.as_str()).collect();
+        let are_named = sets.len() == self.values.len() && !sets.contains("");
+        if are_named && (2..=LISTED_MAX).contains(&sets.len()) {
+            return format!(": {}", self.values.iter().map(own).collect::<Vec<_>>().join("; "));
+        }
+        format!(", {} to {}", self.end(least), self.end(largest))
+    }
+
+    /// The measured value with its unit, how it was averaged, and what it was averaged of if the lines differ.
     pub fn measured_text(&self) -> String {
         let number = |value: f64| self.number(value);
         let average = match self.average {
@@ -36,9 +64,9 @@ impl Verdict {
             Average::Largest => "largest",
         };
         let value = match (self.measured, self.range) {
-            (Some(value), Some([least, largest])) if number(least) != number(largest) => {
+            (Some(value), Some(range)) if self.end(range[0]) != self.end(range[1]) => {
                 let (value, unit, count) = (number(value), &self.unit, self.count);
-                format!("{value} {unit} ({average} of {count}, {} to {})", number(least), number(largest))
+                format!("{value} {unit} ({average} of {count}{})", self.spread(range))
             }
             (Some(value), Some(_)) => format!("{} {}", number(value), self.unit).trim_end().into(),
             (Some(value), None) => format!("in {} {}", short(value), self.unit),
@@ -67,9 +95,10 @@ impl Verdict {
 /// What a reader must know before the verdicts in words.
 const PROSE_HEAD: &str = "\
 A claim is *confirmed* if the value measured here is within its rule. It has the *same direction, other size* if it is
-not, but the effect is there; else it is *refuted*. It counts as *other data* if the data here are of another kind than
-the claim needs, and as *too noisy* if another run could decide otherwise about a time. The table counts every claim
-that could fail. The lists name the headline claims alone.
+not, but the effect is there; else it is *refuted*. Of a mean, more than half of the values must be so, too. It counts
+as *other data* if the data, the machine or the program here are of another kind than the claim needs, and as *too
+noisy* if another run could decide otherwise about a time. The table counts every claim that could fail. The lists name
+the headline claims alone.
 ";
 
 /// Clauses of a remark that the verdicts in words have at most. The table of every claim has them all.
@@ -241,6 +270,21 @@ mod tests {
             headline: headline.map(str::to_string),
             ..untested.verdict()
         }
+    }
+
+    #[test]
+    fn few_values_are_listed_by_set_with_the_error_of_each() {
+        let value = |set: &str, value: f64, error: f64| LineValue { set: set.into(), value, error: Some(error) };
+        let text = |values: Vec<LineValue>| {
+            let noisy = verdict("One", VerdictKind::Confirmed, None);
+            let range = Some([20.0, 14450.0]);
+            Verdict { measured: Some(7235.0), error: Some(76.0), range, values, count: 2, ..noisy }.measured_text()
+        };
+        let two = vec![value("models", 20.0, 0.4), value("code", 14450.0, 150.0)];
+        assert_eq!(text(two.clone()), "7240 ± 80 % (mean of 2: models 20.0 ± 0.4; code 14500 ± 200)");
+        let one_set = two.into_iter().map(|of_line| LineValue { set: "code".into(), ..of_line }).collect();
+        assert_eq!(text(one_set), "7240 ± 80 % (mean of 2, 20.0 ± 0.4 to 14500 ± 200)", "each end has its own error");
+        assert_eq!(text(Vec::new()), "7240 ± 80 % (mean of 2, 20 to 14450)");
     }
 
     #[test]

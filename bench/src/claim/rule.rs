@@ -5,8 +5,9 @@
 //! - *other data*: the claim needs data of another kind (`other_data`), whatever the value.
 //! - *too noisy*: the claim is about a time, and another run could decide otherwise (`noise.rs`).
 //! - *confirmed*: the rule holds, for a mean also for more than half of what it is the mean of.
-//! - *same direction, other size*: the rule does not hold, but the paper states a number or a range, and the effect
-//!   here has its direction and at least a tenth of its size.
+//! - *same direction, other size*: the rule does not hold, but it states a number or a range, and the effect here has
+//!   its direction and at least a tenth of its size; for a mean also more than half of what it is the mean of. A bound
+//!   alone states no size: it may stand for a word of the paper.
 //! - *refuted*: the effect is absent or has the other direction, or a rule without a number does not hold.
 
 use serde::{Deserialize, Serialize};
@@ -24,7 +25,7 @@ pub struct Rule {
     pub within: Option<f64>,
     /// The least value.
     pub at_least: Option<f64>,
-    /// The largest value.
+    /// The largest value; `inf` with `near` if every value from `at_least` on is as the claim says.
     pub at_most: Option<f64>,
     /// Every selected line has the highest or the lowest value among itself and the lines that `over` selects.
     pub order: Option<Order>,
@@ -152,7 +153,7 @@ impl Rule {
         if let Some(text) = of_order.or(rises).or(falls) {
             return text;
         }
-        let text = match self.bounds(measure) {
+        let text = match self.bounds(measure).map(|bound| bound.filter(|bound| bound.is_finite())) {
             [Some(least), Some(most)] => format!("{} to {} {unit}", number(least), number(most)),
             [Some(least), None] => format!("at least {} {unit}", number(least)),
             [None, Some(most)] => format!("at most {} {unit}", number(most)),
@@ -201,6 +202,13 @@ mod tests {
             [11.0, 1.0, 0.4, -7.0].map(|value| between.decide(value, Measure::Gain)),
             [VerdictKind::OtherSize, VerdictKind::OtherSize, VerdictKind::Refuted, VerdictKind::Refuted]
         );
+        let from = rule("near = 8.9\nat_least = 8.9\nat_most = inf");
+        assert_eq!(
+            [800.0, 8.8, 0.8].map(|value| from.decide(value, Measure::Gain)),
+            [VerdictKind::Confirmed, VerdictKind::OtherSize, VerdictKind::Refuted],
+            "the number beside the bound states a size"
+        );
+        assert_eq!(from.text(Measure::Gain, "%"), "at least 8.9 %");
         let same = rule("near = 100\nwithin = 2");
         assert_eq!(same.decide(96.0, Measure::Share), VerdictKind::Refuted, "no difference has no direction");
         let around = rule("at_least = 80\nat_most = 125");

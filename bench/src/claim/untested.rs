@@ -60,6 +60,7 @@ impl Untested {
             measured: None,
             error: None,
             range: None,
+            values: Vec::new(),
             count: 0,
             average: Average::Mean,
             unit: String::new(),
