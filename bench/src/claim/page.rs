@@ -65,8 +65,8 @@ impl Verdict {
         };
         let value = match (self.measured, self.range) {
             (Some(value), Some(range)) if self.end(range[0]) != self.end(range[1]) => {
-                let (value, unit, count) = (number(value), &self.unit, self.count);
-                format!("{value} {unit} ({average} of {count}{})", self.spread(range))
+                let value = format!("{} {}", number(value), self.unit);
+                format!("{} ({average} of {}{})", value.trim_end(), self.count, self.spread(range))
             }
             (Some(value), Some(_)) => format!("{} {}", number(value), self.unit).trim_end().into(),
             (Some(value), None) => format!("in {} {}", short(value), self.unit),
