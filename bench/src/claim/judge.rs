@@ -151,26 +151,26 @@ impl Claim {
         let values: Vec<f64> = verdict.values.iter().map(|of_line| of_line.value).collect();
         let Some((measured, kind)) = self.decided(&values) else { return };
         let (least, largest) = values.iter().fold((f64::MAX, f64::MIN), |(a, b), value| (a.min(*value), b.max(*value)));
-        let within = self.count_of(VerdictKind::Confirmed, &values);
+        let (count, within) = (values.len(), self.count_of(VerdictKind::Confirmed, &values));
         let directed = within + self.count_of(VerdictKind::OtherSize, &values);
         verdict.detail = match (self.rule.decide(measured, self.measure), kind) {
             (alone, decided) if alone == decided => String::new(),
             (VerdictKind::Confirmed, _) => {
-                format!("only the mean is within the rule, and {within} of {}", values.len())
+                format!("only the mean is within the rule, and {within} of {count}")
             }
-            _ => format!("only the mean has the direction, and {directed} of {}", values.len()),
+            _ => format!("only the mean has the direction, and {directed} of {count}"),
         };
         verdict.verdict = kind;
         verdict.measured = Some(measured);
         verdict.range = Some([least, largest]);
-        verdict.count = values.len();
+        verdict.count = count;
         if let Some(fields) = noise::fields(&self.figure) {
             self.judge_noise(fields, selected, lines, verdict);
         }
     }
 
-    /// One value for `values`, and the decision about it; `None` without values. Of a mean, more than half of the values
-    /// must be so, too.
+    /// One value for `values`, and the decision about it; `None` without values. Of a mean, more than half of the
+    /// values must be so, too.
     fn decided(&self, values: &[f64]) -> Option<(f64, VerdictKind)> {
         let measured = self.summary(values)?;
         let kind = self.rule.decide(measured, self.measure);
