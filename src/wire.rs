@@ -221,8 +221,10 @@ pub const DERIVATIONS: u64 = 1 << 5;
 pub const REBUILT: u64 = 1 << 4;
 /// Writer-required feature: the last page of a segment may be short.
 pub const SHORT_PAGES: u64 = 1 << 9;
+/// Writer-required feature: listings may be differences to former ones.
+pub const LISTINGS: u64 = 1 << 10;
 /// Writer-required features that this program supports.
-pub const WRITER_FEATURES_KNOWN: u64 = KEY_COPIES | DERIVATIONS | REBUILT | SHORT_PAGES;
+pub const WRITER_FEATURES_KNOWN: u64 = KEY_COPIES | DERIVATIONS | REBUILT | SHORT_PAGES | LISTINGS;
 /// Reader-required features that this program supports.
 pub const READER_FEATURES_KNOWN: u64 = 0;
 

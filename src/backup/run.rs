@@ -31,7 +31,7 @@ use crate::repo::Repository;
 use crate::repo::adopt::{adopt_orphans, count_lost};
 use crate::repo::clock::{is_future, shown_time};
 use crate::repo::cold;
-use crate::repo::features::{self, Feature};
+use crate::repo::features;
 use crate::repo::index::{ContainerListing, SharedContainerIndexes};
 use crate::repo::marks::Marks;
 use crate::repo::paths::{NO_CACHE, cache_directory, create_private};
@@ -147,8 +147,8 @@ fn run_once(
         stop,
     })?;
     let parent = parents.snapshots.first().map(|parent| parent.id);
-    let (time_ns, has_derivations) = (started_ns, features::has(repository, Feature::Derivations)?);
-    let parts = RunParts { repository, config, indexes: &indexes, progress, counts, time_ns, has_derivations };
+    let features = features::of(repository)?;
+    let parts = RunParts { repository, config, indexes: &indexes, progress, counts, time_ns: started_ns, features };
     let wiring = Wiring::new(parts, stop);
     let (saved, metrics, snapshot, index_hits) = if request.dry_run {
         run_dry_stages(wiring, first).map(|(saved, metrics)| (saved, metrics, String::new(), indexes.hits()))?

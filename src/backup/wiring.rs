@@ -39,6 +39,7 @@ use crate::metrics::{Progress, StageMetrics};
 use crate::model::DeltaPlanner;
 use crate::pipeline::{Link, Pipeline};
 use crate::repo::container::FramesInFlight;
+use crate::repo::features::{Feature, Features};
 use crate::repo::{MetadataWriter, Repository};
 use crate::similar::{
     AnchorMatcher, Bases, Candidates, Chooser, PeakFinder, SLICE_BASES_MAX, SharedBases, SliceSearch, SubBlockChooser,
@@ -70,14 +71,14 @@ pub struct RunParts<'a> {
     pub counts: &'a ReadCounts,
     /// Start of the backup, nanoseconds since 1970.
     pub time_ns: i64,
-    /// The repository has the feature for deltas and frames that older programs do not know.
-    pub has_derivations: bool,
+    /// What the repository may have that older programs do not know.
+    pub features: Features,
 }
 
 impl RunParts<'_> {
     /// Whether tensors may follow from others in ways that older programs do not know.
     fn derives(&self) -> bool {
-        self.config.model.detect_formats && self.has_derivations
+        self.config.model.detect_formats && self.features.have(Feature::Derivations)
     }
 }
 
@@ -295,7 +296,7 @@ impl<'a> Wiring<'a> {
         let (index, container_bytes) = (&indexes.chunks, config.container.bytes_target.0);
         let metadata =
             MetadataWriter::new(repository.key, repository.new_containers(), index.clone(), container_bytes)?;
-        let bases = self.parts.has_derivations.then(|| indexes.listing_bases(repository));
+        let bases = self.parts.features.have(Feature::Listings).then(|| indexes.listing_bases(repository));
         let (metadata, options) = ((metadata, bases), SaveOptions { container_bytes, time_ns });
         let uploads = Arc::new(Uploads::new(repository.store.clone(), index.clone(), self.in_flight.clone()));
         let save = SaveStage::new(repository, uploads.clone(), self.in_flight.clone(), metadata, options, progress)?;

@@ -31,11 +31,14 @@ pub enum Feature {
     Rebuilt,
     /// The last page of a small index segment has no padding.
     ShortPages,
+    /// Listings are stored as differences to those of the parent.
+    Listings,
 }
 
 impl Feature {
     /// All that this program knows.
-    pub const ALL: [Feature; 4] = [Feature::KeyCopies, Feature::Derivations, Feature::Rebuilt, Feature::ShortPages];
+    pub const ALL: [Feature; 5] =
+        [Feature::KeyCopies, Feature::Derivations, Feature::Rebuilt, Feature::ShortPages, Feature::Listings];
 
     /// Its bit among the writer-required features.
     pub const fn bit(self) -> u64 {
@@ -44,6 +47,7 @@ impl Feature {
             Feature::Derivations => wire::DERIVATIONS,
             Feature::Rebuilt => wire::REBUILT,
             Feature::ShortPages => wire::SHORT_PAGES,
+            Feature::Listings => wire::LISTINGS,
         }
     }
 
@@ -54,6 +58,7 @@ impl Feature {
             Feature::Derivations => "derivations",
             Feature::Rebuilt => "rebuilt",
             Feature::ShortPages => "short-pages",
+            Feature::Listings => "listings",
         }
     }
 
@@ -64,6 +69,7 @@ impl Feature {
             Feature::Derivations => "quantised and pruned tensors follow from stored models",
             Feature::Rebuilt => "compressed files are stored as what they unpack to",
             Feature::ShortPages => "small index segments end without padding",
+            Feature::Listings => "listings are stored as differences to those of the parent",
         }
     }
 
@@ -71,7 +77,7 @@ impl Feature {
     const fn is_needed(self, is_encrypted: bool) -> bool {
         match self {
             Feature::KeyCopies => is_encrypted,
-            Feature::Derivations | Feature::Rebuilt | Feature::ShortPages => true,
+            Feature::Derivations | Feature::Rebuilt | Feature::ShortPages | Feature::Listings => true,
         }
     }
 }
@@ -84,6 +90,27 @@ pub fn needed(is_encrypted: bool) -> Vec<Feature> {
 /// The bits of some features.
 pub fn bits(features: &[Feature]) -> u64 {
     features.iter().fold(0, |bits, feature| bits | feature.bit())
+}
+
+/// The features of a repository at one moment.
+#[derive(Debug, Clone, Copy)]
+pub struct Features(u64);
+
+impl Features {
+    /// Whether it has a feature.
+    pub const fn have(self, feature: Feature) -> bool {
+        self.0 & feature.bit() != 0
+    }
+}
+
+/// The features that a repository has. Marks are not read if the configuration has all that it needs.
+///
+/// # Errors
+/// Errors of [`has`].
+pub fn of(repository: &Repository) -> Result<Features> {
+    let needed = bits(&needed(repository.encryption.is_some()));
+    let has_all = repository.writer_features & needed == needed;
+    Ok(Features(if has_all { repository.writer_features } else { all_bits(repository)? }))
 }
 
 /// Whether a repository has a feature, so that this program may write what older ones do not know.
@@ -196,7 +223,8 @@ mod tests {
     #[test]
     fn a_new_repository_has_the_features_that_it_needs_and_an_upgrade_puts_no_mark() {
         let (store, repository) = plain();
-        assert_eq!(repository.writer_features, wire::DERIVATIONS | wire::REBUILT | wire::SHORT_PAGES);
+        let needed = wire::DERIVATIONS | wire::REBUILT | wire::SHORT_PAGES | wire::LISTINGS;
+        assert_eq!(repository.writer_features, needed);
         let report = upgrade(&repository, false).unwrap();
         assert!(report.enabled.is_empty() && report.mark.is_none());
         assert!(store.list(BlobKind::Mark.into()).unwrap().is_empty());

@@ -11,8 +11,8 @@ use crate::program::{Place, finished};
 const PASSWORD: &str = "correct horse battery staple";
 /// Where the envelope has the writer-required features.
 const WRITER_FEATURES_AT: usize = 18;
-/// What every new repository has: rebuilt contents, derivations, short pages.
-const ALL: u64 = 1 << 4 | 1 << 5 | 1 << 9;
+/// What every new repository has: rebuilt contents, derivations, short pages, differences of listings.
+const ALL: u64 = 1 << 4 | 1 << 5 | 1 << 9 | 1 << 10;
 
 fn run(place: &Place, words: &[&str]) -> Value {
     let mut command = place.command(&place.path("."), words);
@@ -40,6 +40,7 @@ fn an_upgrade_puts_one_mark_into_a_repository_of_an_earlier_version_and_no_other
         {"feature": "derivations", "purpose": "quantised and pruned tensors follow from stored models"},
         {"feature": "rebuilt", "purpose": "compressed files are stored as what they unpack to"},
         {"feature": "short-pages", "purpose": "small index segments end without padding"},
+        {"feature": "listings", "purpose": "listings are stored as differences to those of the parent"},
     ]);
     let planned = run(&place, &["upgrade", "--dry-run"]);
     assert_eq!((&planned["enabled"], &planned["mark"]), (&all, &Value::Null));
