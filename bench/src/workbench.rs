@@ -7,6 +7,7 @@
 //! 4. The fixed task is timed before and after (see [`super::speed`]), because the speed of a machine varies.
 //! 5. The restored files are compared with the source byte for byte.
 
+use std::fs::{File, TryLockError};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -77,6 +78,8 @@ pub enum PageCache {
 /// A directory to measure in. Drop removes the temporary files.
 pub struct Workbench {
     work: PathBuf,
+    /// Holds the directory as long as it is open.
+    _lock: File,
     /// Directory in memory, used instead of `work` if requested.
     memory: Option<TempDir>,
     fixed_task: FixedTask,
@@ -87,18 +90,36 @@ pub struct Workbench {
 const IDENTITY: &[u8; 48] = b"fhrd bench idthe key of every repository of it..";
 /// File system in memory on Linux.
 const MEMORY_DIRECTORY: &str = "/dev/shm";
+/// File that a process locks while it measures.
+const LOCK_FILE: &str = "lock";
 /// Directories that are removed after use.
 const TEMPORARY_DIRECTORIES: [&str; 2] = ["repository", "restored"];
+
+/// Locks the directory `work`: two processes that measure there would delete each other's repositories.
+fn lock(work: &Path) -> Result<File> {
+    let path = work.join(LOCK_FILE);
+    let file = File::create(&path).map_err(|error| Error::io("create", &path, error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            let text = format!("another process measures in {}; wait, or use another `work`", work.display());
+            Err(Error::Usage(text))
+        }
+        Err(TryLockError::Error(error)) => Err(Error::io("lock", &path, error)),
+    }
+}
 
 impl Workbench {
     /// Measures below `work` until `stop` is set.
     ///
     /// # Errors
-    /// [`Error::Io`] if the files of a previous run cannot be removed.
+    /// [`Error::Usage`] if another process measures there. [`Error::Io`] if the files of a previous run cannot be
+    /// removed.
     pub fn new(work: &Path, stop: &Arc<AtomicBool>) -> Result<Self> {
         let real = std::fs::create_dir_all(work).and_then(|()| std::fs::canonicalize(work));
         let work = real.map_err(|error| Error::io("create", work, error))?;
-        let bench = Workbench { work, memory: None, fixed_task: FixedTask::new(), stop: stop.clone() };
+        let lock = lock(&work)?;
+        let bench = Workbench { work, _lock: lock, memory: None, fixed_task: FixedTask::new(), stop: stop.clone() };
         bench.clear()?;
         Ok(bench)
     }

@@ -36,6 +36,16 @@ fn a_backup_is_restored_and_compared_warm_and_cold() {
 }
 
 #[test]
+fn two_workbenches_do_not_share_a_directory() {
+    let (directory, bench, _) = bench();
+    let again = || Workbench::new(&directory.path().join("work"), &Arc::default());
+    let refused = again().map(drop);
+    assert!(refused.is_err_and(|error| error.to_string().contains("another process measures")));
+    drop(bench);
+    assert!(again().is_ok());
+}
+
+#[test]
 fn a_restore_that_differs_from_the_source_fails_its_case_alone() {
     let (_directory, bench, source) = bench();
     let (config, paths) = (Config::default(), [source.clone()]);
