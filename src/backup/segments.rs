@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use super::indexes::Indexes;
+use crate::crypto::any_number;
 use crate::error::Result;
 use crate::repo::Repository;
 use crate::repo::bundle;
@@ -34,9 +35,9 @@ const FOOTERS_VERIFIED_MAX: usize = 4;
 /// Errors of the store.
 pub fn heal_segments(repository: &Repository, listing: &ContainerListing) -> Result<()> {
     if repository.store.local_path().is_some() {
-        verify_segments(listing, PAGES_VERIFIED_MAX, FOOTERS_VERIFIED_MAX, random())?;
+        verify_segments(listing, PAGES_VERIFIED_MAX, FOOTERS_VERIFIED_MAX, any_number())?;
     } else {
-        verify_small_segments(listing, SMALL_SEGMENTS_VERIFIED_MAX, random())?;
+        verify_small_segments(listing, SMALL_SEGMENTS_VERIFIED_MAX, any_number())?;
     }
     replace_damaged_segments(listing)?;
     Ok(())
@@ -67,7 +68,7 @@ pub fn care_after_commit(
         Err(error) => tracing::warn!("index segments are not merged: {error}; a later backup merges them"),
     }
     if repository.store.local_path().is_some()
-        && let Err(error) = bundle::delete_damaged_bundles(repository, BUNDLE_BYTES_VERIFIED_MAX, random())
+        && let Err(error) = bundle::delete_damaged_bundles(repository, BUNDLE_BYTES_VERIFIED_MAX, any_number())
     {
         tracing::warn!("bundles are not verified: {error}");
     }
@@ -77,12 +78,4 @@ pub fn care_after_commit(
             Err(error) => tracing::warn!("snapshots are not bundled: {error}; a later backup does it"),
         }
     }
-}
-
-/// A random number, so that backups verify different pages.
-fn random() -> u64 {
-    let mut bytes = [0; 8];
-    // Any number serves.
-    let _ = getrandom::fill(&mut bytes);
-    u64::from_le_bytes(bytes)
 }

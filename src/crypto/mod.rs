@@ -16,6 +16,7 @@ mod slot;
 mod suite;
 
 pub use keyring::{Keyring, MasterKey};
+pub use random::any_number;
 pub use sealed_blob::{
     BLOCK_BYTES, BlobKey, HEADER_BYTES, SealedHeader, SealedReader, sealed_len, sealed_offset, unsealed_len,
 };

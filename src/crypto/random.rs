@@ -41,6 +41,13 @@ pub fn fresh(purpose: &'static str) -> Result<[u8; 32]> {
     Ok(*hasher.finalize().as_bytes())
 }
 
+/// A number for which any value serves, such as where to begin: not random if the kernel gives no random bytes.
+pub fn any_number() -> u64 {
+    let mut bytes = [0; 8];
+    let _ = getrandom::fill(&mut bytes);
+    u64::from_le_bytes(bytes)
+}
+
 /// A salt for something whose content has the hash `content`. Without `secret`, nobody can compare it with a guess of
 /// the content.
 ///

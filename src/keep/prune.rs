@@ -34,6 +34,7 @@ use super::mark::Marker;
 use super::plan::{Occupancy, PlanBounds, choose};
 use super::prune_report::{PruneOptions, PruneReport, SkippedRule};
 use super::view::View;
+use crate::crypto::any_number;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::claims::{ClaimKind, ContainerClaim};
@@ -123,10 +124,7 @@ fn prune_without(
     run.ages.save();
     if !options.dry_run {
         reads::leave_out_gone(repository);
-        let mut random = [0; 8];
-        // Any number serves.
-        let _ = getrandom::fill(&mut random);
-        match clues::sweep(repository, u64::from_le_bytes(random)) {
+        match clues::sweep(repository, any_number()) {
             Err(error) if error.stops_reading() => return Err(error),
             // What is left of them only costs reads.
             swept => _ = swept.inspect_err(|error| tracing::warn!("clues of deleted containers stay: {error}")),

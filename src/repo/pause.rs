@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::crypto::any_number;
 use crate::error::{Error, Result};
 
 /// Time between two looks at the stop flag.
@@ -27,8 +28,5 @@ pub fn pause(time: Duration, stop: &AtomicBool) -> Result<()> {
 
 /// Half of `time` to all of it, so that two processes do not always meet.
 pub fn jittered(time: Duration) -> Duration {
-    let mut random = [0];
-    // Any number serves.
-    let _ = getrandom::fill(&mut random);
-    time / 2 + time * u32::from(random[0]) / 512
+    time / 2 + time * u32::from(any_number() as u8) / 512
 }

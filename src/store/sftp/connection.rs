@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use super::address::SftpAddress;
 use super::failure::SftpFailure;
 use super::session::{SftpSession, WaitKind, sleep};
+use crate::crypto::any_number;
 use crate::error::Result;
 use crate::store::StoreOptions;
 
@@ -88,7 +89,5 @@ impl SftpConnection {
 
 /// A random number from 0 to 1, so that machines which lost one server do not come back together.
 fn fraction() -> f64 {
-    let mut random = [0; 1];
-    let _ = getrandom::fill(&mut random);
-    f64::from(random[0]) / 255.0
+    f64::from(any_number() as u8) / 255.0
 }
