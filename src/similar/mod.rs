@@ -46,14 +46,13 @@ pub use slices::*;
 pub use sub_blocks::{FoundSubBlock, HashedSubBlock, SubBlockChooser, SubBlockHasher, SubBlockMatcher};
 pub use superfeature::Superfeature;
 
+pub use crate::repo::index::similarity::HASH_MASK;
+
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::config::{StrategyKind, SubdedupConfig};
 use crate::error::Result;
 use crate::repo::container::EntryNumber;
-
-/// The bits of a feature that are its hash. Eight bits of position code follow above them.
-pub const HASH_MASK: u64 = (1 << 48) - 1;
 
 /// A range of the new chunk that equals a range of a base.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

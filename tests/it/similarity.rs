@@ -1,12 +1,17 @@
 //! Near versions on a machine that has no similarity index: what it stores, and what it reads to get there.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use fhrd::inspect::check::CheckReport;
 use fhrd::keep::{forget, prune};
 use fhrd::repo::Repository;
 use fhrd::repo::index::similarity::clues::{self, ContainerClues, delete_damaged_clues};
 use fhrd::repo::snapshot;
-use fhrd::store::{BlobKind, BlobName, BlobPrefix, Durable, ListedBlob, Store};
+use fhrd::store::{
+    BlobKind, BlobName, BlobPrefix, Durable, ListedBlob, ObservedStore, Store, StoreCall, StoreObserver,
+};
 use fhrd::types::ContainerId;
 
 use crate::far::scene::{Place, run};
@@ -113,10 +118,7 @@ fn clues_that_are_lost_damaged_or_lie_cost_only_reads() {
         }
         edit(source.path(), 0..9, &mut random);
         let there = here.other();
-        let (stored, _) = there.back_up(source.path());
-        there.assert_restores(&stored.snapshot, source.path());
-        let report = run_check(&there.open().0);
-        assert_eq!(report.defects, [""; 0], "{what}");
+        let report = back_up_and_compare(&there, source.path());
         let is_noted = report.notes.iter().any(|note| note.contains(name.as_str()));
         assert_eq!(is_noted, !damaged.is_empty(), "{what}: {:?}", report.notes);
         delete_damaged_clues(&there.open().0).unwrap();
@@ -147,11 +149,33 @@ fn forged_clues_cost_only_ratio() {
     forged.push(ContainerClues { container: ContainerId([7; 32]), ..forged[0].clone() });
     clues::put(here.memory.as_ref(), forged).unwrap();
     edit(source.path(), 0..9, &mut random);
-    let there = here.other();
-    let (stored, counts) = there.back_up(source.path());
-    assert!(counts.bytes_read > here.memory.len_of(&clue_blobs(&here)[0]).unwrap().unwrap());
+    let (there, forged) = (here.other(), clue_blobs(&here).swap_remove(0));
+    let reads = Arc::new(AtomicUsize::new(0));
+    let observed = ObservedStore::with(there.far.clone(), ReadsOf(forged, reads.clone()));
+    let stored = run(&there.open_over(observed), source.path()).unwrap();
+    assert!(reads.load(Ordering::SeqCst) > 0);
     there.assert_restores(&stored.snapshot, source.path());
     assert_eq!(run_check(&there.open().0).defects, [""; 0]);
+}
+
+/// Counts the reads of a blob.
+struct ReadsOf(BlobName, Arc<AtomicUsize>);
+
+impl StoreObserver for ReadsOf {
+    fn before(&self, call: StoreCall, name: &str) -> fhrd::Result<u64> {
+        let is_read = matches!(call, StoreCall::Get | StoreCall::GetRange) && name == self.0.as_str();
+        self.1.fetch_add(usize::from(is_read), Ordering::SeqCst);
+        Ok(0)
+    }
+}
+
+/// Backs up, restores and compares, and checks that there is no defect.
+fn back_up_and_compare(place: &Place, source: &Path) -> CheckReport {
+    let (stored, _) = place.back_up(source);
+    place.assert_restores(&stored.snapshot, source);
+    let report = run_check(&place.open().0);
+    assert_eq!(report.defects, [""; 0]);
+    report
 }
 
 /// All clues of a blob.

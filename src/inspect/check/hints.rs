@@ -8,7 +8,7 @@ use crate::repo::Repository;
 use crate::repo::bundle;
 use crate::repo::index::similarity::clues::{self, is_clues};
 use crate::repo::reads::ReadLedger;
-use crate::store::BlobKind;
+use crate::store::{BlobKind, BlobName, ListedBlob};
 
 /// Loads every catalogue of models, and logs those that are damaged.
 pub(super) fn catalogues(repository: &Repository, log: &mut DefectLog) -> Result<()> {
@@ -25,31 +25,36 @@ pub(super) fn catalogues(repository: &Repository, log: &mut DefectLog) -> Result
 /// Reads every bundle of snapshots, and notes those that cannot be read. They are no defect: they only have copies, and
 /// whoever writes next deletes them.
 pub(super) fn bundles(repository: &Repository, report: &mut CheckReport, log: &mut DefectLog) -> Result<()> {
-    let (store, mut unreadable) = (repository.store.as_ref(), Vec::new());
-    for blob in listed_or_logged(store, BlobKind::Bundle, log)? {
-        match bundle::verify(store, &blob.name) {
-            Err(error) if error.kind() != ErrorKind::NotFound => unreadable.push((blob.name, damage(error)?)),
-            _ => {}
-        }
-    }
-    let notes = unreadable.into_iter().take(DEFECTS_MAX);
-    report.notes.extend(notes.map(|(name, error)| format!("{name} only has copies of snapshots: {error}")));
-    Ok(())
+    let store = repository.store.as_ref();
+    let blobs = listed_or_logged(store, BlobKind::Bundle, log)?;
+    note_unreadable(&blobs, "only has copies of snapshots", |name| bundle::verify(store, name), report)
 }
 
 /// Reads all clues, and notes those that cannot be read. They are no defect: they only save reads, and
 /// `check --read-data` deletes them.
 pub(super) fn all_clues(repository: &Repository, report: &mut CheckReport, log: &mut DefectLog) -> Result<()> {
-    let (store, mut unreadable) = (repository.store.as_ref(), Vec::new());
-    let listed = listed_or_logged(store, BlobKind::Similarity, log)?;
-    for blob in listed.into_iter().filter(|blob| is_clues(&blob.name)) {
-        match clues::load(store, &blob.name) {
-            Err(error) if error.kind() != ErrorKind::NotFound => unreadable.push((blob.name, damage(error)?)),
+    let store = repository.store.as_ref();
+    let mut blobs = listed_or_logged(store, BlobKind::Similarity, log)?;
+    blobs.retain(|blob| is_clues(&blob.name));
+    note_unreadable(&blobs, "only helps to find near versions", |name| clues::load(store, name).map(drop), report)
+}
+
+/// Notes those of `blobs` that `read` cannot read, and what they are for.
+fn note_unreadable(
+    blobs: &[ListedBlob],
+    purpose: &str,
+    read: impl Fn(&BlobName) -> Result<()>,
+    report: &mut CheckReport,
+) -> Result<()> {
+    let mut unreadable = Vec::new();
+    for ListedBlob { name, .. } in blobs {
+        match read(name) {
+            Err(error) if error.kind() != ErrorKind::NotFound => unreadable.push((name, damage(error)?)),
             _ => {}
         }
     }
     let notes = unreadable.into_iter().take(DEFECTS_MAX);
-    report.notes.extend(notes.map(|(name, error)| format!("{name} only helps to find near versions: {error}")));
+    report.notes.extend(notes.map(|(name, error)| format!("{name} {purpose}: {error}")));
     Ok(())
 }
 

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, HashSet};
 use minicbor::{Decode, Encode};
 
 use super::super::listing::ContainerListing;
+use super::HASH_MASK;
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::Repository;
 use crate::repo::container::{ContainerIndex, ENTRIES_LIMIT, FEATURES_MAX};
@@ -52,8 +53,6 @@ const ENTRY_CLUES_MAX: u64 = 8;
 
 /// Of so many features of an entry, in their order, the first one is a clue.
 const STRIDE: usize = 8;
-/// The bits of a feature without its position.
-const HASH_MASK: u64 = (1 << (8 * HASH_BYTES)) - 1;
 
 /// The clues of one container.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -21,3 +21,4 @@ mod similarity_index;
 mod table;
 
 pub use similarity_index::{SessionContainer, Similar, SimilarHits, SimilarityFiles, SimilarityIndex};
+pub use table::HASH_MASK;

@@ -51,11 +51,13 @@ impl OpenIndex {
         Ok((has_clues, left))
     }
 
+    /// Whether any container may still be completed in this run.
+    pub(super) fn has_partial(&self) -> bool {
+        self.numbers.has_partial() && self.features_added < FEATURES_ADDED_MAX
+    }
+
     /// Adds all features of the containers that are known to have `feature` by a clue.
     pub(super) fn complete(&mut self, store: &dyn Store, feature: u64) {
-        if !self.numbers.has_partial() || self.features_added >= FEATURES_ADDED_MAX {
-            return;
-        }
         let mut seen = HashSet::new();
         let found = self.table.find(feature).filter_map(|number| self.numbers.partial(number));
         let containers: Vec<ContainerId> = found.filter(|id| seen.insert(*id)).collect();

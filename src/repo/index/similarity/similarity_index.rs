@@ -104,9 +104,8 @@ pub struct SimilarityIndex {
     pub(super) listing: Arc<ContainerListing>,
     pub(super) files: SimilarityFiles,
     pub(super) open: Option<OpenIndex>,
-    /// Whether other machines are likely to use the repository: its store is not on a local disk.
-    is_shared: bool,
-    /// Clues of the session, if others shall have them.
+    /// Clues of the session, until it ends. None if other machines are not likely to use the repository: its store is
+    /// on a local disk.
     session_clues: Option<SessionClues>,
     /// Clues of the containers of a run that has succeeded.
     finished_clues: Vec<ContainerClues>,
@@ -140,14 +139,16 @@ impl SimilarityIndex {
         let session_clues = is_shared.then(|| SessionClues::new(clue_bytes));
         let files = SimilarityFiles { memory_bytes: files.memory_bytes - clue_bytes, ..files };
         let (finished_clues, hits) = (Vec::new(), SimilarHits::default());
-        SimilarityIndex { store, listing, files, open: None, is_shared, session_clues, finished_clues, hits }
+        SimilarityIndex { store, listing, files, open: None, session_clues, finished_clues, hits }
     }
 
     /// Usable entries with this feature, newest first. Only the low 48 bits of the feature count. If one is known by a
     /// clue, all features of its container are added first: who asks in the order of the stream finds the same always.
     pub fn find(&mut self, feature: u64) -> impl Iterator<Item = Similar> + '_ {
-        let store = self.store.clone();
-        self.opened().complete(store.as_ref(), feature);
+        if self.opened().has_partial() {
+            let store = self.store.clone();
+            self.opened().complete(store.as_ref(), feature);
+        }
         self.find_known(feature)
     }
 
@@ -224,10 +225,10 @@ impl SimilarityIndex {
     }
 
     pub(super) fn opened(&mut self) -> &mut OpenIndex {
-        let SimilarityIndex { store, listing, files, open, is_shared, .. } = self;
+        let SimilarityIndex { store, listing, files, open, session_clues, .. } = self;
         open.get_or_insert_with(|| {
             let mut open = OpenIndex::from_files(files).unwrap_or_else(|| OpenIndex::in_memory(files.memory_bytes));
-            open.update(store.as_ref(), listing, *is_shared);
+            open.update(store.as_ref(), listing, session_clues.is_some());
             open
         })
     }

@@ -17,6 +17,9 @@ pub(super) const PAGES_MIN: usize = 16;
 const PAGES_MAX: usize = 1 << BUCKET_SHIFT;
 const BUCKET_SHIFT: u32 = 20;
 
+/// The bits of a feature that are its hash. Eight bits of position code follow above them.
+pub const HASH_MASK: u64 = (1 << 48) - 1;
+
 /// From features to numbers (see the module).
 pub(super) struct FeatureTable {
     pages: Pages,
@@ -27,7 +30,7 @@ pub(super) struct FeatureTable {
 /// 32 evenly spread bits of the low 48 bits of a feature. A feature may be the smallest of many hashes, so its own bits
 /// are not spread evenly.
 fn tag_of(feature: u64) -> u32 {
-    ((feature & 0xffff_ffff_ffff).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
+    ((feature & HASH_MASK).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }
 
 /// The bucket that takes the overflow of another one.

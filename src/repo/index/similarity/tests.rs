@@ -319,7 +319,6 @@ fn a_smaller_bound_makes_a_smaller_file() {
 fn far_index(test: &TestIndex, directory: &std::path::Path) -> SimilarityIndex {
     let mut index = test.open();
     index.files.directory = directory.to_path_buf();
-    index.is_shared = true;
     index.session_clues = Some(SessionClues::new(1 << 20));
     index
 }
