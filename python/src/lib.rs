@@ -43,5 +43,6 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(care::publish, module)?)?;
     module.add_function(wrap_pyfunction!(care::unpublish, module)?)?;
     module.add_function(wrap_pyfunction!(care::published_names, module)?)?;
-    module.add("__version__", env!("CARGO_PKG_VERSION"))
+    // As installers write it: a candidate of Rust's 1.0.0-rc.1 is Python's 1.0.0rc1.
+    module.add("__version__", env!("CARGO_PKG_VERSION").replace("-rc.", "rc"))
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -221,6 +222,16 @@ def test_the_command_imports_little() -> None:
     imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines()}
     assert "fhrd._engine" in imported
     assert not imported & {"numpy", "json", "fhrd._public", "fhrd.repository"}
+
+
+def test_the_version_is_that_of_the_installed_package() -> None:
+    """Installers compare versions in Python's form, which has no hyphen before a release candidate."""
+    stated = run("-c", "import fhrd; print(fhrd.__version__)", command=[sys.executable]).stdout.strip()
+    assert re.fullmatch(r"\d+\.\d+\.\d+(rc\d+)?", stated), stated
+    try:
+        assert stated == importlib.metadata.version("fhrd")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("the package is not installed: it was imported from the sources")
 
 
 def test_the_package_offers_its_names_without_further_imports() -> None:
