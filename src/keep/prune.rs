@@ -35,7 +35,7 @@ use super::plan::{Occupancy, PlanBounds, choose};
 use super::prune_report::{PruneOptions, PruneReport, SkippedRule};
 use super::view::View;
 use crate::crypto::any_number;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::repo::Repository;
 use crate::repo::claims::{ClaimKind, ContainerClaim};
 use crate::repo::cold;
@@ -124,14 +124,16 @@ fn prune_without(
     run.ages.save();
     if !options.dry_run {
         reads::leave_out_gone(repository);
-        match clues::sweep(repository, any_number()) {
-            Err(error) if error.stops_reading() => return Err(error),
-            // What is left of them only costs reads.
-            swept => _ = swept.inspect_err(|error| tracing::warn!("clues of deleted containers stay: {error}")),
-        }
     }
     if let Some(locks) = &run.locks {
         run.report.locks_extended = locks.extend(options.dry_run)?;
+    }
+    if !options.dry_run {
+        match clues::sweep(repository, any_number()) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
+            // What is left of them only costs reads.
+            swept => _ = swept.inspect_err(|error| tracing::warn!("clues of deleted containers stay: {error}")),
+        }
     }
     Ok(run.report)
 }

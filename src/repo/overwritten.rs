@@ -103,7 +103,10 @@ pub fn check_stored_snapshots(repository: &Repository) -> Result<()> {
         true => Ok(()),
         false => check_overwritten(repository, &listed.name),
     };
-    try_map_parallel(store.requests_max(), &store.list(BlobKind::Snapshot.into())?, check).map(drop)
+    let mut listed = store.list(BlobKind::Snapshot.into())?;
+    // Other names are no part of the repository.
+    listed.retain(|listed| snapshot::parse_name(&listed.name).is_some());
+    try_map_parallel(store.requests_max(), &listed, check).map(drop)
 }
 
 /// Deletes a snapshot, if it [may be deleted](check_deletable).

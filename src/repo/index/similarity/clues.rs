@@ -32,13 +32,15 @@ const CLUES_MAX: usize = 1 << 19;
 /// Containers of one blob that is written.
 const CONTAINERS_MAX: usize = 1 << 16;
 /// Bytes from which on a blob is not taken in by another one.
-const FULL_BYTES: u64 = 2 << 20;
+const FULL_BYTES: u64 = 1 << 20;
 /// Blobs of about one length that are written as one.
 const MERGED_MIN: usize = 8;
 /// Blobs whose lengths differ by less than this factor are of about one length, as a shift.
 const CLASS_SHIFT: u32 = 2;
 /// Bytes of blobs that one merge takes in, at most.
-const MERGED_BYTES_MAX: u64 = 16 << 20;
+const MERGED_BYTES_MAX: u64 = 8 << 20;
+/// Bytes of blobs that are requested at once, at most, but one blob always is.
+const REQUESTED_BYTES_MAX: u64 = 4 << 20;
 /// Blobs that are read for any purpose, at most.
 const BLOBS_MAX: usize = 1024;
 /// Bytes of blobs that one prune reads, at most.
@@ -139,12 +141,13 @@ fn decode(name: &str, blob: &[u8]) -> Result<Vec<ContainerClues>> {
     for row in rows {
         let mut row = WireReader::new(name, 0, row);
         let (container, entries) = (ContainerId(row.array()?), row.u32()?);
-        let (count, mut clues, mut next) = (row.u32()?, Vec::new(), 0u64);
+        let (count, mut next) = (row.u32()?, 0u64);
         if u64::from(entries) > ENTRIES_LIMIT || u64::from(count) > ENTRY_CLUES_MAX * u64::from(entries) {
             let got = format!("{entries} entries with {count} clues");
             let expected = format!("at most {ENTRIES_LIMIT} entries, {ENTRY_CLUES_MAX} clues each");
             return Err(Error::corrupt(name, 0, expected, got));
         }
+        let mut clues = Vec::with_capacity(hashes.len().min(count as usize));
         for _ in 0..count {
             let Some(hash) = hashes.next() else {
                 return Err(positions.error("a hash for each clue", "no more hashes"));
@@ -217,44 +220,74 @@ pub fn is_clues(name: &BlobName) -> bool {
 }
 
 /// The first of `blobs` that have at most `bytes_max` bytes together, and are not too many.
-fn bounded(blobs: Vec<ListedBlob>, bytes_max: u64) -> Vec<BlobName> {
+fn bounded(blobs: Vec<ListedBlob>, bytes_max: u64) -> Vec<ListedBlob> {
+    let count = count_within(&blobs, bytes_max);
+    blobs.into_iter().take(BLOBS_MAX.min(count)).collect()
+}
+
+/// How many of `blobs`, from the first on, have at most `bytes_max` bytes together.
+fn count_within(blobs: &[ListedBlob], bytes_max: u64) -> usize {
     let mut bytes = 0u64;
-    let fits = |blob: &ListedBlob| {
+    let fits = |blob: &&ListedBlob| {
         bytes = bytes.saturating_add(blob.len);
         bytes <= bytes_max
     };
-    blobs.into_iter().take(BLOBS_MAX).take_while(fits).map(|blob| blob.name).collect()
+    blobs.iter().take_while(fits).count()
 }
 
-/// Calls `each` with the clues in blobs that `taken` does not name, those of blobs of `bytes_max` bytes at most. Adds
-/// the names of these to `taken` if `each` says of any of their containers that it is listed, and removes those of
-/// blobs that are gone. Returns whether all blobs are read now.
+/// The blobs whose clues a machine has taken, by hash.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(super) struct TakenBlobs {
+    /// They need not be read again.
+    pub(super) done: HashSet<[u8; 32]>,
+    /// Some of their containers were not listed: another run was storing them, or they are gone. They are read once more.
+    pub(super) partly: HashSet<[u8; 32]>,
+}
+
+impl TakenBlobs {
+    fn add(&mut self, hash: [u8; 32], is_whole: bool) {
+        if is_whole || self.partly.remove(&hash) {
+            self.done.insert(hash);
+        } else {
+            self.partly.insert(hash);
+        }
+    }
+}
+
+/// Calls `each` with the clues in blobs that are not taken, those of blobs of `bytes_max` bytes at most. It says whether
+/// a container is listed. Adds the blobs to `taken`, and removes those that are gone. Returns whether all blobs are read
+/// now.
 ///
 /// # Errors
 /// Errors of the store. A blob that cannot be read is a warning.
 pub(super) fn visit(
     store: &dyn Store,
-    taken: &mut HashSet<[u8; 32]>,
+    taken: &mut TakenBlobs,
     bytes_max: u64,
     mut each: impl FnMut(ContainerClues) -> bool,
 ) -> Result<bool> {
     let Some(mut blobs) = listed(store)? else { return Ok(false) };
     let there: HashSet<[u8; 32]> = blobs.iter().filter_map(|blob| blob.name.hash()).collect();
-    taken.retain(|hash| there.contains(hash));
-    blobs.retain(|blob| blob.name.hash().is_some_and(|hash| !taken.contains(&hash)));
+    [&mut taken.done, &mut taken.partly].into_iter().for_each(|hashes| hashes.retain(|hash| there.contains(hash)));
+    blobs.retain(|blob| blob.name.hash().is_some_and(|hash| !taken.done.contains(&hash)));
     let count = blobs.len();
-    let names = bounded(blobs, bytes_max);
-    for names in names.chunks(store.requests_max().max(1)) {
-        let read = map_parallel(names.len(), names, |name| load(store, name));
-        for (name, read) in names.iter().zip(read) {
-            if let Some(containers) = unless_unreadable(name, read)? {
-                // What another run stores meanwhile is not listed yet: a later run takes its clues.
-                let is_listed = containers.into_iter().map(&mut each).filter(|is_listed| *is_listed).count() > 0;
-                taken.extend(name.hash().filter(|_| is_listed));
-            }
+    let blobs = bounded(blobs, bytes_max);
+    let mut rest = blobs.as_slice();
+    while !rest.is_empty() {
+        let fitting = count_within(rest, REQUESTED_BYTES_MAX).min(store.requests_max());
+        let (part, tail) = rest.split_at(fitting.max(1));
+        let read = map_parallel(part.len(), part, |blob| get_hashed(store, &blob.name, BYTES_LIMIT));
+        for (ListedBlob { name, .. }, read) in part.iter().zip(read) {
+            // One after the other: decoded, they take more than twice the memory.
+            let containers = read.and_then(|bytes| decode(name, &bytes));
+            let (Some(containers), Some(hash)) = (unless_unreadable(name, containers)?, name.hash()) else { continue };
+            let count = containers.len();
+            let listed = containers.into_iter().map(&mut each).filter(|is_listed| *is_listed).count();
+            taken.add(hash, listed == count);
         }
+        rest = tail;
     }
-    Ok(names.len() == count)
+    Ok(blobs.len() == count)
 }
 
 /// What was read, or `None` if it is gone or cannot be read.
@@ -294,12 +327,12 @@ pub fn merge(store: &dyn Store) -> Result<usize> {
 /// if fewer than `count_min` can be read. Returns how many were read.
 fn write_again(
     store: &dyn Store,
-    taken: &[BlobName],
+    taken: &[ListedBlob],
     count_min: usize,
     exists: impl Fn(&ContainerId) -> bool,
 ) -> Result<usize> {
     let (mut containers, mut read) = (Vec::new(), Vec::new());
-    for name in taken {
+    for ListedBlob { name, .. } in taken {
         let Some(clues) = unless_unreadable(name, load(store, name))? else { continue };
         containers.extend(clues.into_iter().filter(|clues| exists(&clues.container)));
         read.push(name);
@@ -335,15 +368,15 @@ pub fn sweep(repository: &Repository, random: u64) -> Result<usize> {
     let count = blobs.len() as u64;
     blobs.rotate_left((random % count) as usize);
     let mut mostly_gone = Vec::new();
-    for name in bounded(blobs, SWEPT_BYTES_MAX) {
-        let Some(clues) = unless_unreadable(&name, load(store, &name))? else { continue };
+    for blob in bounded(blobs, SWEPT_BYTES_MAX) {
+        let Some(clues) = unless_unreadable(&blob.name, load(store, &blob.name))? else { continue };
         if clues.iter().filter(|clues| !exists(&clues.container)).count() * 2 > clues.len() {
-            mostly_gone.push(name);
+            mostly_gone.push(blob);
         }
     }
     mostly_gone
         .iter()
-        .try_fold(merged, |count, name| Ok(count + write_again(store, std::slice::from_ref(name), 1, exists)?))
+        .try_fold(merged, |count, blob| Ok(count + write_again(store, std::slice::from_ref(blob), 1, exists)?))
 }
 
 /// Reads all blobs with clues and deletes the damaged ones. Returns their number.

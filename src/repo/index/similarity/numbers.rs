@@ -2,11 +2,12 @@
 //!
 //! Numbers are dense, ascend, and are assigned once. A container that is gone leaves a gap that refers to nothing. The
 //! file is a checksummed envelope: the id of the repository, the parameters of the pages, the containers by
-//! ascending number, and the hashes of the blobs whose clues were taken.
+//! ascending number, and the hashes of the blobs whose clues were taken, wholly and partly.
 
 use std::collections::HashSet;
 use std::path::Path;
 
+use super::clues::TakenBlobs;
 use crate::error::{Error, Result};
 use crate::store::LocalFile;
 use crate::types::ContainerId;
@@ -17,7 +18,7 @@ const REPOSITORY_BYTES_MAX: u64 = 256;
 const CONTAINERS_MAX: u64 = 1 << 26;
 const TAKEN_MAX: u64 = 1 << 20;
 /// Longest file, bytes.
-const BYTES_MAX: u64 = 40 * CONTAINERS_MAX + 32 * TAKEN_MAX + 1024;
+const BYTES_MAX: u64 = 40 * CONTAINERS_MAX + 2 * 32 * TAKEN_MAX + 1024;
 
 /// The numbers of one container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,14 +50,14 @@ pub(super) struct NumberMap {
     ranges: Vec<NumberRange>,
     /// Containers of which only clues are in the pages.
     partial: usize,
-    /// Hashes of the blobs whose clues were taken.
-    pub(super) taken: HashSet<[u8; 32]>,
+    /// The blobs whose clues were taken.
+    pub(super) taken: TakenBlobs,
 }
 
 impl NumberMap {
     /// A map without numbers.
     pub(super) fn new(seed: u64, pages: u64) -> Self {
-        NumberMap { seed, pages, used: 0, next: 0, ranges: Vec::new(), partial: 0, taken: HashSet::new() }
+        NumberMap { seed, pages, used: 0, next: 0, ranges: Vec::new(), partial: 0, taken: TakenBlobs::default() }
     }
 
     /// Assigns the next numbers to a container and returns the first. Without entries the container only becomes known.
@@ -151,11 +152,11 @@ impl NumberMap {
             payload.extend_from_slice(&entries.to_le_bytes());
             payload.extend_from_slice(&range.container.0);
         }
-        let mut taken: Vec<&[u8; 32]> = self.taken.iter().collect();
-        taken.sort_unstable();
-        if !taken.is_empty() {
-            put_varint(&mut payload, taken.len() as u64);
-            taken.into_iter().for_each(|hash| payload.extend_from_slice(hash));
+        for hashes in [&self.taken.done, &self.taken.partly] {
+            let mut hashes: Vec<&[u8; 32]> = hashes.iter().collect();
+            hashes.sort_unstable();
+            put_varint(&mut payload, hashes.len() as u64);
+            hashes.into_iter().for_each(|hash| payload.extend_from_slice(hash));
         }
         let blob = Envelope::new(MAGIC).seal(&payload);
         LocalFile::replace(path, &blob).map_err(|error| Error::io("write", path, error))
@@ -193,9 +194,12 @@ impl NumberMap {
             numbers.partial += usize::from(is_partial);
             numbers.ranges.push(range);
         }
-        if reader.remaining() > 0 {
-            for _ in 0..reader.bounded("blobs", TAKEN_MAX)? {
-                numbers.taken.insert(reader.array()?);
+        // Programs before clues wrote neither list, and others the first one alone.
+        for hashes in [&mut numbers.taken.done, &mut numbers.taken.partly] {
+            if reader.remaining() > 0 {
+                for _ in 0..reader.bounded("blobs", TAKEN_MAX)? {
+                    hashes.insert(reader.array()?);
+                }
             }
         }
         reader.finish()?;

@@ -16,13 +16,15 @@ const PARTIAL_NUMBERS_MAX: u64 = 1 << 30;
 
 impl OpenIndex {
     /// Adds the clues of `new` containers but those that were stored last, and removes these containers from it.
-    /// Returns whether any blob has clues, and which containers have none: no container, if not all blobs were read.
+    /// Returns whether clues tell of most of them, now or in later runs, and which containers have none: no container, if
+    /// not all blobs were read.
     pub(super) fn take_clues(
         &mut self,
         store: &dyn Store,
         listed: &HashSet<ContainerId>,
         new: &mut Vec<ContainerId>,
     ) -> Result<(bool, HashSet<ContainerId>)> {
+        let count = new.len();
         let last: HashSet<ContainerId> = new.iter().take(INDEXES_READ_MIN).copied().collect();
         let (mut left, mut refused) = (new.iter().copied().collect::<HashSet<ContainerId>>(), HashSet::new());
         let mut taken = std::mem::take(&mut self.numbers.taken);
@@ -41,14 +43,13 @@ impl OpenIndex {
             }
             is_listed
         });
-        let has_clues = !taken.is_empty();
         self.numbers.taken = taken;
         new.retain(|id| last.contains(id) || left.contains(id) || refused.contains(id));
         let is_all = visited?;
         if !is_all {
             left.clear();
         }
-        Ok((has_clues, left))
+        Ok((!is_all || new.len() * 2 <= count, left))
     }
 
     /// Whether any container may still be completed in this run.

@@ -32,8 +32,10 @@ pub(super) const FEATURES_ADDED_MAX: usize = 1 << 22;
 
 /// Unknown containers whose indexes are read, those that were stored last. Clues of more are read.
 pub(super) const INDEXES_READ_MIN: usize = 8;
-/// Features of containers without clues that opening the index adds, at most, where others have clues.
-const FEATURES_WITHOUT_CLUES_MAX: usize = 1 << 18;
+/// Features of containers without clues that opening the index adds, at most, where clues tell of most.
+const FEATURES_WITHOUT_CLUES_MAX: usize = if cfg!(test) { 1 << 12 } else { 1 << 18 };
+/// Each index that is read counts as so many features at least: most containers have more.
+const INDEX_FEATURES_MIN: usize = 1 << 9;
 /// Part of the memory of the index that the clues of the session take.
 const SESSION_CLUES_SHARE: u64 = 4;
 
@@ -326,9 +328,10 @@ impl OpenIndex {
         let (mut features_max, mut without_clues) = (FEATURES_ADDED_MAX, HashSet::new());
         if is_shared && new.len() > INDEXES_READ_MIN {
             match self.take_clues(store, &listing.containers, &mut new) {
-                Ok((has_clues, left)) => {
+                // Where few have clues, as after an upgrade or a prune that has moved most, indexes tell as much as ever.
+                Ok((tell_of_most, left)) => {
                     without_clues = left;
-                    features_max = if has_clues { FEATURES_WITHOUT_CLUES_MAX } else { FEATURES_ADDED_MAX };
+                    features_max = if tell_of_most { FEATURES_WITHOUT_CLUES_MAX } else { FEATURES_ADDED_MAX };
                 }
                 Err(error) => tracing::warn!("finding near versions without the clues of others: {error}"),
             }
@@ -349,9 +352,10 @@ impl OpenIndex {
             };
             let has_features = container_index.entries.iter().any(|entry| !container_index.features(entry).is_empty());
             let entries = if has_features { container_index.entries.len() } else { 0 };
+            let features = container_index.entries.iter().map(|entry| container_index.features(entry).len()).sum();
+            self.features_added += INDEX_FEATURES_MIN.max(features);
             let Some(first) = self.numbers.assign(container, entries) else { continue };
             for (entry, number) in container_index.entries.iter().take(entries).zip(u64::from(first)..) {
-                self.features_added += container_index.features(entry).len();
                 self.insert(number, container_index.features(entry));
             }
             if without_clues.contains(&container) {

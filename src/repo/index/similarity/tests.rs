@@ -367,6 +367,30 @@ fn another_machine_reads_clues_and_the_indexes_of_what_it_meets() {
     assert!(test.reads() > before);
 }
 
+#[test]
+fn clues_of_few_containers_do_not_hide_the_others() {
+    let mut test = TestIndex::new();
+    let stored: Vec<SessionContainer> = (0..40)
+        .map(|nth| {
+            let first = SessionEntryNumber(nth * ENTRIES);
+            SessionContainer { first, entries: ENTRIES as u32, container: test.store(ENTRIES) }
+        })
+        .collect();
+    let found = |count: usize| {
+        clues::put(test.store.as_ref(), session_clues(&stored[..count])).unwrap();
+        let other = tempfile::tempdir().unwrap();
+        let mut index = far_index(&test, other.path());
+        index.find(1).count();
+        let before = test.reads();
+        let found = (0..40).filter(|nth| test.percent(&mut index, *nth, ENTRIES) >= 98).count();
+        (found, test.reads() - before)
+    };
+    let (all, few) = found(5);
+    assert!(all == 40 && few <= 3 * 5, "{all} found by {few} reads");
+    let (all, many) = found(35);
+    assert!(all >= 35 && many > few, "{all} found by {many} reads");
+}
+
 /// The clues of containers that were stored with the features of this test.
 fn session_clues(stored: &[SessionContainer]) -> Vec<ContainerClues> {
     let mut session = SessionClues::new(1 << 20);
