@@ -7,7 +7,12 @@
 #
 # OUT is a directory that does not exist. By default both targets are built. It needs Rust with rustup, a C compiler, git
 # and Python 3 with venv. The other tools come from the registries, into FHRD_DIST_TOOLS or target/dist-tools: zig, which
-# compiles C for any target, and the tools of cargo below.
+# compiles C for any target, and the tools of cargo below. Variables:
+#
+#   FHRD_DIST_TOOLS   the directory of these tools
+#   FHRD_DIST_NATIVE  a program of this version that runs here and writes the manual. Without it, that is one of the targets
+#                     if there is one for this processor, else a program that is built for that alone
+#   FHRD_DIST_WHEELS  `no` leaves out the Python wheels and the sources of the Python package
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ $# -ge 1 ] || { echo "usage: dist/build.sh OUT [TARGET...]" >&2; exit 2; }
@@ -17,6 +22,8 @@ mkdir -p "$1"
 out=$(cd "$1" && pwd)
 shift
 [ $# -gt 0 ] || set -- x86_64-unknown-linux-musl aarch64-unknown-linux-musl
+
+wheels=${FHRD_DIST_WHEELS:-yes}
 
 python_packages=(cargo-zigbuild==0.24.1 ziglang==0.17.1 maturin==1.16.0)
 cargo_tools=(cargo-auditable@0.7.7 cargo-deb@3.8.0 cargo-cyclonedx@0.5.9)
@@ -69,20 +76,44 @@ for target in "$@"; do
   with_flags cargo auditable zigbuild --quiet --release --locked --target "$target" -p fhrd
 done
 
+# What a reader of the documents in an archive or a package follows a link to.
+documents=(README.md CHANGELOG.md SECURITY.md CONTRIBUTING.md RELEASING.md ARCHITECTURE.md)
+
+if [ "$wheels" != no ]; then
+  maturin sdist --quiet --manifest-path python/Cargo.toml --out "$out"
+fi
+
+# The licences of all that the programs and the modules contain. The module carries them, too, and the sources do not.
+step "licences"
+notices=$PWD/target/NOTICES
+zig_library=$("$tools/python/bin/python" -c 'import os, ziglang; print(os.path.dirname(ziglang.__file__))')/lib
+python3 dist/notices.py "$notices" "$@" -- \
+  "Rust's standard library: MIT OR Apache-2.0=$(rustc --print sysroot)/share/doc/rust/COPYRIGHT-library.html" \
+  "musl, the C library of static programs: MIT=$zig_library/libc/musl/COPYRIGHT"
+trap 'rm -f python/fhrd/NOTICES' EXIT
+cp "$notices" python/fhrd/NOTICES
+
 # A Python is a program of the C library, so its modules are, too: of one that all systems since 2014 have. maturin refuses
 # a wheel that needs more of the system than the name of its platform says.
 for target in "$@"; do
+  [ "$wheels" != no ] || break
   wheel_target=${target/-musl/-gnu}
   step "wheel for $wheel_target"
   rustup target add --toolchain "$toolchain" "$wheel_target" > /dev/null 2>&1
   with_flags maturin build --quiet --release --locked --zig --compatibility manylinux2014 --auditwheel check \
     --target "$wheel_target" --manifest-path python/Cargo.toml --out "$out"
 done
-maturin sdist --quiet --manifest-path python/Cargo.toml --out "$out"
 
 # A program that runs here writes the pages of the manual and the completions, which are the same for all targets.
 step "manual and completions"
-native=${FHRD_DIST_NATIVE:-$PWD/target/$(uname -m)-unknown-linux-musl/release/fhrd}
+native=${FHRD_DIST_NATIVE:-}
+own=$(uname -m)-unknown-linux-musl
+case " $* " in *" $own "*) native=${native:-$PWD/target/$own/release/fhrd} ;; esac
+if [ -z "$native" ]; then
+  # Nobody gets this program, so it is not optimised.
+  CARGO_PROFILE_RELEASE_OPT_LEVEL=0 cargo build --quiet --release --locked --target-dir target/dist-native -p fhrd
+  native=$PWD/target/dist-native/release/fhrd
+fi
 pages=target/dist-pages
 rm -rf "$pages"
 mkdir -p "$pages/man" "$pages/completions"
@@ -94,14 +125,27 @@ for target in "$@"; do
   name=fhrd-$version-$target
   rm -rf "target/dist-root"
   mkdir -p "target/dist-root/$name"
-  cp -r "target/$target/release/fhrd" LICENSE README.md CHANGELOG.md "$pages/man" "$pages/completions" "target/dist-root/$name/"
-  cp tests/independent/fhrd_restore.py "target/dist-root/$name/"
+  cp -r "target/$target/release/fhrd" LICENSE "$notices" "${documents[@]}" "$pages/man" "$pages/completions" \
+    "target/dist-root/$name/"
+  # Documents link to each other, to their pictures and to these files.
+  mkdir -p "target/dist-root/$name/docs" "target/dist-root/$name/tests/independent"
+  cp docs/*.md docs/*.svg "target/dist-root/$name/docs/"
+  mkdir "target/dist-root/$name/configs"
+  cp configs/*.toml "target/dist-root/$name/configs/"
+  cp -r docs/systemd "target/dist-root/$name/docs/"
+  cp tests/independent/fhrd_restore.py "target/dist-root/$name/tests/independent/"
   (cd target/dist-root && archive "$out/$name.tar.gz" "$name")
   cargo deb --quiet --no-build --no-strip --locked --target "$target" -p fhrd --output "$out/"
+  echo "$(stat -c %s "target/$target/release/fhrd") bytes: the program for $target"
+done
+
+# Servers of releases write the ~ of a Debian version in another way, and then checksums name files that are not there.
+for package in "$out"/*~*.deb; do
+  [ ! -e "$package" ] || mv "$package" "$(dirname "$package")/$(basename "$package" | tr '~' '-')"
 done
 
 step "image for containers"
-python3 dist/image.py "$out/fhrd-$version.oci.tar" "$SOURCE_DATE_EPOCH" "$version" \
+python3 dist/image.py "$out/fhrd-$version.oci.tar" "$SOURCE_DATE_EPOCH" "$version" LICENSE "$notices" \
   $(for target in "$@"; do echo "$target=target/$target/release/fhrd"; done)
 
 step "components"
@@ -109,4 +153,4 @@ cargo cyclonedx --quiet --format json --spec-version 1.5 --override-filename fhr
 python3 dist/components.py fhrd-components.json "$out/fhrd-$version.cdx.json"
 find . -name fhrd-components.json -not -path './target/*' -delete
 
-(cd "$out" && sha256sum -- * > SHA256SUMS && cat SHA256SUMS)
+(cd "$out" && stat -c '%s bytes: %n' -- * && sha256sum -- * > SHA256SUMS && cat SHA256SUMS)

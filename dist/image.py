@@ -1,8 +1,8 @@
 """Writes an image for containers (OCI image layout, in a tar archive) that has only static programs.
 
-    python3 dist/image.py OUT.tar SECONDS VERSION TARGET=PROGRAM...
+    python3 dist/image.py OUT.tar SECONDS VERSION LICENCE NOTICES TARGET=PROGRAM...
 
-SECONDS since 1970 is the time of everything in it. The same input gives the same bytes. No daemon is needed:
+LICENCE and NOTICES are files that go beside the program. SECONDS since 1970 is the time of everything in it. The same input gives the same bytes. No daemon is needed:
 `skopeo copy oci-archive:OUT.tar docker-daemon:fhrd:VERSION`, or `podman load -i OUT.tar`.
 """
 
@@ -41,8 +41,9 @@ def digest(content: bytes) -> str:
 class Layout:
     """The blobs of an image layout."""
 
-    def __init__(self) -> None:
+    def __init__(self, papers: dict[str, bytes]) -> None:
         self.blobs: dict[str, bytes] = {}
+        self.papers = papers
 
     def add(self, media_type: str, content: bytes) -> dict[str, object]:
         """Adds a blob. Returns its descriptor."""
@@ -61,6 +62,10 @@ class Layout:
                 ("usr/", None, 0o755),
                 ("usr/bin/", None, 0o755),
                 ("usr/bin/fhrd", program, 0o755),
+                ("usr/share/", None, 0o755),
+                ("usr/share/doc/", None, 0o755),
+                ("usr/share/doc/fhrd/", None, 0o755),
+                *((f"usr/share/doc/fhrd/{name}", text, 0o644) for name, text in sorted(self.papers.items())),
             ],
             seconds,
         )
@@ -95,8 +100,9 @@ class Layout:
 def main() -> None:
     out, seconds, version = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     created = datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    layout, manifests = Layout(), []
-    for argument in sys.argv[4:]:
+    layout = Layout({"LICENSE": Path(sys.argv[4]).read_bytes(), "NOTICES": Path(sys.argv[5]).read_bytes()})
+    manifests = []
+    for argument in sys.argv[6:]:
         target, program = argument.split("=", 1)
         architecture = PLATFORMS[target.split("-", 1)[0]]
         manifests.append(layout.add_image(architecture, Path(program).read_bytes(), created, seconds, version))
