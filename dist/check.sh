@@ -5,8 +5,9 @@
 #   dist/check.sh OUT
 #
 # Programs of other processors run under qemu-user. A wheel of another processor is tried with the Python of that processor
-# which FHRD_DIST_PYTHON names, a command such as `qemu-aarch64-static -L ROOT ROOT/usr/bin/python3`. What cannot be checked
-# here is said.
+# which FHRD_DIST_PYTHON names, a command such as `qemu-aarch64-static -L ROOT ROOT/usr/bin/python3`. With FHRD_DIST_SDIST=1
+# the sources of the Python package are built without a network, which takes as long as any build. What cannot be checked here
+# is said.
 set -euo pipefail
 [ $# -eq 1 ] || { echo "usage: dist/check.sh OUT" >&2; exit 2; }
 out=$(cd "$1" && pwd)
@@ -41,6 +42,23 @@ restores() {
   diff -r "$home/source" "$home/back/source" || fail "$* restored something else"
 }
 
+# links DIRECTORY: what its documents refer to is there, but for what only the sources have.
+links() {
+  python3 - "$1" <<'PYTHON'
+import pathlib, re, sys
+root, dead, seen = pathlib.Path(sys.argv[1]), [], 0
+for page in [*root.glob("*.md"), *root.glob("docs/*.md")]:
+    for link in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
+        if "://" in link or {"bench", "benches", "datasets"} & set(pathlib.PurePath(link).parts):
+            continue
+        seen += 1
+        if not (page.parent / link).exists():
+            dead.append(f"{page.relative_to(root)}: {link}")
+assert seen > 100 and not dead, dead or "no links"
+print(seen, "links")
+PYTHON
+}
+
 step "checksums"
 (cd "$out" && sha256sum --quiet -c SHA256SUMS)
 
@@ -48,18 +66,20 @@ for archive in "$out"/fhrd-*-unknown-linux-*.tar.gz; do
   step "$(basename "$archive")"
   name=$(basename "$archive" .tar.gz)
   tar -xzf "$archive" -C "$scratch"
-  for file in LICENSE README.md fhrd_restore.py man/fhrd.1 man/fhrd-backup.1 completions/fhrd.bash completions/fhrd.zsh; do
+  for file in NOTICES man/fhrd.1 man/fhrd-backup.1 completions/fhrd.bash completions/fhrd.zsh; do
     [ -s "$scratch/$name/$file" ] || fail "$name has no $file"
   done
+  links "$scratch/$name"
   processor=${name%%-unknown-linux*}
   round_trip "$scratch/$name/fhrd" "${processor##*-}"
 done
 
 for wheel in "$out"/*.whl; do
+  [ -e "$wheel" ] || { skip "wheels: there are none"; break; }
   step "$(basename "$wheel")"
   directory=$(mktemp -d -p "$scratch")
   python3 -m zipfile -e "$wheel" "$directory/content"
-  for file in fhrd/_engine.abi3.so fhrd/py.typed fhrd-*.dist-info/licenses/LICENSE fhrd-*.dist-info/entry_points.txt; do
+  for file in fhrd/_engine.abi3.so fhrd/py.typed fhrd/NOTICES fhrd-*.dist-info/licenses/LICENSE fhrd-*.dist-info/entry_points.txt; do
     compgen -G "$directory/content/$file" > /dev/null || fail "$wheel has no $file"
   done
   case $wheel in
@@ -68,6 +88,14 @@ for wheel in "$out"/*.whl; do
       python3 -m venv "$directory/environment"
       "$directory/environment/bin/pip" install --quiet --disable-pip-version-check --no-index --no-deps "$wheel"
       restores "$directory/environment/bin/fhrd"
+      # As `uvx fhrd` runs it, but from files.
+      if "$directory/environment/bin/pip" install --quiet --disable-pip-version-check uv==0.13.9 \
+        && "$directory/environment/bin/pip" download --quiet --disable-pip-version-check --dest "$directory/needed" numpy; then
+        restores env "UV_CACHE_DIR=$directory/uv" "$directory/environment/bin/uv" tool run --quiet --offline --no-index \
+          --find-links "$directory/needed" --python "$directory/environment/bin/python" --from "$wheel" fhrd
+      else
+        skip "uvx: uv or NumPy cannot be installed"
+      fi
       ;;
     *)
       if [ -n "${FHRD_DIST_PYTHON:-}" ]; then
@@ -79,12 +107,39 @@ for wheel in "$out"/*.whl; do
   esac
 done
 
+for sources in "$out"/fhrd-*.tar.gz; do
+  case $sources in *-unknown-linux-*) continue ;; esac
+  step "$(basename "$sources")"
+  if [ "${FHRD_DIST_SDIST:-}" != 1 ]; then
+    skip "$(basename "$sources"): FHRD_DIST_SDIST=1 builds it"
+    continue
+  fi
+  directory=$(mktemp -d -p "$scratch")
+  # The crates come first; then no network is needed.
+  cargo fetch --quiet --locked --manifest-path "$root/Cargo.toml"
+  python3 -m venv "$directory/environment"
+  "$directory/environment/bin/pip" install --quiet --disable-pip-version-check maturin==1.16.0
+  CARGO_NET_OFFLINE=true PATH="$directory/environment/bin:$PATH" "$directory/environment/bin/pip" install --quiet --disable-pip-version-check --no-index --no-deps \
+    --no-build-isolation "$sources"
+  restores "$directory/environment/bin/fhrd"
+done
+
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$root/Cargo.toml" | head -n 1)
 for package in "$out"/*.deb; do
   step "$(basename "$package")"
   command -v dpkg-deb >/dev/null || { skip "Debian packages: there is no dpkg-deb"; break; }
   directory=$(mktemp -d -p "$scratch")
   dpkg-deb -x "$package" "$directory"
   [ -s "$directory/usr/share/man/man1/fhrd.1.gz" ] || fail "$package has no manual"
+  for file in copyright NOTICES; do
+    [ -s "$directory/usr/share/doc/fhrd/$file" ] || fail "$package has no $file"
+  done
+  # A release candidate sorts before its release.
+  expected="${version/-/\~}-1"
+  found=$(dpkg-deb -f "$package" Version)
+  [ "$found" = "$expected" ] || fail "$package has the version $found, not $expected"
+  case $(basename "$package") in *~*) fail "$package: servers of releases change a ~ in names" ;; esac
+  links "$directory/usr/share/doc/fhrd"
   case $(dpkg-deb -f "$package" Architecture) in
     amd64) round_trip "$directory/usr/bin/fhrd" x86_64 ;;
     arm64) round_trip "$directory/usr/bin/fhrd" aarch64 ;;
@@ -104,6 +159,9 @@ for image in "$out"/*.oci.tar; do
     layer=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["layers"][0]["digest"].split(":")[1])' \
       "$directory/image/manifest.json")
     tar -xzf "$directory/image/$layer" -C "$directory/system"
+    for file in LICENSE NOTICES; do
+      [ -s "$directory/system/usr/share/doc/fhrd/$file" ] || fail "$image has no $file"
+    done
     round_trip "$directory/system/usr/bin/fhrd" "${pair#*:}"
     # The image alone is a whole system.
     if [ "${pair#*:}" = "$(uname -m)" ] && [ "$(id -u)" = 0 ]; then
