@@ -88,11 +88,11 @@ for wheel in "$out"/*.whl; do
       python3 -m venv "$directory/environment"
       "$directory/environment/bin/pip" install --quiet --disable-pip-version-check --no-index --no-deps "$wheel"
       restores "$directory/environment/bin/fhrd"
-      # As `uvx fhrd` runs it, but from files.
+      # As `uvx fhrd` runs it, but from files. The script that uv makes calls tools of the system.
       if "$directory/environment/bin/pip" install --quiet --disable-pip-version-check uv==0.13.9 \
         && "$directory/environment/bin/pip" download --quiet --disable-pip-version-check --dest "$directory/needed" numpy; then
-        restores env "UV_CACHE_DIR=$directory/uv" "$directory/environment/bin/uv" tool run --quiet --offline --no-index \
-          --find-links "$directory/needed" --python "$directory/environment/bin/python" --from "$wheel" fhrd
+        restores env PATH=/usr/bin:/bin "UV_CACHE_DIR=$directory/uv" "$directory/environment/bin/uv" tool run --quiet \
+          --offline --no-index --find-links "$directory/needed" --python "$directory/environment/bin/python" --from "$wheel" fhrd
       else
         skip "uvx: uv or NumPy cannot be installed"
       fi
