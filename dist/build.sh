@@ -80,7 +80,7 @@ done
 documents=(README.md CHANGELOG.md SECURITY.md CONTRIBUTING.md RELEASING.md ARCHITECTURE.md)
 
 if [ "$wheels" != no ]; then
-  maturin sdist --quiet --manifest-path python/Cargo.toml --out "$out"
+  maturin sdist --manifest-path python/Cargo.toml --out "$out"
 fi
 
 # The licences of all that the programs and the modules contain. The module carries them, too, and the sources do not.
