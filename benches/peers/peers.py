@@ -1,31 +1,34 @@
 #!/usr/bin/env python3
 """Compares fhrd with restic, borg, rustic and zipnn on the same files: whole processes, one table of medians.
 
-    benches/peers/peers.py [--versions] [--warm] [--bounds] [--rounds N] [--work DIR] SET...
+    benches/peers/peers.py [--versions] [--strongest] [--cold] [--warm] [--bounds] [--rounds N] [--work DIR] SET...
 
 SET is a directory or a file. In each round every tool creates a repository, backs up the set, backs it up again
 unchanged, prints one file of the last snapshot and restores it. The tools take turns at being first. With --versions
-each regular file of the directory becomes a snapshot of its own, in name order. The backup times are then the sum over
-all files (for memory the largest), and the last file is restored.
+each regular file of the directory becomes a snapshot of its own, in name order. The backup times are then the sum
+over all files (for memory the largest), and the last file is restored.
 
-The set is read once before each backup, so sources are in the page cache. Before a restore, all files of the tool's
-repository and cache are written out and dropped from the page cache, unless --warm is given (posix_fadvise DONTNEED;
-needs no root; names and inodes stay cached). Restored files are compared with the source byte by byte. A difference is
-reported, and the script exits with code 1.
+The set is read once before each backup, so sources are in the page cache; with --cold they are dropped from it
+instead. Before a restore, all files of the tool's repository and cache are written out and dropped from the page
+cache, unless --warm is given (posix_fadvise DONTNEED; needs no root; names and inodes stay cached). Restored files
+are compared with the source byte by byte. A difference is reported, and the script exits with code 1.
 
 `MB stored` is the size of the repository as `du` counts it. `CPU s` is user and system time. `RSS MB` is the largest
 resident memory (values below this script's own, some 15 MB, cannot be seen). `MB/s` is content restored per second.
 
 Each tool runs with its defaults: restic and rustic encrypt and choose their compression. fhrd runs twice, plain and
-encrypted (`fhrd-enc`, with a password, as restic). borg runs without encryption and with `--compression zstd,3`.
-`again s` is the second backup, `file s` the file in the middle of all names. With --bounds, `tar` sorted by name
-through `zstd -19 --long=31` is measured, too: a bound that reads everything back for one file. zipnn is no backup tool:
-it runs only on sets with .safetensors files and compresses each of them with one thread. zipnn_files.py describes the
-other files. Its times exclude the seconds for imports, its memory includes them.
+encrypted (`fhrd-enc`, with a password, as restic), and so does borg, with `--compression zstd,3` (`borg-enc`:
+repokey-blake2). With --strongest, each tool has its strongest compression instead: `fhrd backup --level archive`,
+`restic --compression max`, `borg --compression zstd,22`, `rustic init --set-compression 22`, all but borg encrypted.
+`again s` is the second backup, `file s` the file in the middle of all names. With --bounds, packers that read
+everything back for one file are measured once, too: `tar` sorted by name through `zstd -19 --long=31`, `lrzip -z` and
+`zpaq -m3`, and on directories `git repack -adf --depth=50 --window=250` of all files, those that are installed. zipnn
+is no backup tool: it runs only on sets with .safetensors files and compresses each of them with one thread.
+zipnn_files.py describes the other files. Its times exclude the seconds for imports, its memory includes them.
 
 FHRD (target/release/fhrd), RESTIC, BORG and RUSTIC select other programs, ZIPNN another Python that has zipnn
-(python3). Missing tools are skipped and listed. Needs Python 3.9 or newer, nothing else. Works in --work (peers-work),
-which must not exist, and removes it unless a tool failed.
+(python3). Missing tools are skipped and listed. Needs Python 3.9 or newer, nothing else. Works in --work
+(peers-work), which must not exist, and removes it unless a tool failed.
 """
 
 import argparse
@@ -115,11 +118,19 @@ class FhrdEncrypted(Fhrd):
         return super().environment() | {"FHRD_PASSWORD": "x"}
 
 
+class FhrdArchive(FhrdEncrypted):
+    name, variable = "fhrd-max", "FHRD"
+
+    def backup(self, _number, path):
+        return ["backup", "-q", "--level", "archive", "--repo", self.repository, path]
+
+
 class Restic(Tool):
     name, program, version_arguments = "restic", "restic", ["version"]
+    compression = []
 
     def options(self):
-        return ["-q", "--cache-dir", self.directory / "cache", "-r", self.repository]
+        return ["-q", "--cache-dir", self.directory / "cache", "-r", self.repository, *self.compression]
 
     def create(self):
         return [*self.options(), "init"]
@@ -134,14 +145,19 @@ class Restic(Tool):
         return [*self.options(), "dump", "latest", file]
 
 
+class ResticMax(Restic):
+    name, variable, compression = "restic-max", "RESTIC", ["--compression", "max"]
+
+
 class Borg(Tool):
     name, program = "borg", "borg"
+    encryption, compression = "none", "zstd,3"
 
     def create(self):
-        return ["init", "--encryption=none", self.repository]
+        return ["init", f"--encryption={self.encryption}", self.repository]
 
     def backup(self, number, path):
-        return ["create", "--compression", "zstd,3", f"{self.repository}::{number}", path]
+        return ["create", "--compression", self.compression, f"{self.repository}::{number}", path]
 
     def print_file(self, number, file):
         return ["extract", "--stdout", f"{self.repository}::{number}", str(file).lstrip("/")]
@@ -151,14 +167,26 @@ class Borg(Tool):
         return ["extract", f"{self.repository}::{number}"]
 
 
+class BorgEncrypted(Borg):
+    name, variable, encryption = "borg-enc", "BORG", "repokey-blake2"
+
+    def environment(self):
+        return super().environment() | {"BORG_PASSPHRASE": "x"}
+
+
+class BorgMax(Borg):
+    name, variable, compression = "borg-max", "BORG", "zstd,22"
+
+
 class Rustic(Tool):
     name, program = "rustic", "rustic"
+    compression = []
 
     def options(self):
         return ["--log-level", "error", "--no-progress", "-r", self.repository, "--no-cache"]
 
     def create(self):
-        return [*self.options(), "init"]
+        return [*self.options(), "init", *self.compression]
 
     def backup(self, _number, path):
         return [*self.options(), "backup", path]
@@ -168,6 +196,10 @@ class Rustic(Tool):
 
     def print_file(self, _number, file):
         return [*self.options(), "dump", f"latest:{file}"]
+
+
+class RusticMax(Rustic):
+    name, variable, compression = "rustic-max", "RUSTIC", ["--set-compression", "22"]
 
 
 class Zipnn(Tool):
@@ -227,7 +259,7 @@ def read(paths):
 
 
 def forget(directory):
-    """Writes out the files below the directory and drops them from the page cache."""
+    """Writes out the file, or the files below the directory, and drops them from the page cache."""
     for path in files_below([directory]):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
         os.fsync(descriptor)
@@ -279,11 +311,15 @@ def measure(tool, arguments, directory):
     return wall, cpu, usage.ru_maxrss
 
 
-def run_backup(tool, paths, results):
+def run_backup(tool, paths, sources_are_cold, results):
     tool.directory.mkdir()
     (tool.directory / "cache").mkdir()
     measure(tool, tool.create(), tool.directory)
-    read(paths)
+    if sources_are_cold:
+        for path in paths:
+            forget(path)
+    else:
+        read(paths)
     os.sync()
     runs = [measure(tool, command, tool.directory) for command in tool.backups(paths)]
     walls, cpus, memories = zip(*runs)
@@ -332,22 +368,43 @@ def row(source, tool, paths, results, is_same):
 
 
 def line(name, tool, cells):
-    return f"{name:<24} {tool:<8}" + "".join(f" {cell:>9}" for cell in cells)
+    return f"{name:<24} {tool:<10}" + "".join(f" {cell:>9}" for cell in cells)
 
 
-def bound(source):
-    """A line with the bytes and times of a sorted tar through zstd's strongest setting, packed and unpacked."""
+def bounds(source):
+    """Lines with the bytes and times of what packs all files as one and reads all of it for any file."""
     directory, name = shlex.quote(str(source.parent)), shlex.quote(source.name)
-    pack = f"tar --sort=name -cf - -C {directory} {name} | zstd -19 --long=31"
-    times = []
-    with tempfile.NamedTemporaryFile(suffix=".tar.zst") as packed:
-        for command in (f"{pack} -qfo {packed.name}", f"zstd -dqc --long=31 {packed.name} > /dev/null"):
-            start = time.perf_counter()
-            subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], check=True)
-            times.append(f"{time.perf_counter() - start:.2f}")
-        stored, total = os.path.getsize(packed.name), bytes_of([source])
-    cells = [f"{total / 1e6:.1f}", 1, times[0], "-", "-", f"{stored / 1e6:.1f}", f"{total / stored:.2f}", "-", times[1]]
-    return line("/".join(source.parts[-2:])[-24:], "zstd-19", [*cells, times[1], "-", "-", "-", "-"])
+    tar = f"tar --sort=name -cf - -C {directory} {name}"
+    # The program, how it packs into `packed`, and how it unpacks that; the directory is one of its own.
+    packers = [
+        ("zstd", "zstd-19", f"{tar} | zstd -19 --long=31 -qfo packed", "zstd -dqc --long=31 packed > /dev/null"),
+        ("lrzip", "lrzip-z", f"{tar} > tar && lrzip -q -z -o packed tar && rm tar",
+            "lrzip -q -d -o - packed > /dev/null"),
+        ("zpaq", "zpaq-3",
+            f"cd {directory} && zpaq a $OLDPWD/packed.zpaq {name} -m3 && cd - && mv packed.zpaq packed",
+            "mv packed packed.zpaq && mkdir all && cd all && zpaq x ../packed.zpaq && cd .. && mv packed.zpaq packed"),
+    ]
+    if source.is_dir():
+        git = f"git --git-dir=packed --work-tree={directory}/{name} -c user.name=x -c user.email=x"
+        packers.append(("git", "git-250", f"git init -q --bare packed && {git} add -Af . && {git} commit -qm all && "
+            "git --git-dir=packed repack -qadf --depth=50 --window=250 && git --git-dir=packed prune",
+            "git --git-dir=packed archive HEAD > /dev/null"))
+    for program, shown, *commands in packers:
+        if not shutil.which(program):
+            print(f"peers.py: {program} is missing, skipped", file=sys.stderr)
+            continue
+        times = []
+        with tempfile.TemporaryDirectory() as work:
+            for command in commands:
+                start = time.perf_counter()
+                script = ["bash", "-c", f"set -o pipefail; {command}"]
+                subprocess.run(script, check=True, cwd=work, stdout=subprocess.DEVNULL)
+                times.append(f"{time.perf_counter() - start:.2f}")
+            packed = Path(work, "packed")
+            stored, total = bytes_of([packed]), bytes_of([source])
+        sizes = [f"{stored / 1e6:.1f}", f"{total / stored:.2f}"]
+        cells = [f"{total / 1e6:.1f}", 1, times[0], "-", "-", *sizes, "-", times[1], times[1], "-", "-", "-", "-"]
+        yield line("/".join(source.parts[-2:])[-24:], shown, cells)
 
 
 def compare(source, tools, arguments):
@@ -359,7 +416,7 @@ def compare(source, tools, arguments):
         first = number % len(tools)
         order = tools[first:] + tools[:first]
         for tool in order:
-            run_backup(tool, paths, results[tool])
+            run_backup(tool, paths, arguments.cold, results[tool])
         for tool in order:
             if found := run_restore(tool, paths, not arguments.warm, results[tool]):
                 print(f"peers.py: {tool.name} restored with a difference: {found}", file=sys.stderr)
@@ -367,14 +424,16 @@ def compare(source, tools, arguments):
         for tool in order:
             shutil.rmtree(tool.directory)
     rows = [row(source, tool, paths, results[tool], tool not in differing) for tool in tools]
-    return rows + ([bound(source)] if arguments.bounds else []), not differing
+    return rows + (list(bounds(source)) if arguments.bounds else []), not differing
 
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--versions", action="store_true", help="make each file of the directory a snapshot")
     parser.add_argument("--warm", action="store_true", help="restore with the repository in the page cache")
-    parser.add_argument("--bounds", action="store_true", help="measure tar through zstd -19, too")
+    parser.add_argument("--strongest", action="store_true", help="give each tool its strongest compression")
+    parser.add_argument("--cold", action="store_true", help="back up sources that are not in the page cache")
+    parser.add_argument("--bounds", action="store_true", help="measure packers that read all for one file, too")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--work", type=Path, default=Path("peers-work"), metavar="DIR",
         help="working directory; must not exist")
@@ -394,7 +453,10 @@ def main():
     arguments = parse()
     work = arguments.work.resolve()
     tools, missing = [], []
-    for tool in [kind(work) for kind in (Fhrd, FhrdEncrypted, Restic, Borg, Rustic, Zipnn)]:
+    kinds = (Fhrd, FhrdEncrypted, Restic, Borg, BorgEncrypted, Rustic, Zipnn)
+    if arguments.strongest:
+        kinds = (FhrdArchive, ResticMax, BorgMax, RusticMax)
+    for tool in [kind(work) for kind in kinds]:
         version = tool.version()
         (tools if version else missing).append(tool)
         print(f"{tool.name}: {version or 'missing, skipped'}", flush=True)
@@ -408,7 +470,8 @@ def main():
         is_all_same &= is_same
     shutil.rmtree(work)
     state = "warm" if arguments.warm else "cold"
-    print(f"medians of {arguments.rounds} rounds; restore of the last snapshot, page cache {state}")
+    sources = "dropped from the page cache" if arguments.cold else "in the page cache"
+    print(f"medians of {arguments.rounds} rounds; sources {sources}; restore of the last snapshot, page cache {state}")
     print(line("set", "tool", TITLES + ["identical"]), *lines, sep="\n")
     if missing:
         print("missing:", ", ".join(tool.name for tool in missing))
