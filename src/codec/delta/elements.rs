@@ -1,12 +1,14 @@
 //! Elements: modes of floats of 2 and 4 bytes, and the choice among them.
 //!
-//! 1. Counting the differences gives the size of mode 3 except for a few bytes. Mode 3 is always written.
+//! 1. Counting the differences gives the size of mode 3 except for a few bytes. Mode 3 is written unless 5 says
+//!    otherwise.
 //! 2. If few elements changed, modes 4 and 2 are tried as well.
 //! 3. Mode 1 is tried if its estimate is near or below the size of mode 3, or if windows of the chunk repeat. Mode 2 is
 //!    tried if samples of the XOR compress well, given the share of the whole XOR that repeats.
 //! 4. If mode 3 saves little, mode 2 is tried without samples: the base is unrelated, and the XOR may be anything.
-//! 5. If at most one in eight elements changed, mode 9 is tried. It may be a little larger than the others, for it is
-//!    decoded in a fraction of their time.
+//! 5. If at most one in eight elements changed, mode 9 is tried first. It may be a little larger than the others, for
+//!    it is decoded in a fraction of their time. Where mode 3 cannot be smaller, and the chunk and samples of the XOR
+//!    say that nothing repeats, no other mode is tried.
 //! 6. If a sample has many elements that became zero, mode 7 leaves these out, and the others are encoded as above.
 
 use super::payload::{CONTEXT, LEVEL, MASKED, SAME, SHORT_BYTES, SPARSE, is_prefix, standalone, try_smaller, xor};
@@ -64,14 +66,22 @@ pub(super) fn encode_modes(
     let width = element_type.width();
     let both = raw.len().min(base.len()) / width * width;
     let ((raw_elements, rest), base_elements) = (raw.split_at(both), base.get(..both).unwrap_or_default());
-    let (mut is_few, mut is_sparse, mut is_near, mut least) = (false, false, both == 0, raw.len());
+    let (mut is_few, mut is_near, mut least, mut in_mode_9) = (false, both == 0, raw.len(), None);
     let DeltaBuffers { context, masked, sparse, combined, trial, windows, .. } = buffers;
     if both > 0 {
         let found = context::analyse(element_type, raw_elements, base_elements, context);
         let changed = both / width - found.unchanged;
         is_few = changed * FEW_SHARE <= both / width;
-        is_sparse = scratch.has_derivations && changed * SPARSE_SHARE <= both / width;
         least = found.bytes;
+        let is_sparse = scratch.has_derivations && changed * SPARSE_SHARE <= both / width;
+        if is_sparse && append_sparse(element_type, [raw_elements, base_elements, rest], sparse, scratch, out)? {
+            let len = out.len() - start;
+            let seems_least = len <= least + least / SPARSE_TOLERANCE && !floats::repeats(raw);
+            if seems_least && !xor_seems_smaller(raw, base, 1.0, len, [combined, trial], scratch)? {
+                return Ok(());
+            }
+            in_mode_9 = Some(out.split_off(start));
+        }
         is_near = floats::estimate(element_type, raw_elements) as f64 <= found.bytes as f64 * NEAR_FACTOR
             || !is_few && scratch.has_derivations && floats::is_dequantised(element_type, raw_elements);
         let encoded = with_rest(element_type, CONTEXT, rest, scratch, out, |out, _| {
@@ -96,20 +106,31 @@ pub(super) fn encode_modes(
     if is_near || is_short || floats::repeats(raw) {
         try_smaller(start, out, trial, |out| standalone(element_type, raw, scratch, out))?;
     }
-    if is_sparse {
-        trial.clear();
-        let mut is_possible = false;
-        with_rest(element_type, SPARSE, rest, scratch, trial, |trial, scratch| {
-            is_possible = sparse::encode(element_type, raw_elements, base_elements, sparse, scratch, trial)?;
-            Ok(())
-        })?;
-        let least = out.len() - start;
-        if is_possible && trial.len() <= least + least / SPARSE_TOLERANCE {
-            out.truncate(start);
-            out.extend_from_slice(trial);
-        }
+    let least = out.len() - start;
+    if let Some(payload) = in_mode_9.filter(|payload| payload.len() <= least + least / SPARSE_TOLERANCE) {
+        out.truncate(start);
+        out.extend_from_slice(&payload);
     }
     Ok(())
+}
+
+/// Appends the payload of `[raw, base, rest]` in mode 9. Returns whether it is there: a gap may be too long.
+fn append_sparse(
+    element_type: ElementType,
+    [raw, base, rest]: [&[u8]; 3],
+    buffers: &mut sparse::SparseBuffers,
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+) -> Result<bool> {
+    let (start, mut is_possible) = (out.len(), false);
+    with_rest(element_type, SPARSE, rest, scratch, out, |out, scratch| {
+        is_possible = sparse::encode(element_type, raw, base, buffers, scratch, out)?;
+        Ok(())
+    })?;
+    if !is_possible {
+        out.truncate(start);
+    }
+    Ok(is_possible)
 }
 
 /// Samples for mode 2, and bytes of a sample.

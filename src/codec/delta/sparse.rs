@@ -28,6 +28,8 @@ const EXTRA_BITS_MAX: u32 = 16;
 const TOKENS: usize = (LITERAL_GAPS + 2 * EXTRA_BITS_MAX) as usize;
 /// Context must save at least one in this many bytes of the whole: its tables take longer than a plane.
 const CONTEXT_SHARE: usize = 32;
+/// Elements that are compared at once: most runs are equal.
+const RUN: usize = 16;
 /// How changed elements follow.
 const AS_CONTEXT: u8 = 0;
 const AS_DIFFERENCES: u8 = 1;
@@ -72,60 +74,59 @@ const GAPS: [(u32, u32); TOKENS] = {
     gaps
 };
 
-/// The difference of two elements as a byte, if it is from -128 to 128 and not 0.
-fn difference(raw: &[u8], base: &[u8]) -> Option<u8> {
-    let difference = match (raw.try_into(), base.try_into()) {
-        (Ok(raw), Ok(base)) => i32::from(u16::from_le_bytes(raw).wrapping_sub(u16::from_le_bytes(base)).cast_signed()),
-        _ => {
-            let (raw, base) = (raw.try_into().ok()?, base.try_into().ok()?);
-            u32::from_le_bytes(raw).wrapping_sub(u32::from_le_bytes(base)).cast_signed()
-        }
-    };
-    let steps = difference.unsigned_abs().checked_sub(1)?;
-    u8::try_from(steps * 2 + u32::from(difference < 0)).ok()
+/// The bits of a little-endian element.
+fn bits_of<const W: usize>(element: [u8; W]) -> u32 {
+    element.into_iter().rev().fold(0, |bits, byte| bits << 8 | u32::from(byte))
 }
 
-/// Replaces an element by the one with this difference.
-fn add(element: &mut [u8], difference: u8) {
-    let steps = i32::from(difference / 2) + 1;
-    let difference = if difference.is_multiple_of(2) { steps } else { -steps };
-    if let Ok(element) = <&mut [u8; 2]>::try_from(&mut *element) {
-        *element = u16::from_le_bytes(*element).wrapping_add(difference as u16).to_le_bytes();
-    } else if let Ok(element) = <&mut [u8; 4]>::try_from(element) {
-        *element = u32::from_le_bytes(*element).wrapping_add(difference as u32).to_le_bytes();
-    }
+/// The element with these bits.
+fn element_of<const W: usize>(bits: u32) -> [u8; W] {
+    let mut element = [0; W];
+    element.iter_mut().zip(bits.to_le_bytes()).for_each(|(byte, new)| *byte = new);
+    element
+}
+
+/// Bits of an integer that an element leaves out.
+const fn unused_bits<const W: usize>() -> u32 {
+    32 - 8 * W as u32
+}
+
+/// The difference of two elements that differ as a byte, if it is from -128 to 128.
+fn difference<const W: usize>(raw: [u8; W], base: [u8; W]) -> Option<u8> {
+    let unused = unused_bits::<W>();
+    let difference = (bits_of(raw).wrapping_sub(bits_of(base)) << unused).cast_signed() >> unused;
+    u8::try_from((difference.unsigned_abs() - 1) * 2 + u32::from(difference < 0)).ok()
+}
+
+/// The element with this difference from a base.
+fn add<const W: usize>(base: [u8; W], difference: u8) -> [u8; W] {
+    let steps = u32::from(difference / 2) + 1;
+    let difference = if difference.is_multiple_of(2) { steps } else { steps.wrapping_neg() };
+    element_of(bits_of(base).wrapping_add(difference))
 }
 
 /// The bits of an element as an integer in the order of the values, and the other way round: with the sign set, all
 /// other bits are inverted.
-fn in_order(bits: u32, width: usize) -> u32 {
-    let sign = 1 << (width * 8 - 1);
+fn in_order<const W: usize>(bits: u32) -> u32 {
+    let sign = 1 << (W * 8 - 1);
     if bits & sign == 0 { bits } else { bits ^ (sign - 1) }
 }
 
-/// The bits of a little-endian element of 2 or 4 bytes.
-fn bits_of(element: &[u8]) -> u32 {
-    element.iter().rev().fold(0, |bits, byte| bits << 8 | u32::from(*byte))
-}
-
 /// The step from an element to another one, as a number from 0 on. They differ.
-fn step(raw: &[u8], base: &[u8]) -> u32 {
-    let width = raw.len();
-    let unused = 32 - width as u32 * 8;
-    let step = in_order(bits_of(raw), width).wrapping_sub(in_order(bits_of(base), width));
+fn step<const W: usize>(raw: [u8; W], base: [u8; W]) -> u32 {
+    let unused = unused_bits::<W>();
+    let step = in_order::<W>(bits_of(raw)).wrapping_sub(in_order::<W>(bits_of(base)));
     // The sign of a narrow step, too.
     let step = (step << unused).cast_signed() >> unused;
     step.unsigned_abs().wrapping_sub(1).wrapping_mul(2) + u32::from(step < 0)
 }
 
-/// Replaces an element by the one that is this step away.
-fn take_step(element: &mut [u8], step: u32) {
-    let width = element.len();
+/// The element that is this step away from a base.
+fn take_step<const W: usize>(base: [u8; W], step: u32) -> [u8; W] {
     let steps = step / 2 + 1;
     let step = if step.is_multiple_of(2) { steps } else { steps.wrapping_neg() };
-    let mask = u32::MAX >> (32 - width as u32 * 8);
-    let bits = in_order(in_order(bits_of(element), width).wrapping_add(step) & mask, width);
-    element.iter_mut().zip(bits.to_le_bytes()).for_each(|(byte, new)| *byte = new);
+    let mask = u32::MAX >> unused_bits::<W>();
+    element_of(in_order::<W>(in_order::<W>(bits_of(base)).wrapping_add(step) & mask))
 }
 
 /// What [`gather`] found.
@@ -137,35 +138,38 @@ struct Gathered {
 }
 
 /// Fills `buffers` with the gaps and the changes between `base` and `raw`. `None` if a gap is too long.
-fn gather(width: usize, raw: &[u8], base: &[u8], buffers: &mut SparseBuffers) -> Option<Gathered> {
+fn gather<const W: usize>(raw: &[u8], base: &[u8], buffers: &mut SparseBuffers) -> Option<Gathered> {
     let SparseBuffers { tokens, extra, raw: changed, base: changed_base, steps, step_bits, trials, .. } = buffers;
     let [differences, trial] = trials;
     [&mut *tokens, extra, changed, changed_base, steps, step_bits, differences, trial].into_iter().for_each(Vec::clear);
     let (mut bits, mut low, mut expected) = (BitWriter::new(extra), BitWriter::new(step_bits), 0);
     let mut found = Gathered { has_differences: true, has_steps: true };
-    for (at, (raw, base)) in (0..).zip(raw.chunks_exact(width).zip(base.chunks_exact(width))) {
+    let runs = raw.as_chunks::<W>().0.chunks(RUN).zip(base.as_chunks::<W>().0.chunks(RUN));
+    for (start, (raw, base)) in (0..).step_by(RUN).zip(runs) {
         if raw == base {
             continue;
         }
-        let gap = at - expected;
-        let (short, count) = token(gap)?;
-        tokens.push(short);
-        bits.put(gap & ((1 << count) - 1), count);
-        changed.extend_from_slice(raw);
-        changed_base.extend_from_slice(base);
-        match difference(raw, base) {
-            Some(difference) => differences.push(difference),
-            None => found.has_differences = false,
-        }
-        let step = step(raw, base);
-        match token(step) {
-            Some((short, count)) => {
-                steps.push(short);
-                low.put(step & ((1 << count) - 1), count);
+        for (at, (raw, base)) in (start..).zip(raw.iter().zip(base)).filter(|(_, (raw, base))| raw != base) {
+            let gap = at - expected;
+            let (short, count) = token(gap)?;
+            tokens.push(short);
+            bits.put(gap & ((1 << count) - 1), count);
+            changed.extend_from_slice(raw);
+            changed_base.extend_from_slice(base);
+            match difference(*raw, *base) {
+                Some(difference) => differences.push(difference),
+                None => found.has_differences = false,
             }
-            None => found.has_steps = false,
+            let step = step(*raw, *base);
+            match token(step) {
+                Some((short, count)) => {
+                    steps.push(short);
+                    low.put(step & ((1 << count) - 1), count);
+                }
+                None => found.has_steps = false,
+            }
+            expected = at + 1;
         }
-        expected = at + 1;
     }
     bits.finish();
     low.finish();
@@ -181,7 +185,12 @@ pub(super) fn encode(
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
 ) -> Result<bool> {
-    let Some(Gathered { has_differences, has_steps }) = gather(element_type.width(), raw, base, buffers) else {
+    let gathered = match element_type.width() {
+        2 => gather::<2>(raw, base, buffers),
+        4 => gather::<4>(raw, base, buffers),
+        _ => None,
+    };
+    let Some(Gathered { has_differences, has_steps }) = gathered else {
         return Ok(false);
     };
     let SparseBuffers {
@@ -233,44 +242,64 @@ pub(super) fn decode(
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
 ) -> Result<()> {
-    let width = element_type.width();
-    positions(base.len() / width, reader, buffers, scratch)?;
+    match element_type.width() {
+        2 => decode_elements::<2>(element_type, reader, base, buffers, scratch, out),
+        4 => decode_elements::<4>(element_type, reader, base, buffers, scratch, out),
+        width => Err(reader.unsupported(format!("sparse changes of elements of {width} bytes"))),
+    }
+}
+
+fn decode_elements<const W: usize>(
+    element_type: ElementType,
+    reader: &mut WireReader<'_>,
+    base: &[u8],
+    buffers: &mut SparseBuffers,
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    positions(base.len() / W, reader, buffers, scratch)?;
     let start = out.len();
     out.extend_from_slice(base);
-    let out = out.get_mut(start..).unwrap_or_default();
-    let element = |at: u32| at as usize * width..at as usize * width + width;
+    let elements = out.get_mut(start..).unwrap_or_default().as_chunks_mut::<W>().0;
     match reader.u8()? {
         AS_CONTEXT => {
             let SparseBuffers { positions, raw: changed, base: changed_base, context, .. } = buffers;
             changed_base.clear();
-            positions.iter().for_each(|at| changed_base.extend_from_slice(base.get(element(*at)).unwrap_or_default()));
+            let of_base = positions.iter().filter_map(|at| elements.get(*at as usize));
+            of_base.for_each(|element| changed_base.extend_from_slice(element));
             changed.resize(changed_base.len(), 0);
             context::decode(element_type, reader, changed_base, context, changed)?;
-            for (at, own) in positions.iter().zip(changed.chunks_exact(width)) {
-                if let Some(slot) = out.get_mut(element(*at)) {
-                    slot.copy_from_slice(own);
-                }
-            }
+            replace(elements, positions.iter().zip(changed.as_chunks::<W>().0), |_, own| *own);
             Ok(())
         }
         AS_DIFFERENCES => {
             let SparseBuffers { positions, raw: changed, .. } = buffers;
             changed.resize(positions.len(), 0);
             let differences = plane::decode(reader, scratch, changed)?.unwrap_or(changed.as_slice());
-            for (at, difference) in positions.iter().zip(differences) {
-                add(out.get_mut(element(*at)).unwrap_or_default(), *difference);
-            }
+            replace(elements, positions.iter().zip(differences), |base, difference| add(base, *difference));
             reader.finish()
         }
         AS_STEPS => {
             let count = buffers.positions.len();
             numbers(count, reader, buffers, scratch)?;
-            for (at, step) in buffers.positions.iter().zip(&buffers.numbers) {
-                take_step(out.get_mut(element(*at)).unwrap_or_default(), *step);
-            }
+            let steps = buffers.positions.iter().zip(&buffers.numbers);
+            replace(elements, steps, |base, step| take_step(base, *step));
             reader.finish()
         }
         unknown => Err(reader.unsupported(format!("changed elements of kind {unknown}"))),
+    }
+}
+
+/// Replaces the elements at these positions by what `new` makes of each and its change.
+fn replace<'a, const W: usize, T: 'a>(
+    elements: &mut [[u8; W]],
+    changes: impl Iterator<Item = (&'a u32, &'a T)>,
+    new: impl Fn([u8; W], &T) -> [u8; W],
+) {
+    for (at, change) in changes {
+        if let Some(element) = elements.get_mut(*at as usize) {
+            *element = new(*element, change);
+        }
     }
 }
 

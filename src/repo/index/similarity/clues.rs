@@ -240,7 +240,8 @@ fn count_within(blobs: &[ListedBlob], bytes_max: u64) -> usize {
 pub(super) struct TakenBlobs {
     /// They need not be read again.
     pub(super) done: HashSet<[u8; 32]>,
-    /// Some of their containers were not listed: another run was storing them, or they are gone. They are read once more.
+    /// Some of their containers were not listed: another run was storing them, or they are gone. They are read once
+    /// more.
     pub(super) partly: HashSet<[u8; 32]>,
 }
 
@@ -254,9 +255,9 @@ impl TakenBlobs {
     }
 }
 
-/// Calls `each` with the clues in blobs that are not taken, those of blobs of `bytes_max` bytes at most. It says whether
-/// a container is listed. Adds the blobs to `taken`, and removes those that are gone. Returns whether all blobs are read
-/// now.
+/// Calls `each` with the clues in blobs that are not taken, those of blobs of `bytes_max` bytes at most. It says
+/// whether a container is listed. Adds the blobs to `taken`, and removes those that are gone. Returns whether all blobs
+/// are read now.
 ///
 /// # Errors
 /// Errors of the store. A blob that cannot be read is a warning.

@@ -16,8 +16,8 @@ const PARTIAL_NUMBERS_MAX: u64 = 1 << 30;
 
 impl OpenIndex {
     /// Adds the clues of `new` containers but those that were stored last, and removes these containers from it.
-    /// Returns whether clues tell of most of them, now or in later runs, and which containers have none: no container, if
-    /// not all blobs were read.
+    /// Returns whether clues tell of most of them, now or in later runs, and which containers have none: no container,
+    /// if not all blobs were read.
     pub(super) fn take_clues(
         &mut self,
         store: &dyn Store,

@@ -328,7 +328,7 @@ impl OpenIndex {
         let (mut features_max, mut without_clues) = (FEATURES_ADDED_MAX, HashSet::new());
         if is_shared && new.len() > INDEXES_READ_MIN {
             match self.take_clues(store, &listing.containers, &mut new) {
-                // Where few have clues, as after an upgrade or a prune that has moved most, indexes tell as much as ever.
+                // Where few have clues, as after an upgrade or a prune that moved most, indexes tell as much as ever.
                 Ok((tell_of_most, left)) => {
                     without_clues = left;
                     features_max = if tell_of_most { FEATURES_WITHOUT_CLUES_MAX } else { FEATURES_ADDED_MAX };
