@@ -28,7 +28,7 @@ const MAGIC: [u8; 8] = *b"FHRDSIML";
 /// Bytes of a blob, at most.
 const BYTES_LIMIT: u64 = 16 << 20;
 /// Clues of one blob that is written. These take about 4 MB.
-const CLUES_MAX: usize = 1 << 19;
+pub(super) const CLUES_MAX: usize = 1 << 19;
 /// Containers of one blob that is written.
 const CONTAINERS_MAX: usize = 1 << 16;
 /// Bytes from which on a blob is not taken in by another one.

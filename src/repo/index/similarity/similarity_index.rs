@@ -100,6 +100,14 @@ pub struct SessionContainer {
     pub container: ContainerId,
 }
 
+/// The containers of a run that has succeeded.
+struct FinishedRun {
+    /// By ascending first entry.
+    containers: Vec<SessionContainer>,
+    /// Those without session entries.
+    others: Vec<ContainerId>,
+}
+
 /// From features to similar entries (see the module).
 pub struct SimilarityIndex {
     pub(super) store: Arc<dyn Store>,
@@ -109,8 +117,10 @@ pub struct SimilarityIndex {
     /// Clues of the session, until it ends. None if other machines are not likely to use the repository: its store is
     /// on a local disk.
     session_clues: Option<SessionClues>,
-    /// Clues of the containers of a run that has succeeded.
-    finished_clues: Vec<ContainerClues>,
+    /// What a run that has succeeded has stored.
+    finished: Option<FinishedRun>,
+    /// Clues of containers that had none in the repository.
+    new_clues: Vec<ContainerClues>,
     /// Counters.
     pub hits: SimilarHits,
 }
@@ -138,10 +148,10 @@ impl SimilarityIndex {
     pub fn new(store: Arc<dyn Store>, listing: Arc<ContainerListing>, files: SimilarityFiles) -> Self {
         let is_shared = store.requests_max() > 1;
         let clue_bytes = if is_shared { files.memory_bytes / SESSION_CLUES_SHARE } else { 0 };
-        let session_clues = is_shared.then(|| SessionClues::new(clue_bytes));
+        let session_clues = is_shared.then(|| SessionClues::new(clue_bytes, files.directory.clone()));
         let files = SimilarityFiles { memory_bytes: files.memory_bytes - clue_bytes, ..files };
-        let (finished_clues, hits) = (Vec::new(), SimilarHits::default());
-        SimilarityIndex { store, listing, files, open: None, session_clues, finished_clues, hits }
+        let (finished, new_clues, hits) = (None, Vec::new(), SimilarHits::default());
+        SimilarityIndex { store, listing, files, open: None, session_clues, finished, new_clues, hits }
     }
 
     /// Usable entries with this feature, newest first. Only the low 48 bits of the feature count. If one is known by a
@@ -204,9 +214,8 @@ impl SimilarityIndex {
             open.numbers.assign(*id, 0);
         });
         open.flush();
-        let clues = self.session_clues.take().map(|clues| clues.of_containers(containers, &others));
-        self.finished_clues = clues.unwrap_or_default();
-        self.finished_clues.append(&mut open.new_clues);
+        self.finished = Some(FinishedRun { containers: containers.to_vec(), others });
+        self.new_clues.append(&mut open.new_clues);
     }
 
     /// Stores the clues of a run that has succeeded, for other machines, and merges blobs of these if it may. Returns
@@ -215,13 +224,20 @@ impl SimilarityIndex {
     /// # Errors
     /// Errors of the store.
     pub fn share_clues(&mut self, may_merge: bool) -> Result<usize> {
-        let containers = std::mem::take(&mut self.finished_clues);
-        let count = containers.len();
-        if count > 0 {
-            clues::put(self.store.as_ref(), containers)?;
-            if may_merge {
-                clues::merge(self.store.as_ref())?;
-            }
+        let store = self.store.as_ref();
+        let mut rest = std::mem::take(&mut self.new_clues);
+        let mut count = rest.len();
+        if let (Some(clues), Some(run)) = (self.session_clues.take(), self.finished.take()) {
+            count += clues.of_containers(&run.containers, &run.others, clues::CLUES_MAX, |mut part| {
+                part.append(&mut rest);
+                clues::put(store, part).map(drop)
+            })?;
+        }
+        if !rest.is_empty() {
+            clues::put(store, rest)?;
+        }
+        if count > 0 && may_merge {
+            clues::merge(store)?;
         }
         Ok(count)
     }

@@ -319,7 +319,7 @@ fn a_smaller_bound_makes_a_smaller_file() {
 fn far_index(test: &TestIndex, directory: &std::path::Path) -> SimilarityIndex {
     let mut index = test.open();
     index.files.directory = directory.to_path_buf();
-    index.session_clues = Some(SessionClues::new(1 << 20));
+    index.session_clues = Some(SessionClues::new(1 << 20, directory.to_path_buf()));
     index
 }
 
@@ -393,30 +393,80 @@ fn clues_of_few_containers_do_not_hide_the_others() {
 
 /// The clues of containers that were stored with the features of this test.
 fn session_clues(stored: &[SessionContainer]) -> Vec<ContainerClues> {
-    let mut session = SessionClues::new(1 << 20);
+    let mut session = SessionClues::new(1 << 20, PathBuf::new());
     for (container, nth) in stored.iter().zip(0u64..) {
         let entries = u64::from(container.entries);
         (0..entries).for_each(|entry| session.insert(container.first.plus(entry), &features(nth, entry)));
     }
-    session.of_containers(stored, &[])
+    all_of(session, stored, &[])
 }
 
-#[test]
-fn clues_of_a_long_session_take_bounded_memory() {
-    let mut session = SessionClues::new(0);
+/// All clues of a session.
+fn all_of(session: SessionClues, stored: &[SessionContainer], others: &[ContainerId]) -> Vec<ContainerClues> {
+    let (mut all, mut parts) = (Vec::new(), 0);
+    let count = session.of_containers(stored, others, 10_000, |mut part| {
+        assert!(part.iter().map(|one| one.clues.len()).sum::<usize>() < 11_000);
+        parts += 1;
+        all.append(&mut part);
+        Ok(())
+    });
+    assert_eq!(count.unwrap(), all.len());
+    assert!(parts >= all.iter().map(|one| one.clues.len()).sum::<usize>() / 11_000, "{parts} parts");
+    all
+}
+
+/// A session of 100 containers with 1000 entries each, whose clues take more than its memory.
+fn long_session(directory: PathBuf) -> Vec<ContainerClues> {
+    let mut session = SessionClues::new(0, directory);
     (0..100_000).for_each(|number| session.insert(SessionEntryNumber(number), &features(number / 1000, number % 1000)));
     let first = |nth: u32| SessionEntryNumber(u64::from(nth) * 1000);
     let stored: Vec<_> = (0..100)
         .map(|nth| SessionContainer { first: first(nth), entries: 1000, container: ContainerId([nth as u8; 32]) })
         .collect();
-    let containers = session.of_containers(&stored, &[ContainerId([200; 32])]);
-    let count: usize = containers.iter().map(|container| container.clues.len()).sum();
-    assert!((512..=1024).contains(&count), "{count} clues");
+    let containers = all_of(session, &stored, &[ContainerId([200; 32])]);
     assert_eq!(containers.len(), 101);
-    assert!(containers.iter().take(100).all(|container| container.clues.len() >= 4), "all containers have some");
     for container in containers.iter().take(100) {
         let nth = u64::from(container.container.0[0]);
         let is_first = |(position, hash): &(u32, u64)| features(nth, u64::from(*position))[0] == *hash;
         assert!(container.clues.iter().all(is_first));
     }
+    containers
+}
+
+#[test]
+fn clues_of_a_long_session_go_through_a_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let containers = long_session(directory.path().to_path_buf());
+    assert!(containers.iter().take(100).all(|container| container.clues.len() == 1000));
+    assert!(containers[100].clues.is_empty());
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_long_session_without_a_directory_has_fewer_clues() {
+    let containers = long_session(PathBuf::from("/dev/null/nowhere"));
+    let count: usize = containers.iter().map(|container| container.clues.len()).sum();
+    assert!((512..=1024).contains(&count), "{count} clues");
+    assert!(containers.iter().take(100).all(|container| container.clues.len() >= 4), "all containers have some");
+}
+
+#[test]
+fn clues_that_cannot_be_read_again_are_none_and_say_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut session = SessionClues::new(0, directory.path().to_path_buf());
+    (0..5_000).for_each(|number| session.insert(SessionEntryNumber(number), &features(0, number)));
+    session.lose_file();
+    let stored = [0, 4_000].map(|first| SessionContainer {
+        first: SessionEntryNumber(first),
+        entries: 1_000,
+        container: ContainerId([first as u8; 32]),
+    });
+    let mut all = Vec::new();
+    session
+        .of_containers(&stored, &[], 10_000, |mut part| {
+            all.append(&mut part);
+            Ok(())
+        })
+        .unwrap();
+    assert!(all.iter().all(|one| !one.clues.is_empty()), "a container is not said to have no features: {all:?}");
 }
