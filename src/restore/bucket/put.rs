@@ -21,7 +21,16 @@ use crate::types::hex;
 pub struct FileToPut {
     pub object: ObjectToPut,
     pub node: Node,
+    /// The stored ETag, if no other bytes can have it in the target.
     pub etag: Option<String>,
+}
+
+/// Whether an ETag is as long as a hash of bytes, as S3 makes it: 32 digits, and for parts their number. Others may be
+/// counters or times, which each server gives to other bytes.
+pub fn is_of_bytes(etag: &str) -> bool {
+    let (hash, parts) = etag.split_once('-').unwrap_or((etag, "1"));
+    let is_hash = hash.len() == 32 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hash && !parts.is_empty() && parts.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 impl FileToPut {

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use super::key::{NearbyKeys, key_below, key_of};
 use super::known::KnownObjects;
 use super::parts::PartMemory;
-use super::put::{BucketRestore, FileToPut, PutFailure, PutOutcome};
+use super::put::{BucketRestore, FileToPut, PutFailure, PutOutcome, is_of_bytes};
 use super::report::BucketRestoreReport;
 use crate::config::Config;
 use crate::error::{Error, Result, quoted};
@@ -18,7 +18,7 @@ use crate::repo::Repository;
 use crate::repo::in_bucket::RepositoryPrefix;
 use crate::repo::index::ContainerListing;
 use crate::repo::read::{ChunkReader, Reader};
-use crate::repo::snapshot::{NamedSnapshot, forgotten, is_forgotten};
+use crate::repo::snapshot::{NamedSnapshot, SERVER_KEY, forgotten, is_forgotten};
 use crate::repo::tree::{Node, NodeKind, ObjectFacts};
 use crate::restore::chosen_tree::{ChosenTree, TreeStep};
 use crate::restore::existing::Overwrite;
@@ -73,7 +73,10 @@ pub fn restore_into_bucket(
     };
     let mut tree = ChosenTree::new(&base, request.selection.clone());
     let restore = BucketRestore { bucket, own_keys, reader, known, memory, request: &request, progress, stop };
-    let mut walk = BucketWalk { restore, path: PathBuf::new(), keys: NearbyKeys::new(), batch: Vec::new(), report };
+    let source = snapshot.snapshot.extra.get(SERVER_KEY);
+    let is_from_here = request.base.is_none() && source.is_some_and(|source| source[..] == bucket.identity());
+    let (path, keys, batch) = (PathBuf::new(), NearbyKeys::new(), Vec::new());
+    let mut walk = BucketWalk { restore, path, keys, is_from_here, batch, report };
     while let Some(step) = tree.next(&mut chunks)? {
         walk.step(step);
         if walk.batch.len() >= BATCH {
@@ -101,6 +104,8 @@ struct BucketWalk<'a> {
     /// Of the directory that was entered last.
     path: PathBuf,
     keys: NearbyKeys,
+    /// Whether the target is the source of the snapshot, so that a stored ETag is that of the object with this key.
+    is_from_here: bool,
     /// The files that are written next.
     batch: Vec<FileToPut>,
     report: BucketRestoreReport,
@@ -151,7 +156,8 @@ impl BucketWalk<'_> {
         };
         let is_marker = node.kind == NodeKind::Directory;
         let node = if is_marker { Node { size: 0, content: None, ..node } } else { node };
-        Some((key, FileToPut { object, node, etag: facts.etag }))
+        let etag = facts.etag.filter(|etag| self.is_from_here || is_of_bytes(etag));
+        Some((key, FileToPut { object, node, etag }))
     }
 
     /// Counts an entry that has no key of its own.

@@ -82,6 +82,35 @@ fn objects_come_back_with_their_keys_and_what_is_the_same_is_not_written() {
 }
 
 #[test]
+fn the_etag_of_another_server_says_nothing_of_the_bytes() {
+    let (home, source, target) = (Home::new(), SourceServer::start(), SourceServer::start());
+    let put = |server: &SourceServer, key: &str, byte: u8, etag: &str| {
+        server.put(key, vec![byte; 100]);
+        server.objects().get_mut(key).unwrap().etag = etag.into();
+    };
+    let tags = ["1", "0x8DC5A0B1C2D3E4F", "00000000000000000000000000000001-x"];
+    for (tag, key) in tags.into_iter().zip(["data/a", "data/b", "data/c"]) {
+        put(&source, key, 1, tag);
+        put(&target, key, 2, tag);
+    }
+    backup(&home, &source, 0);
+    let words = ["latest", "--target", URL];
+    let report = json(&restore(&home, &source, &words));
+    assert_eq!((count(&report, "unchanged"), count(&report, "bytes_written")), (3, 0), "the source itself");
+    let left = restore(&home, &target, &words);
+    assert_eq!(code(&left), 1, "{}", stderr(&left));
+    assert!(stderr(&left).contains("s3://bucket/data/a: left alone"), "{}", stderr(&left));
+    let report = json(&restore(&home, &target, &["latest", "--target", URL, "--overwrite", "if-changed"]));
+    assert_eq!((count(&report, "unchanged"), count(&report, "bytes_written")), (0, 300));
+    assert!(objects(&target, "data/").values().all(|bytes| *bytes == [1; 100]));
+    // In the bucket of the source, another key has an ETag of its own.
+    put(&source, "other/a", 3, "1");
+    let words = ["latest", "--target", "s3://bucket/other", "--overwrite", "if-changed"];
+    assert_eq!(count(&json(&restore(&home, &source, &words)), "unchanged"), 0);
+    assert_eq!(objects(&source, "other/")["a"], [1; 100]);
+}
+
+#[test]
 fn files_of_a_disk_become_objects_and_what_cannot_be_written_is_named() {
     let (home, server) = (Home::new(), SourceServer::start());
     home.write("src/good", b"good");

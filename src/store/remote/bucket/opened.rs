@@ -105,6 +105,12 @@ impl SourceBucket {
         &self.location
     }
 
+    /// What tells the bucket, its server and its prefix from others. The URL of a server may have a secret, so this is
+    /// what is stored.
+    pub fn identity(&self) -> [u8; 16] {
+        blake3::hash(self.location.as_bytes()).as_bytes().first_chunk().copied().unwrap_or_default()
+    }
+
     /// What the keys of the source begin with: empty, or with a slash at the end.
     pub fn prefix(&self) -> &str {
         &self.prefix
