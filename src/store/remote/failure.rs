@@ -209,12 +209,16 @@ fn refusal(error: &object_store::Error, text: &str) -> Cause {
 /// an empty blob with one that ends before its start, and one at the end of a blob with the whole blob.
 const NO_SUCH_RANGE: [&str; 3] = ["Invalid range", "bytes 0--1/0", "Wanted range starting at"];
 
+/// What the client says of a server that answers a range with the whole object. It would do so again.
+const WHOLE: &str = "Received non-partial response when range requested";
+
 /// What an error without an answer is about.
 fn transport_cause(error: &object_store::Error, text: &str) -> Cause {
     match http_kind(error) {
         Some(HttpErrorKind::Connect) => Cause::Unreachable,
         Some(HttpErrorKind::Unknown) => Cause::Other,
         Some(_) => Cause::Transient,
+        None if text.contains(WHOLE) => Cause::Unsupported,
         None if NO_SUCH_RANGE.iter().any(|said| text.contains(said)) => Cause::Range,
         None => Cause::Transient,
     }

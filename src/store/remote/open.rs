@@ -53,7 +53,8 @@ impl<'a> Opening<'a> {
     }
 
     pub(super) fn transport(&self) -> Transport {
-        Transport { idle: self.options.patience.idle, limits: self.options.limits.clone() }
+        let (idle, limits) = (self.options.patience.idle, self.options.limits.clone());
+        Transport { idle, limits, takes_gzip: self.scheme == "gs" }
     }
 
     /// The error of a client that cannot be built.

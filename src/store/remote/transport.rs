@@ -17,7 +17,7 @@ use object_store::client::{
 use object_store::{ClientConfigKey, ClientOptions, PutPayload};
 use parking_lot::Mutex;
 use reqwest::StatusCode;
-use reqwest::header::{HeaderMap, RANGE};
+use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue, RANGE};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use super::listing_page::PageRoot;
@@ -40,6 +40,8 @@ pub(super) struct Transport {
     pub(super) idle: Duration,
     /// Limits of what its clients send and receive.
     pub(super) limits: RateLimits,
+    /// Whether a range is asked for as it is stored, even if that is gzip. Google decodes it otherwise, from the start.
+    pub(super) takes_gzip: bool,
 }
 
 /// One HTTP client.
@@ -48,6 +50,7 @@ struct PacedClient {
     client: reqwest::Client,
     idle: Duration,
     limits: RateLimits,
+    takes_gzip: bool,
 }
 
 /// When a byte of a request has moved last.
@@ -83,7 +86,12 @@ impl HttpConnector for Transport {
             .http1_only()
             .build()
             .map_err(|error| object_store::Error::Generic { store: "HTTP", source: Box::new(error) })?;
-        Ok(HttpClient::new(PacedClient { client, idle: self.idle, limits: self.limits.clone() }))
+        Ok(HttpClient::new(PacedClient {
+            client,
+            idle: self.idle,
+            limits: self.limits.clone(),
+            takes_gzip: self.takes_gzip,
+        }))
     }
 }
 
@@ -108,6 +116,9 @@ impl PacedClient {
         let range_bytes = range_len(&parts.headers);
         let mut request = reqwest::Request::new(parts.method, url);
         *request.headers_mut() = parts.headers;
+        if self.takes_gzip && request.headers().contains_key(RANGE) {
+            request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+        }
         let last_move = Arc::new(LastMove(Mutex::new(Instant::now())));
         *request.body_mut() = Some(match body.as_bytes() {
             Some(bytes) if bytes.len() <= SLICE_BYTES => bytes.clone().into(),

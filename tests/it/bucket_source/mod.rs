@@ -1,5 +1,6 @@
 //! Backups of the objects of a bucket.
 
+mod google;
 mod server;
 mod shares;
 mod target;
