@@ -183,6 +183,22 @@ fn objects_that_go_wrong_are_named_and_cost_nothing_else() {
     assert!(restored(&home) == expected, "no file has bytes of two objects");
 }
 
+#[test]
+fn what_the_choice_leaves_out_is_not_deleted_by_a_restore() {
+    let (home, server) = (Home::new(), SourceServer::start());
+    for key in ["a/0/left.tmp", "a/1/0.tmp", "a/1/z", "b/z"] {
+        server.put(&format!("data/{key}"), key);
+    }
+    backup(&home, &server, 0);
+    let target = ["--target", "back"];
+    json(&home.run(&[&["restore", "latest", "--json"], &target[..]].concat()));
+    // Nothing of `a` was stored before all that it lacks.
+    json(&command(&home, &server.endpoint(), &[URL, "--exclude", "*.tmp"]).output().unwrap());
+    json(&home.run(&[&["restore", "latest", "--json", "--delete"], &target[..]].concat()));
+    let found: Vec<String> = files_below(&home.path("back")).into_keys().collect();
+    assert_eq!(found, ["a/0/left.tmp", "a/1/0.tmp", "a/1/z", "b/z"]);
+}
+
 /// Tries three times, at once.
 fn options(server: &SourceServer) -> StoreOptions {
     StoreOptions {

@@ -148,7 +148,7 @@ impl BucketListStage<'_> {
             self.parents.watch(&path);
             steps.push(ListStep::Tree(TreeItem::Enter(Box::new(node))));
             steps.extend(self.former());
-            if at + 1 == lacking {
+            if at < lacking {
                 steps.push(ListStep::Tree(TreeItem::Omitted));
             }
         }
