@@ -131,9 +131,11 @@ pub fn show(session: &Session, arguments: &ShareArguments, source: &BackupSource
     let Some(share) = arguments.shard else { return Err(Error::internal("there is no share to show")) };
     let directory = estimate_directory()?;
     create_private(&directory)?;
+    // What belongs to a repository is no part of the source. One that is yet to be made has nothing there.
+    let repository = location::open(session).ok();
     let split = match source {
         BackupSource::Bucket(bucket) => {
-            let mut split = split_bucket(&bucket.bucket, share.count(), &directory)?;
+            let mut split = split_bucket(bucket, repository.as_ref(), share.count(), &directory)?;
             if let Some(lists) = &arguments.write_share_lists {
                 split.split.assign_by_bytes();
                 let shown = split.split.clone();
@@ -148,8 +150,8 @@ pub fn show(session: &Session, arguments: &ShareArguments, source: &BackupSource
         }
         BackupSource::Tree(tree) => {
             let mut skip = vec![directory];
-            if let Ok(repository) = location::open(session) {
-                skip.extend(own_directories(&repository, &cache_directory(&repository)?));
+            if let Some(repository) = &repository {
+                skip.extend(own_directories(repository, &cache_directory(repository)?));
             }
             split_of_tree(tree, &skip, share.count(), &session.stop)
         }

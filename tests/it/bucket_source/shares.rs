@@ -192,6 +192,38 @@ fn a_split_is_shown_and_a_list_that_a_driver_wrote_needs_no_listing() {
 }
 
 #[test]
+fn what_is_never_stored_has_no_part_in_the_split() {
+    let (home, server) = (Home::new(), SourceServer::start());
+    let expected = put_files(&server);
+    let words = |shard: &'static str| [URL, "--shard", shard, "--exclude", "*.tmp", "--exclude-larger-than", "10000"];
+    let shown =
+        || json(&command(&home, &server.endpoint(), &[&words("1/4")[..], &["--dry-run"]].concat()).output().unwrap());
+    let before = shown();
+    server.put("data/large/checkpoint", vec![7; 900_000]);
+    for number in 0..20 {
+        server.put(&format!("data/d{number}/{number}.tmp"), vec![8; 9000]);
+    }
+    assert_eq!(shown(), before);
+    assert_eq!(before["files"], expected.len());
+    let mut files = 0;
+    for shard in ["1/4", "2/4", "3/4", "4/4"] {
+        let words = [&words(shard)[..], &["--group", "job"]].concat();
+        files += json(&command(&home, &server.endpoint(), &words).output().unwrap())["files"].as_u64().unwrap();
+    }
+    assert_eq!(files, expected.len() as u64);
+    assert_shares_delete_nothing(&home, "job", &expected);
+    // The lists that a driver writes are of the same split, and of what is stored.
+    let driver = [&words("1/4")[..], &["--dry-run", "--write-share-lists", "lists"]].concat();
+    json(&command(&home, &server.endpoint(), &driver).output().unwrap());
+    for (at, shard) in ["1/4", "2/4", "3/4", "4/4"].into_iter().enumerate() {
+        let list = format!("lists/{}", at + 1);
+        let words = [&words(shard)[..], &["--group", "driven", "--share-list", &list]].concat();
+        json(&command(&home, &server.endpoint(), &words).output().unwrap());
+    }
+    assert_shares_delete_nothing(&home, "driven", &expected);
+}
+
+#[test]
 fn a_fine_tune_finds_its_base_in_its_share() {
     let (home, server) = (Home::new(), SourceServer::start());
     let base = Weights::base();

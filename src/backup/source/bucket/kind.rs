@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use minicbor::bytes::ByteVec;
 
+use super::choice::ObjectChoice;
 use super::examine::ModelSearch;
 use super::fetch::ObjectFetcher;
-use super::list::{BucketListStage, ObjectChoice};
+use super::list::BucketListStage;
 use super::listing::{TakenListing, take_listing};
-use super::split::{ObjectShare, take_list, take_share};
+use super::split::{ObjectShare, SplitBucket, split_chosen, take_list, take_share};
 use crate::backup::scan::AnchorScanner;
 use crate::backup::source::labels::{SnapshotLabels, encoded};
 use crate::backup::source::open::{OpenSource, SourceKind, SourcePlan, SourceRun};
@@ -48,9 +49,18 @@ pub struct BucketSource {
 }
 
 impl BucketSource {
-    /// What tells its server from others. The URL of a server may have a secret, so it is not stored.
+    /// What tells its server from others.
     fn server(&self) -> ByteVec {
-        blake3::hash(self.bucket.location().as_bytes()).as_bytes()[..16].to_vec().into()
+        self.bucket.identity().to_vec().into()
+    }
+
+    /// What is stored at all. The keys of the `repository` are left out.
+    fn choice(&self, repository: Option<&Repository>) -> Result<ObjectChoice> {
+        let own = match repository {
+            Some(repository) => own_keys(repository, &self.bucket)?,
+            None => None,
+        };
+        Ok(ObjectChoice { patterns: self.patterns.clone(), bytes_max: self.bytes_max, own })
     }
 
     /// The objects, and what of them falls to the share that is stored.
@@ -58,33 +68,33 @@ impl BucketSource {
         &self,
         first: ObjectPage,
         directory: &Path,
-        progress: &Progress,
+        (choice, progress): (&ObjectChoice, &Progress),
     ) -> Result<(TakenListing, Option<ObjectShare>)> {
         match (&self.labels.share, &self.list) {
-            (Some(label), Some(list)) => Ok((take_list(&self.bucket, list, progress, label)?, None)),
+            (Some(label), Some(list)) => Ok((take_list(&self.bucket, list, (choice, progress), label)?, None)),
             (Some(label), None) => {
-                let (taken, share) = take_share(&self.bucket, first, directory, progress, label)?;
+                let (taken, share) = take_share(&self.bucket, first, directory, (choice, progress), label)?;
                 Ok((taken, Some(share)))
             }
-            (None, _) => Ok((take_listing(&self.bucket, first, directory, progress, None)?, None)),
+            (None, _) => Ok((take_listing(&self.bucket, first, directory, (choice, progress), None)?, None)),
         }
     }
 
     fn open<'a>(&self, first: ObjectPage, run: SourceRun<'a>) -> Result<OpenSource<'a>> {
         let SourceRun { repository, config, progress, counts, .. } = run;
-        let own = own_keys(run.repository, &self.bucket)?;
-        if let Some(own) = &own {
+        let choice = self.choice(Some(run.repository))?;
+        if let Some(own) = &choice.own {
             tracing::info!("skipping {}: it is the repository", self.bucket.url_of(own));
         }
-        let (TakenListing { objects, candidates, cards, .. }, share) = self.take(first, run.cache, progress)?;
+        let (TakenListing { objects, candidates, cards, .. }, share) =
+            self.take(first, run.cache, (&choice, progress))?;
         let search = Arc::new(ModelSearch { bucket: self.bucket.clone(), cards, config: config.model.clone() });
         let data_bytes = config.pipeline.batch_bytes.0;
         let request_bytes = BATCHES_OF_REQUEST.saturating_mul(data_bytes);
-        let choice = ObjectChoice { patterns: self.patterns.clone(), bytes_max: self.bytes_max, share };
         let list = BucketListStage::new(
             search.clone(),
             (objects, candidates),
-            (choice, own),
+            (choice, share),
             run.parent_cursors_of_objects(),
             request_bytes,
             (progress, counts.clone()),
@@ -102,6 +112,20 @@ impl BucketSource {
         };
         Ok(OpenSource { first: Box::new(first), root_node: None, counts_changes: true })
     }
+}
+
+/// Takes the listing of a source and splits what a backup into the `repository` would store of it into `count` shares.
+/// Temporary files are put into `directory`.
+///
+/// # Errors
+/// Errors of listing the bucket; [`Error::Usage`] if it is empty, or in the repository.
+pub fn split_bucket(
+    source: &BucketSource,
+    repository: Option<&Repository>,
+    count: u32,
+    directory: &Path,
+) -> Result<SplitBucket> {
+    split_chosen(&source.bucket, &source.choice(repository)?, count, directory)
 }
 
 /// What the keys of the repository begin with, if it is below the prefix of the source.

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::choice::ObjectChoice;
 use super::entry::complete;
 use super::examine::ModelSearch;
 use super::list_file::ELSEWHERE;
@@ -17,7 +18,6 @@ use crate::backup::message::{ITEMS_MAX, ReadItem, TreeItem};
 use crate::backup::sent::SentFile;
 use crate::backup::source::parents::ParentCursors;
 use crate::error::{Error, Result};
-use crate::filesystem::Patterns;
 use crate::metrics::Progress;
 use crate::pipeline::{Emit, Source};
 use crate::repo::tree::{Node, NodeKind};
@@ -30,28 +30,6 @@ const FILE_MODE: u32 = 0o644;
 /// Time between two looks at an object that others read.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// What of a bucket is stored.
-#[derive(Debug, Clone, Default)]
-pub struct ObjectChoice {
-    /// Entries to leave out, by pattern. The prefix of the source is their root.
-    pub patterns: Patterns,
-    /// Objects longer than this are left out, bytes.
-    pub bytes_max: Option<u64>,
-    /// The share of the work, if this is one.
-    pub share: Option<ObjectShare>,
-}
-
-impl ObjectChoice {
-    /// Whether an object is to be stored, in any share.
-    pub fn takes(&self, placed: &PlacedObject) -> bool {
-        let is_too_large = self.bytes_max.is_some_and(|max| placed.object.size > max);
-        let names = |path: &Path, is_directory| self.patterns.names(path, is_directory) == Some(true);
-        let path = Path::new("/").join(&placed.path);
-        let mut above = path.ancestors().skip(1).filter(|above| above.parent().is_some());
-        !(is_too_large || names(&path, placed.is_directory) || above.any(|above| names(above, true)))
-    }
-}
-
 /// The stage.
 pub struct BucketListStage<'a> {
     pub(super) search: Arc<ModelSearch>,
@@ -59,8 +37,8 @@ pub struct BucketListStage<'a> {
     /// New models may be among these.
     pub(super) candidates: Vec<PlacedObject>,
     choice: ObjectChoice,
-    /// What the keys of the repository begin with, if it is in the bucket.
-    own: Option<String>,
+    /// The share of the work, if this is one.
+    share: Option<ObjectShare>,
     pub(super) parents: ParentCursors,
     /// Names of the directories that are open.
     pub(super) open: Vec<String>,
@@ -78,12 +56,11 @@ pub struct BucketListStage<'a> {
 }
 
 impl<'a> BucketListStage<'a> {
-    /// Walks the `objects` of a listing, among which `candidates` may be new models. `own` is what the keys of the
-    /// repository begin with, if it is in the bucket.
+    /// Walks the `objects` of a listing, among which `candidates` may be new models.
     pub fn new(
         search: Arc<ModelSearch>,
         (objects, candidates): (PlacedObjects, Vec<PlacedObject>),
-        (choice, own): (ObjectChoice, Option<String>),
+        (choice, share): (ObjectChoice, Option<ObjectShare>),
         mut parents: ParentCursors,
         request_bytes: u64,
         (progress, counts): (&'a Progress, Arc<ReadCounts>),
@@ -102,7 +79,7 @@ impl<'a> BucketListStage<'a> {
             objects,
             candidates,
             choice,
-            own,
+            share,
             parents,
             open: Vec::new(),
             omitted: String::new(),
@@ -151,18 +128,18 @@ impl<'a> BucketListStage<'a> {
 
     /// Whether an object is of the repository.
     pub(super) fn is_own(&self, placed: &PlacedObject) -> bool {
-        self.own.as_deref().is_some_and(|own| placed.object.key.starts_with(own))
+        self.choice.is_own(&placed.object)
     }
 
     /// Whether an object is to be stored.
     pub(super) fn is_chosen(&self, placed: &PlacedObject) -> bool {
-        !self.is_own(placed) && self.choice.takes(placed)
+        self.choice.takes(&placed.path, &placed.object, placed.is_directory)
     }
 
     /// Whether an object falls to another share of the work.
     pub(super) fn is_elsewhere(&self, placed: &PlacedObject) -> bool {
         let url = self.search.bucket.url();
-        placed.defect == Some(ELSEWHERE) || self.choice.share.as_ref().is_some_and(|share| !share.has(url, placed))
+        placed.defect == Some(ELSEWHERE) || self.share.as_ref().is_some_and(|share| !share.has(url, placed))
     }
 
     /// Notes in an entry what is known of its object.

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use minicbor::{Decode, Encode};
 
 use super::cards::ObjectCards;
+use super::choice::ObjectChoice;
 use super::list_file::ShareListReader;
 use super::placed::PlacedObject;
 use super::sort::{RecordSorter, SortedRecords};
@@ -69,8 +70,8 @@ pub struct PlacedObjects {
     refused: VecDeque<PlacedObject>,
 }
 
-/// Takes the listing that begins with `first`, and adds its files to the `builder` of a split. Temporary files are put
-/// into `directory`.
+/// Takes the listing that begins with `first`, and adds what is chosen of it to the `builder` of a split. Temporary
+/// files are put into `directory`.
 ///
 /// # Errors
 /// Errors of [`SourceBucket::page`]; [`Error::Io`] of a temporary file.
@@ -78,7 +79,7 @@ pub fn take_listing(
     bucket: &Arc<SourceBucket>,
     first: ObjectPage,
     directory: &Path,
-    progress: &Progress,
+    (choice, progress): (&ObjectChoice, &Progress),
     mut builder: Option<SplitBuilder>,
 ) -> Result<TakenListing> {
     let mut sorter = RecordSorter::new(directory, SORT_BYTES);
@@ -94,7 +95,9 @@ pub fn take_listing(
                 ObjectPath::Directory(path) => (path, true),
                 ObjectPath::Root => continue,
             };
+            let is_chosen = choice.takes(&path, &object, is_directory);
             match &mut builder {
+                _ if !is_chosen => {}
                 Some(builder) => {
                     let state = object.etag.as_deref().unwrap_or_default();
                     builder.add(&Path::new(bucket.url()).join(&path), object.size, state.as_bytes());
@@ -106,7 +109,7 @@ pub fn take_listing(
             }
             cards.note(&path, &object);
             let sort_key = in_tree_order(&path);
-            if object.size >= MODEL_BYTES_MIN && suggests_model(Path::new(&path)) {
+            if is_chosen && object.size >= MODEL_BYTES_MIN && suggests_model(Path::new(&path)) {
                 let placed = PlacedObject { path, object: object.clone(), is_directory, defect: None };
                 candidates.insert(sort_key.clone(), placed);
                 if candidates.len() > CANDIDATES_MAX {
@@ -261,7 +264,7 @@ mod tests {
         let object = |key: &&str| ListedObject { key: format!("data/{key}"), size: 1, etag: None, modified: None };
         let page = ObjectPage { objects: keys.iter().map(object).collect(), next: None };
         let directory = tempfile::tempdir().unwrap();
-        take_listing(&bucket, page, directory.path(), &Progress::default(), None).unwrap()
+        take_listing(&bucket, page, directory.path(), (&ObjectChoice::default(), &Progress::default()), None).unwrap()
     }
 
     /// The paths and defects of objects, in order.

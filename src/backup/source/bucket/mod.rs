@@ -10,10 +10,11 @@
 //!    beside them. New models are sent first of all, bases before their descendants.
 //! 4. Fetch (`fetch`) reads ranges, several at once, each pinned to the ETag of its object. So no stored file has bytes
 //!    of two objects.
-//! 5. Of a share of the work, `split` says what falls to it: by the listing, or by a list that a driver has written
-//!    (`list_file`).
+//! 5. `choice` says what is stored at all. Of a share of the work, `split` says what falls to it: by the listing, or by
+//!    a list that a driver has written (`list_file`).
 
 mod cards;
+mod choice;
 mod content;
 mod entry;
 mod examine;
@@ -29,5 +30,5 @@ mod sort;
 mod split;
 mod steps;
 
-pub use kind::BucketSource;
-pub use split::{SplitBucket, split_bucket};
+pub use kind::{BucketSource, split_bucket};
+pub use split::SplitBucket;

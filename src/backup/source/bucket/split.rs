@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::cards::ObjectCards;
+use super::choice::ObjectChoice;
 use super::list_file::{ListedUse, ShareListReader, ShareListWriter};
 use super::listing::{PlacedObjects, TakenListing, take_listing};
 use super::placed::PlacedObject;
@@ -40,16 +41,22 @@ pub struct SplitBucket {
     pub split: WorkSplit,
 }
 
-/// Takes the listing of a bucket and splits it into `count` shares. Temporary files are put into `directory`.
+/// Takes the listing of a bucket and splits what is chosen of it into `count` shares. Temporary files are put into
+/// `directory`.
 ///
 /// # Errors
 /// Errors of listing the bucket; [`Error::Usage`] if it is empty.
-pub fn split_bucket(bucket: &Arc<SourceBucket>, count: u32, directory: &Path) -> Result<SplitBucket> {
+pub(super) fn split_chosen(
+    bucket: &Arc<SourceBucket>,
+    choice: &ObjectChoice,
+    count: u32,
+    directory: &Path,
+) -> Result<SplitBucket> {
     let first = bucket.page(None)?;
     if first.objects.is_empty() && first.next.is_none() {
         return Err(Error::Usage(format!("nothing to back up: there are no objects below {}", bucket.location())));
     }
-    let (taken, split) = take_split(bucket, first, directory, &Progress::default(), count)?;
+    let (taken, split) = take_split(bucket, first, directory, (choice, &Progress::default()), count)?;
     Ok(SplitBucket { bucket: bucket.clone(), objects: taken.objects, split })
 }
 
@@ -58,11 +65,11 @@ pub fn take_split(
     bucket: &Arc<SourceBucket>,
     first: ObjectPage,
     directory: &Path,
-    progress: &Progress,
+    taking: (&ObjectChoice, &Progress),
     count: u32,
 ) -> Result<(TakenListing, WorkSplit)> {
     let builder = Some(SplitBuilder::new(vec![PathBuf::from(bucket.url())]));
-    let mut taken = take_listing(bucket, first, directory, progress, builder)?;
+    let mut taken = take_listing(bucket, first, directory, taking, builder)?;
     let builder = taken.builder.take().unwrap_or_default();
     let split = builder.finish(count, &|card| taken.cards.read(card));
     Ok((taken, split))
@@ -73,10 +80,10 @@ pub fn take_share(
     bucket: &Arc<SourceBucket>,
     first: ObjectPage,
     directory: &Path,
-    progress: &Progress,
+    (choice, progress): (&ObjectChoice, &Progress),
     label: &ShareLabel,
 ) -> Result<(TakenListing, ObjectShare)> {
-    let (mut taken, split) = take_split(bucket, first, directory, progress, label.share.count())?;
+    let (mut taken, split) = take_split(bucket, first, directory, (choice, progress), label.share.count())?;
     label.computed_from(split.origin());
     if let Some(own) = split.shares().get(label.share.index() as usize - 1) {
         progress.files_total.add(own.tally.files);
@@ -91,7 +98,7 @@ pub fn take_share(
 pub fn take_list(
     bucket: &Arc<SourceBucket>,
     path: &Path,
-    progress: &Progress,
+    (choice, progress): (&ObjectChoice, &Progress),
     label: &ShareLabel,
 ) -> Result<TakenListing> {
     let open = || ShareListReader::open(path, bucket.url(), &label.share.to_string());
@@ -102,7 +109,7 @@ pub fn take_list(
         if matches!(usage, ListedUse::Stored | ListedUse::Card) {
             cards.note(&placed.path, &placed.object);
         }
-        if usage != ListedUse::Stored {
+        if usage != ListedUse::Stored || !choice.takes(&placed.path, &placed.object, placed.is_directory) {
             continue;
         }
         progress.files_total.add(1);
