@@ -139,6 +139,7 @@ fn run_once(
         listing,
         container_indexes,
         parents: &parents.snapshots,
+        others: &parents.others,
         counts_gone: !parents.has_others,
         cache,
         started_ns,

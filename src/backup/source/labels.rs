@@ -41,6 +41,12 @@ impl ShareLabel {
         *self.origin.lock() = Some(origin);
     }
 
+    /// Whether all files fell to the same shares for a snapshot, as far as both know them.
+    pub(super) fn is_split_as(&self, snapshot: &Snapshot) -> bool {
+        let split = self.origin.lock().map(|origin| origin.split);
+        ShareRecord::of(snapshot).is_some_and(|record| split == Some(*record.split))
+    }
+
     fn record(&self) -> Result<ShareRecord> {
         let unknown = || Error::internal("the listing of a share was never taken");
         ShareRecord::new(&self.group, self.share, self.origin.lock().ok_or_else(unknown)?)

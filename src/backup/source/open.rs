@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::labels::SnapshotLabels;
+use super::labels::{ShareLabel, SnapshotLabels};
 use super::parent::ParentCursor;
 use super::parents::{FoundParents, ParentCursors};
 use crate::backup::counts::ReadCounts;
@@ -115,6 +115,8 @@ pub struct SourceRun<'a> {
     pub container_indexes: &'a Arc<SharedContainerIndexes>,
     /// The snapshots that [`SourceKind::parents`] has found.
     pub parents: &'a [NamedSnapshot],
+    /// Parents, too, unless [`Self::for_split`] says that they are not needed.
+    pub others: &'a [NamedSnapshot],
     /// Whether what they have and the source does not is gone.
     pub counts_gone: bool,
     /// Directory of the caches.
@@ -130,6 +132,16 @@ pub struct SourceRun<'a> {
 }
 
 impl SourceRun<'_> {
+    /// The run of a source whose files fall to the shares that `label` knows, once the listing was taken.
+    pub fn for_split(self, label: Option<&ShareLabel>) -> Self {
+        let is_same = |label: &ShareLabel| self.parents.iter().all(|parent| label.is_split_as(&parent.snapshot));
+        if self.others.is_empty() || label.is_none_or(is_same) {
+            return SourceRun { others: &[], ..self };
+        }
+        tracing::info!("the work is split otherwise than last time: all shares of the last job are parents");
+        SourceRun { counts_gone: false, ..self }
+    }
+
     /// Cursors at the roots of the parents.
     pub fn parent_cursors(&self) -> ParentCursors {
         self.parent_cursors_with(self.config.read.recheck_seconds)
@@ -143,9 +155,10 @@ impl SourceRun<'_> {
     fn parent_cursors_with(&self, recheck_seconds: u64) -> ParentCursors {
         let cursor = |parent: &NamedSnapshot| {
             let (snapshot, listing) = (&parent.snapshot, self.listing);
-            cursor(self.parents.len(), self.repository, listing, self.container_indexes, snapshot, recheck_seconds)
+            let count = self.parents.len() + self.others.len();
+            cursor(count, self.repository, listing, self.container_indexes, snapshot, recheck_seconds)
         };
-        ParentCursors::new(self.parents.iter().map(cursor).collect(), self.counts_gone)
+        ParentCursors::new(self.parents.iter().chain(self.others).map(cursor).collect(), self.counts_gone)
     }
 
     /// A cursor at nothing, which knows what the repository has.

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::parent::ParentCursor;
-use super::parents_of_shares::choose_shares;
+use super::parents_of_shares::{ChosenShares, choose_shares};
 use crate::backup::changes::EntryChange;
 use crate::backup::counts::ReadCounts;
 use crate::config::WorkShare;
@@ -144,6 +144,8 @@ pub struct FoundParents {
     pub listed: Option<usize>,
     /// Whether they have what falls to other shares than this backup.
     pub has_others: bool,
+    /// Shares that are parents, too, if the work is split otherwise than for `snapshots`.
+    pub others: Vec<NamedSnapshot>,
 }
 
 impl ParentChoice {
@@ -212,9 +214,9 @@ fn find_by_paths(
                 latest.entry(path.as_slice()).or_insert(at);
             }
         }
-        let of_shares = choose_shares(&snapshots, paths, share);
-        let has_others = of_shares.as_ref().is_some_and(|chosen| chosen.has_others);
-        let chosen = of_shares.map_or_else(|| choose(&latest, paths), |chosen| chosen.at);
+        let plain = || ChosenShares { at: choose(&latest, paths), ..ChosenShares::default() };
+        let ChosenShares { at: chosen, others, has_others } =
+            choose_shares(&snapshots, paths, share).unwrap_or_else(plain);
         let chosen: BTreeSet<usize> = chosen.into_iter().collect();
         let (mut parents, mut unreadable) = (Vec::new(), Vec::new());
         for named in chosen.into_iter().filter_map(|at| snapshots.get(at)) {
@@ -229,7 +231,9 @@ fn find_by_paths(
             }
         }
         if unreadable.is_empty() {
-            return Ok(FoundParents { snapshots: parents, listed: Some(count), has_others });
+            // Most splits are as before, so these are not looked at.
+            let others = others.into_iter().filter_map(|at| snapshots.get(at).cloned()).collect();
+            return Ok(FoundParents { snapshots: parents, listed: Some(count), has_others, others });
         }
         snapshots.retain(|named| !unreadable.contains(&named.id));
     }

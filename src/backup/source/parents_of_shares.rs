@@ -2,8 +2,10 @@
 //!
 //! 1. The last job is the last one of which every share is there: another one may run, and has few yet.
 //! 2. The parent of a share is the same share of the last job or of a later one, if there is one.
-//! 3. Otherwise all shares of the last job are parents: a file may have fallen to any of them.
-//! 4. If the last backup was not shared, it is the parent as ever. It has what falls to other shares.
+//! 3. The others of the last job are parents, too, if they were split otherwise than this one. That is known once the
+//!    listing is taken: a card may have joined two models, or a driver may have assigned them anew.
+//! 4. If there is no such share, all shares of the last job are parents: a file may have fallen to any of them.
+//! 5. If the last backup was not shared, it is the parent as ever. It has what falls to other shares.
 
 use std::collections::BTreeMap;
 
@@ -18,6 +20,8 @@ const SHARES_MAX: usize = 256;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ChosenShares {
     pub at: Vec<usize>,
+    /// Those that are parents, too, if the work is split otherwise than for the first ones.
+    pub others: Vec<usize>,
     /// Whether they have what falls to other shares.
     pub has_others: bool,
 }
@@ -44,10 +48,16 @@ pub(super) fn choose_shares(
     let last = last_job(&of_paths, record);
     let is_same_job = |at: usize| last.at.iter().any(|last| at <= *last) || last.count == share.map(WorkShare::count);
     match same.filter(|at| is_same_job(*at)) {
-        Some(at) => Some(ChosenShares { at: vec![at], has_others: false }),
+        Some(at) => {
+            let others = last.at.into_iter().filter(|other| *other != at).take(SHARES_MAX - 1).collect();
+            Some(ChosenShares { at: vec![at], others, has_others: false })
+        }
         // It was not shared, and neither is this one.
         None if share.is_none() && last.count.is_none() => None,
-        None => Some(ChosenShares { at: last.at.into_iter().take(SHARES_MAX).collect(), has_others: true }),
+        None => {
+            let at = last.at.into_iter().take(SHARES_MAX).collect();
+            Some(ChosenShares { at, others: Vec::new(), has_others: true })
+        }
     }
 }
 
@@ -93,6 +103,10 @@ mod tests {
     use crate::types::SnapshotId;
 
     fn chosen(snapshots: &[(&str, &str, &str)], share: &str) -> Option<(Vec<usize>, bool)> {
+        all_chosen(snapshots, share).map(|chosen| (chosen.at, chosen.has_others))
+    }
+
+    fn all_chosen(snapshots: &[(&str, &str, &str)], share: &str) -> Option<ChosenShares> {
         let named = |(path, group, share): &(&str, &str, &str)| {
             let mut extra = BTreeMap::new();
             if !group.is_empty() {
@@ -103,8 +117,7 @@ mod tests {
             NamedSnapshot { id: SnapshotId([0; 32]), snapshot }
         };
         let snapshots: Vec<NamedSnapshot> = snapshots.iter().map(named).collect();
-        let chosen = choose_shares(&snapshots, &[b"/a".to_vec()], share.parse().ok());
-        chosen.map(|chosen| (chosen.at, chosen.has_others))
+        choose_shares(&snapshots, &[b"/a".to_vec()], share.parse().ok())
     }
 
     #[test]
@@ -114,6 +127,17 @@ mod tests {
         assert_eq!(chosen(&jobs, "2/2"), Some((vec![1], false)));
         let stopped = [("/a", "2", "2/2"), ("/a", "1", "1/2"), ("/a", "1", "2/2")];
         assert_eq!(chosen(&stopped, "1/2"), Some((vec![1], false)), "the last job has no such share yet");
+    }
+
+    #[test]
+    fn the_other_shares_of_the_last_job_are_parents_of_what_is_split_otherwise() {
+        let others = |snapshots: &[(&str, &str, &str)], share: &str| all_chosen(snapshots, share).unwrap().others;
+        let jobs = [("/b", "3", "1/2"), ("/a", "2", "2/2"), ("/a", "2", "1/2"), ("/a", "1", "1/2")];
+        assert_eq!(others(&jobs, "1/2"), [1]);
+        let stopped = [("/a", "2", "2/2"), ("/a", "1", "1/2"), ("/a", "1", "2/2")];
+        assert_eq!(others(&stopped, "1/2"), [2]);
+        let repeated = [("/a", "2", "2/2"), ("/a", "1", "1/2"), ("/a", "1", "2/2")];
+        assert_eq!(others(&repeated, "2/2"), [1, 2], "the last job is the one that is whole");
     }
 
     #[test]

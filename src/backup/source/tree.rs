@@ -115,7 +115,8 @@ impl TreeSource {
         let has_feature = has(repository, Feature::Rebuilt)?;
         let open = if has_feature { config.read.open } else { OpenStreams::Never };
         let rule = OpenRule::new(open);
-        let walk = WalkStage::new(walker, run.parent_cursors(), candidates, rule, config, progress, counts.clone());
+        let parents = run.for_split(self.labels.share.as_ref()).parent_cursors();
+        let walk = WalkStage::new(walker, parents, candidates, rule, config, progress, counts.clone());
         let opener = FileOpener { key: repository.key, directory: run.cache.into(), stop: stop.clone() };
         let first = move |pipeline: &mut Pipeline<'a>| {
             let link = pipeline.source(walk);

@@ -224,6 +224,45 @@ fn what_is_never_stored_has_no_part_in_the_split() {
 }
 
 #[test]
+fn what_moves_to_another_share_is_not_read_again() {
+    let (home, server) = (Home::new(), SourceServer::start());
+    let mut expected = put_files(&server);
+    let driven = |lists: &str| {
+        let words = [URL, "--shard", "1/4", "--dry-run", "--write-share-lists", lists];
+        json(&command(&home, &server.endpoint(), &words).output().unwrap());
+        let one =
+            |at: usize| share(&home, &server, &format!("{at}/4"), lists, &["--share-list", &format!("{lists}/{at}")]);
+        (1..=4).map(one).collect::<Vec<_>>()
+    };
+    let unchanged =
+        |reports: &[Value]| reports.iter().map(|report| report["files_unchanged"].as_u64().unwrap()).sum::<u64>();
+    driven("one");
+    // A directory with most of the bytes: others make way for it.
+    let large = Random(9).bytes(60_000);
+    server.put("data/new/large", large.clone());
+    server.take_seen();
+    let reports = driven("two");
+    assert_eq!(unchanged(&reports), expected.len() as u64);
+    assert!(reports.iter().all(|report| report["files_removed"] == 0), "nothing is gone: {reports:?}");
+    assert_eq!(server.take_seen(), ["LIST", "GET data/new/large"]);
+    expected.insert("new/large".into(), large);
+    assert_eq!(restored(&home, "two"), expected);
+    // Without a driver, a card joins two directories.
+    for (key, byte) in [("x/b", 1), ("x/t", 2), ("x/u", 3), ("x/v", 4)] {
+        server.put(&format!("data/{key}/model.gguf"), vec![byte; 70_000]);
+    }
+    job(&home, &server, 4, "three");
+    server.put("data/x/README.md", "---\nbase_model: x/b\n---\n");
+    for key in ["t", "u", "v"] {
+        server.put(&format!("data/x/{key}/README.md"), "---\nbase_model: x/b\n---\n");
+    }
+    server.take_seen();
+    job(&home, &server, 4, "four");
+    let read: Vec<String> = server.take_seen().into_iter().filter(|seen| seen.ends_with(".gguf")).collect();
+    assert_eq!(read, [""; 0]);
+}
+
+#[test]
 fn a_fine_tune_finds_its_base_in_its_share() {
     let (home, server) = (Home::new(), SourceServer::start());
     let base = Weights::base();

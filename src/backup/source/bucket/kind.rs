@@ -21,7 +21,7 @@ use crate::metrics::Progress;
 use crate::pipeline::Pipeline;
 use crate::repo::Repository;
 use crate::repo::in_bucket::RepositoryPrefix;
-use crate::repo::snapshot::{EXCLUDES_KEY, SERVER_KEY, Snapshot};
+use crate::repo::snapshot::{EXCLUDES_KEY, NamedSnapshot, SERVER_KEY, Snapshot};
 use crate::store::{ObjectPage, SourceBucket};
 
 /// Workers of Fetch. With more requests in flight, one connection of 1 Gbit/s gets no faster.
@@ -95,7 +95,7 @@ impl BucketSource {
             search.clone(),
             (objects, candidates),
             (choice, share),
-            run.parent_cursors_of_objects(),
+            run.for_split(self.labels.share.as_ref()).parent_cursors_of_objects(),
             request_bytes,
             (progress, counts.clone()),
         );
@@ -168,7 +168,9 @@ impl SourceKind for BucketSource {
     fn parents(&self, repository: &Repository, paths: &[Vec<u8>]) -> Result<FoundParents> {
         let mut found = self.parents.find(repository, self.labels.parents_of(), paths)?;
         // A bucket of the same name on another server has other objects, whatever their ETags.
-        found.snapshots.retain(|named| named.snapshot.extra.get(SERVER_KEY) == Some(&self.server()));
+        let is_same = |named: &NamedSnapshot| named.snapshot.extra.get(SERVER_KEY) == Some(&self.server());
+        found.snapshots.retain(is_same);
+        found.others.retain(is_same);
         Ok(found)
     }
 
