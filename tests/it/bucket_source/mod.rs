@@ -184,6 +184,19 @@ fn objects_that_go_wrong_are_named_and_cost_nothing_else() {
 }
 
 #[test]
+fn an_object_that_is_replaced_by_an_empty_one_is_stored_empty() {
+    let (home, server) = (Home::new(), SourceServer::start());
+    server.put_with("data/small", vec![7; 5000], ObjectFault::Emptied);
+    server.put_with("data/large", vec![7; 9_000_000], ObjectFault::Emptied);
+    server.put("data/good", "good");
+    let (report, said) = backup(&home, &server, 0);
+    assert_eq!(report["problems"], 0, "{said}");
+    let expected = [("good", &b"good"[..]), ("large", b""), ("small", b"")];
+    assert_eq!(restored(&home), expected.map(|(key, bytes)| (key.to_string(), bytes.to_vec())).into());
+    assert_eq!(backup(&home, &server, 0).0["files_unchanged"], 3);
+}
+
+#[test]
 fn what_the_choice_leaves_out_is_not_deleted_by_a_restore() {
     let (home, server) = (Home::new(), SourceServer::start());
     for key in ["a/0/left.tmp", "a/1/0.tmp", "a/1/z", "b/z"] {

@@ -49,6 +49,8 @@ pub enum ObjectFault {
     ReplacedAt(usize),
     /// Each GET finds another object.
     ReplacedAlways,
+    /// The first GET finds an empty object.
+    Emptied,
 }
 
 #[derive(Debug, Clone)]
@@ -229,6 +231,7 @@ fn get(object: &mut SourceObject, if_match: &str, range: &str) -> Answer {
             object.bytes = object.bytes.iter().map(|byte| byte.wrapping_add(1)).collect::<Vec<u8>>().into();
             object.etag = format!("{}-{}", etag_of(&object.bytes), object.gets);
         }
+        ObjectFault::Emptied => (object.bytes, object.etag) = (Bytes::new(), etag_of(b"")),
         ObjectFault::Form => return plain(200, "<html>Log in</html>"),
         ObjectFault::None | ObjectFault::EndsEarly => {}
         ObjectFault::OtherRange | ObjectFault::Untagged | ObjectFault::Shorter | ObjectFault::Locked => {}

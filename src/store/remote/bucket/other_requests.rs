@@ -58,14 +58,17 @@ impl OtherRequests {
             Err(object_store::Error::Precondition { .. }) => return Ok(Fetched::Replaced),
             answer => answer.map_err(RequestFailure::from),
         };
-        let answer = match answer {
-            Err(failure) if failure.cause() == Cause::Range && !matches!(expected, ExpectedObject::Any) => {
-                return Ok(Fetched::Replaced);
+        let is_no_range = answer.as_ref().is_err_and(|failure| failure.cause() == Cause::Range);
+        let (answer, may_be_empty) = match expected {
+            // No range of an empty object exists.
+            ExpectedObject::SameOrNewer(_) if is_no_range => {
+                (self.0.get_opts(&path, GetOptions::default()).await?, true)
             }
-            answer => answer?,
+            ExpectedObject::Same(_) if is_no_range => return Ok(Fetched::Replaced),
+            _ => (answer?, false),
         };
         let state = state(&answer.meta, &answer.attributes);
-        if !expected.is_met_by(&state)? {
+        if !expected.is_met_by(&state)? || (may_be_empty && state.size > 0) {
             return Ok(Fetched::Replaced);
         }
         let parts = answer.into_stream().map_err(RequestFailure::from);
