@@ -19,7 +19,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::keep::{Copier, CopyOutcome};
 use crate::metrics::Progress;
 use crate::repo::checkpoint::Checkpoint;
-use crate::repo::share_record::ShareRecord;
 use crate::repo::snapshot::NamedSnapshot;
 
 /// The result as JSON.
@@ -149,11 +148,11 @@ pub fn run(session: &Session, arguments: &CopyArguments) -> Result<Exit> {
 }
 
 /// The name of what a snapshot is a version of: versions of the same thing are copied by one process, in their order.
+/// Shares of the work are parts of one thing: from job to job, a file moves from one to another.
 fn series_of(named: &NamedSnapshot) -> Vec<u8> {
     let snapshot = &named.snapshot;
-    let share = ShareRecord::of(snapshot).and_then(|record| record.share()).map(|share| share.to_string());
     let run = Checkpoint::of(snapshot).map(|checkpoint| checkpoint.run);
-    let labels = [snapshot.host.clone(), share.unwrap_or_default(), run.unwrap_or_default()];
+    let labels = [snapshot.host.clone(), run.unwrap_or_default()];
     let labels = labels.iter().map(String::as_bytes);
     let parts = labels.chain(snapshot.paths.iter().map(|path| path.as_slice()));
     parts.flat_map(|part| [part, &[0]].concat()).collect()
