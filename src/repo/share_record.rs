@@ -11,7 +11,7 @@ use minicbor::{Decode, Encode};
 
 use crate::config::WorkShare;
 use crate::error::{Error, Result};
-use crate::repo::snapshot::{NamedSnapshot, SERVER_KEY, Snapshot};
+use crate::repo::snapshot::{EXCLUDES_KEY, NamedSnapshot, SERVER_KEY, Snapshot};
 
 /// Key in the open map of a snapshot.
 pub const KEY: &str = "share";
@@ -114,7 +114,7 @@ pub struct ShareGroup {
     pub snapshots: Vec<NamedSnapshot>,
     /// The shares that are not there.
     pub missing: Vec<WorkShare>,
-    /// Whether the shares were computed differently, so that a file may be in none of them.
+    /// Whether the shares were computed differently, or leave other files out, so that a file may be in none of them.
     pub is_uneven: bool,
     /// Whether the files have changed from one share to another.
     pub has_changed: bool,
@@ -151,10 +151,12 @@ fn group_of(members: &[(ShareRecord, &NamedSnapshot)]) -> Option<ShareGroup> {
     let missing = last.share()?.all().filter(|share| !latest.contains_key(share)).collect();
     let splits: BTreeSet<[u8; 16]> = latest.values().map(|(record, _)| *record.split).collect();
     let listings: BTreeSet<[u8; 16]> = latest.values().map(|(record, _)| *record.listing).collect();
+    let excludes: BTreeSet<_> = latest.values().map(|(_, named)| named.snapshot.extra.get(EXCLUDES_KEY)).collect();
+    let is_uneven = splits.len() > 1 || excludes.len() > 1;
     let lacking =
         latest.iter().filter(|(_, (_, named))| named.snapshot.problems() > 0).map(|(share, _)| *share).collect();
     let snapshots = latest.into_values().map(|(_, named)| named.clone()).collect();
-    Some(ShareGroup { snapshots, missing, is_uneven: splits.len() > 1, has_changed: listings.len() > 1, lacking })
+    Some(ShareGroup { snapshots, missing, is_uneven, has_changed: listings.len() > 1, lacking })
 }
 
 /// The snapshots of one source, the oldest first, that have its last state together: the last one, or the last of each
@@ -228,6 +230,16 @@ mod tests {
         assert_eq!(groups.iter().map(ids).collect::<Vec<_>>(), [vec![2, 3], vec![4]]);
         assert_eq!(groups.iter().map(ShareGroup::is_whole).collect::<Vec<_>>(), [false, true]);
         assert!(groups[0].is_uneven && groups[0].missing.is_empty() && !groups[0].has_changed);
+    }
+
+    #[test]
+    fn shares_that_leave_other_files_out_are_no_whole_job() {
+        let mut all = [named(1, "/a", "1/2", 7), named(2, "/a", "2/2", 7)];
+        let is_whole = |all: &[NamedSnapshot]| groups_called("nightly", all)[0].is_whole();
+        all[0].snapshot.extra.insert(EXCLUDES_KEY.into(), b"x".to_vec().into());
+        assert!(!is_whole(&all));
+        all[1].snapshot.extra.insert(EXCLUDES_KEY.into(), b"x".to_vec().into());
+        assert!(is_whole(&all));
     }
 
     #[test]

@@ -263,6 +263,24 @@ fn what_moves_to_another_share_is_not_read_again() {
 }
 
 #[test]
+fn shares_with_other_patterns_are_no_whole_job_and_a_copy_takes_all_of_one_source_together() {
+    let (home, server) = (Home::new(), SourceServer::start());
+    put_files(&server);
+    share(&home, &server, "1/2", "job", &["--exclude", "*.tmp", "--exclude", "*.log"]);
+    share(&home, &server, "2/2", "job", &["--exclude", "*.tmp"]);
+    let uneven = home.run(&["snapshots", "--group", "job"]);
+    assert!(code(&uneven) == 3 && stderr(&uneven).contains("run the job again"), "{}", stderr(&uneven));
+    job(&home, &server, 3, "more");
+    json(&home.run(&["init", "--repo", "copy", "--json"]));
+    let source = home.path("data/fhrd/repository");
+    let words = ["copy", "--from-repo", source.to_str().unwrap(), "--repo", "copy", "--shard", "1/8", "--dry-run"];
+    let shown = json(&home.run(&[&words[..], &["--json"]].concat()));
+    let snapshots: Vec<u64> =
+        shown["shares"].as_array().unwrap().iter().map(|share| share["units"].as_u64().unwrap()).collect();
+    assert_eq!(snapshots.iter().filter(|snapshots| **snapshots > 0).collect::<Vec<_>>(), [&5]);
+}
+
+#[test]
 fn a_fine_tune_finds_its_base_in_its_share() {
     let (home, server) = (Home::new(), SourceServer::start());
     let base = Weights::base();
