@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::work_split::{UnitTally, WorkSplit};
+use super::work_split::{LastUnit, UnitTally, WorkSplit};
 
 impl WorkSplit {
     /// Gives each unit to the share that has the fewest bytes, those with the most bytes first.
@@ -19,6 +19,7 @@ impl WorkSplit {
             shares.push(Reverse((bytes + tally.bytes, files + tally.files, share)));
         }
         self.assigned = placed.into_iter().collect();
+        self.last = LastUnit::default();
         self.update_digest();
     }
 }

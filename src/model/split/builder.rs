@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 use super::families::{families, of_directory};
-use super::work_split::{BY_FILE, HUB, UnitTally, WorkSplit, unit_directory};
+use super::work_split::{BY_FILE, HUB, LastUnit, UnitTally, WorkSplit, unit_directory};
 use crate::filesystem::suggests_model;
 use crate::model::{CANDIDATES_MAX, CARD, CONFIGURATIONS, MODEL_BYTES_MIN};
 
@@ -120,6 +120,7 @@ impl SplitBuilder {
             heads,
             by_file: BTreeSet::new(),
             assigned: BTreeMap::new(),
+            last: LastUnit::default(),
             uncounted: UnitTally::default(),
             units: BTreeMap::new(),
             total: self.total,

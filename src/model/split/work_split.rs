@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use parking_lot::Mutex;
+
 use super::families;
 use crate::config::share_of;
 use crate::repo::share_record::ShareOrigin;
@@ -28,6 +30,24 @@ impl UnitTally {
     }
 }
 
+/// The unit that was asked for last, and its share: that costs a hash for each share, and files come by directory.
+#[derive(Debug, Default)]
+pub(super) struct LastUnit(Mutex<(String, u32)>);
+
+impl Clone for LastUnit {
+    fn clone(&self) -> Self {
+        LastUnit::default()
+    }
+}
+
+impl PartialEq for LastUnit {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for LastUnit {}
+
 /// How the files of a source are split.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkSplit {
@@ -40,6 +60,7 @@ pub struct WorkSplit {
     pub(super) by_file: BTreeSet<String>,
     /// The shares of units that do not follow from their names.
     pub(super) assigned: BTreeMap<String, u32>,
+    pub(super) last: LastUnit,
     /// Files whose names were not counted apart. They spread evenly.
     pub(super) uncounted: UnitTally,
     /// Units with their tallies, as far as they were counted.
@@ -71,7 +92,13 @@ impl WorkSplit {
 
     /// The number, from 1 on, of the share that a file falls to.
     pub fn share_of(&self, path: &Path) -> u32 {
-        self.share_of_unit(&self.unit_of(path))
+        let unit = self.unit_of(path);
+        let mut last = self.last.0.lock();
+        if last.0 != unit {
+            let share = self.share_of_unit(&unit);
+            *last = (unit, share);
+        }
+        last.1
     }
 
     fn share_of_unit(&self, unit: &str) -> u32 {

@@ -281,6 +281,26 @@ fn shares_with_other_patterns_are_no_whole_job_and_a_copy_takes_all_of_one_sourc
 }
 
 #[test]
+fn lists_of_many_shares_need_few_open_files() {
+    let (home, server) = (Home::new(), SourceServer::start());
+    put_files(&server);
+    json(&home.run(&["init", "--json"]));
+    let words = [URL, "--shard", "1/300", "--dry-run", "--write-share-lists", "lists"];
+    let plain = command(&home, &server.endpoint(), &words);
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -n 100; exec \"$0\" \"$@\""]).arg(plain.get_program()).args(plain.get_args());
+    limited.current_dir(plain.get_current_dir().unwrap());
+    limited.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    plain.get_envs().filter(|(_, value)| value.is_none()).for_each(|(name, _)| _ = limited.env_remove(name));
+    let shown = json(&limited.output().unwrap());
+    let shares = shown["shares"].as_array().unwrap();
+    let at = 1 + shares.iter().position(|share| share["files"].as_u64().unwrap() > 0).unwrap();
+    let report = share(&home, &server, &format!("{at}/300"), "job", &["--share-list", &format!("lists/{at}")]);
+    assert_eq!(report["files"], shares[at - 1]["files"]);
+    assert_eq!(std::fs::read_dir(home.path("lists")).unwrap().count(), 300);
+}
+
+#[test]
 fn a_fine_tune_finds_its_base_in_its_share() {
     let (home, server) = (Home::new(), SourceServer::start());
     let base = Weights::base();

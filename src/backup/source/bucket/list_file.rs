@@ -3,8 +3,8 @@
 //! The file is an envelope-free sequence of CBOR arrays, each after its length: a head, then the objects in the order
 //! of their tree. It is read by the same version of the program, soon after it was written.
 
-use std::fs::File;
-use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{BufReader, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -20,6 +20,8 @@ use crate::wire::open_regular;
 const MAGIC: &str = "fhrd share 1";
 /// Bytes of a record, at most.
 const RECORD_BYTES_MAX: u32 = 1 << 20;
+/// Bytes of each list that wait in memory.
+const WAITING_BYTES_MAX: usize = 8 << 10;
 
 /// What a list says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -84,23 +86,24 @@ struct ListEntry {
     defect: Option<String>,
 }
 
-/// Writes a list.
+/// Writes a list. Its file is open only while bytes are added: there may be more lists than files may be open.
 pub(super) struct ShareListWriter {
-    file: BufWriter<File>,
     path: PathBuf,
+    /// What is not written yet.
+    waiting: Vec<u8>,
 }
 
 impl ShareListWriter {
     /// A new list at `path`, of a share of the objects below `url`.
     pub(super) fn create(path: PathBuf, url: &str, share: &str, origin: ShareOrigin) -> Result<Self> {
-        let file = File::create_new(&path).map_err(|error| match error.kind() {
+        File::create_new(&path).map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => Error::Usage(format!(
                 "{} is there already: a job needs a directory of its own for its lists",
                 path.display()
             )),
             _ => Error::io("create", &path, error),
         })?;
-        let mut writer = ShareListWriter { file: BufWriter::new(file), path };
+        let mut writer = ShareListWriter { path, waiting: Vec::new() };
         let ShareOrigin { split, listing, files, bytes } = origin;
         let (url, share, program) = (url.into(), share.into(), program());
         writer.put(&ListHead { magic: MAGIC.into(), program, url, share, split, listing, files, bytes })?;
@@ -124,14 +127,22 @@ impl ShareListWriter {
 
     fn put(&mut self, record: &impl Encode<()>) -> Result<()> {
         let bytes = minicbor::to_vec(record).map_err(|error| Error::internal(error.to_string()))?;
-        let written = self.file.write_all(&(bytes.len() as u32).to_le_bytes());
-        written.and_then(|()| self.file.write_all(&bytes)).map_err(|error| Error::io("write", &self.path, error))
+        self.waiting.extend((bytes.len() as u32).to_le_bytes());
+        self.waiting.extend(bytes);
+        if self.waiting.len() >= WAITING_BYTES_MAX { self.write() } else { Ok(()) }
+    }
+
+    fn write(&mut self) -> Result<()> {
+        let file = OpenOptions::new().append(true).open(&self.path);
+        let written = file.and_then(|mut file| file.write_all(&self.waiting));
+        self.waiting.clear();
+        written.map_err(|error| Error::io("write", &self.path, error))
     }
 
     /// Ends the list.
     pub(super) fn finish(mut self) -> Result<()> {
         self.put(&END)?;
-        self.file.flush().map_err(|error| Error::io("write", &self.path, error))
+        self.write()
     }
 }
 

@@ -129,8 +129,8 @@ struct ListInProgress {
     writer: ShareListWriter,
     /// Names of the directories that a reader has open, as far as they have other shares' objects.
     open: Vec<String>,
-    /// Names of those of them that are known to have some.
-    marked: Option<Vec<String>>,
+    /// How many of them the reader knew to have some when it read of the last one.
+    marked: Option<usize>,
     /// The last object of another share that the list does not have: directories that are entered later may lack it.
     elsewhere: Option<Arc<PlacedObject>>,
 }
@@ -153,9 +153,12 @@ impl SplitBucket {
         while let Some(placed) = self.objects.next()? {
             let path = Path::new(self.bucket.url()).join(&placed.path);
             let (own, is_card) = (self.split.share_of(&path), self.split.is_beside_others(&path));
-            let placed = Arc::new(placed);
+            let mut names: Vec<&str> = placed.path.split('/').collect();
+            let name = if placed.is_directory { None } else { names.pop() };
+            let (names, is_card) = (&names[..], is_card && name.is_some_and(ObjectCards::is_card));
+            let object = Arc::new(placed.clone());
             for (list, share) in lists.iter_mut().zip(1..) {
-                list.take(&placed, share == own, is_card)?;
+                list.take((&object, names), share == own, is_card)?;
             }
         }
         lists.into_iter().try_for_each(|list| list.writer.finish())
@@ -163,30 +166,26 @@ impl SplitBucket {
 }
 
 impl ListInProgress {
-    fn take(&mut self, placed: &Arc<PlacedObject>, is_own: bool, is_card: bool) -> Result<()> {
-        let mut names: Vec<String> = placed.path.split('/').map(Into::into).collect();
-        if !placed.is_directory {
-            names.pop();
-        }
+    /// Takes an object in the directories that `names` lead to.
+    fn take(&mut self, (placed, names): (&Arc<PlacedObject>, &[&str]), is_own: bool, is_card: bool) -> Result<()> {
         if is_own {
             if let Some(before) = self.elsewhere.take() {
                 self.writer.add(&before, ListedUse::Elsewhere)?;
             }
-            (self.open, self.marked) = (names, None);
+            (self.open, self.marked) = (names.iter().map(ToString::to_string).collect(), None);
             let usage = if placed.defect.is_some() { ListedUse::Refused } else { ListedUse::Stored };
             return self.writer.add(placed, usage);
         }
-        let name = placed.path.rsplit('/').next().unwrap_or_default();
-        if is_card && ObjectCards::is_card(name) {
+        if is_card {
             self.writer.add(placed, ListedUse::Card)?;
         }
-        let shared = self.open.iter().zip(&names).take_while(|(open, name)| open == name).count();
+        let shared = self.open.iter().zip(names).take_while(|(open, name)| open == name).count();
         self.open.truncate(shared);
-        if self.marked.as_ref() == Some(&self.open) {
+        if self.marked == Some(shared) {
             self.elsewhere = Some(placed.clone());
             return Ok(());
         }
-        (self.marked, self.elsewhere) = (Some(self.open.clone()), None);
+        (self.marked, self.elsewhere) = (Some(shared), None);
         self.writer.add(placed, ListedUse::Elsewhere)
     }
 }
