@@ -14,8 +14,9 @@ Sources and repository can be buckets, as in `backup(["s3://checkpoints/llama"],
 
 A bucket is listed once, by the driver, and split by bytes: families of models stay together, and the largest one goes to
 the share with the fewest bytes. Each task runs the command `fhrd` with as many threads as it has CPUs, and stores a
-snapshot of its own. A task that dies is repeated. If a node is cut off, a task may run twice at once: the snapshot that
-the task returned counts, and the driver forgets another one of the same share. So a group never has two.
+snapshot of its own. A task that dies is repeated. If a node is cut off, a task may run twice at once. The driver ends the
+one whose result it does not need, and forgets what that has stored. A node that stays cut off may store its snapshot after
+the job has ended. That one is as whole: the group has the one that began later.
 
 Passwords and credentials come from the environment of the nodes, as `FHRD_PASSWORD_FILE` and `AWS_ACCESS_KEY_ID`. None of
 them is in an argument, a task or a log. Paths are those of the nodes.
@@ -50,6 +51,10 @@ _SHARES_OF_TASK = 4
 _INCOMPLETE = 3
 #: Seconds between two looks at the tasks.
 _LOOK = 0.5
+#: Seconds between two signs of life of a task. One that has given none for three times as long counts as dead.
+_SIGN = 1.0
+#: Seconds that the driver waits for tasks that are not needed any more.
+_LAST_TASKS = 30.0
 #: Bytes of messages that a row has, at most.
 _ERROR_BYTES = 2000
 #: Of `prctl` on Linux.
@@ -74,6 +79,7 @@ class ShareTable:
 
     def __init__(self, rows: Sequence[Mapping[str, Any]], group: str | None = None) -> None:
         #: The rows: share, source, snapshot, node, bytes_read, bytes_new, bytes_stored, seconds, attempts, problems, error.
+        #: Attempts are 0 if nobody could count them.
         self.rows: list[dict[str, Any]] = [dict(row) for row in rows]
         #: The name of the job, by which `fhrd snapshots --group` finds its snapshots.
         self.group = group
@@ -200,7 +206,8 @@ def backup(
                 job.shares.append(_Share(tally["share"], source, own, tally["bytes"], objects))
     table = ShareTable(_run_all(job), group)
     try:
-        repeated = {(row["source"], row["share"]) for row in table if row["attempts"] > 1}
+        # Of a share whose attempts nobody could count, others may be there, too.
+        repeated = {(row["source"], row["share"]) for row in table if row["attempts"] != 1}
         if earlier is not None and repeated:
             _forget_others(job, location, table, earlier, repeated)
         # The tasks have said so; the repository has to say it, too.
@@ -306,16 +313,41 @@ def _ended_with(job: _Job, words: list[str]) -> tuple[bytes, bytes]:
 
 
 class _Board:
-    """Where tasks say how far they are. It is an actor beside the driver."""
+    """Where tasks say how far they are, and hear whether they are needed. It is an actor beside the driver."""
 
     def __init__(self) -> None:
         self._done: dict[int, int] = {}
         self._starts: dict[int, int] = {}
+        self._signs: dict[tuple[int, int], float] = {}
+        self._settled: set[int] = set()
 
     def started(self, at: int) -> int:
         """Notes another attempt of a share, and returns how many there are."""
-        self._starts[at] = self._starts.get(at, 0) + 1
-        return self._starts[at]
+        attempt = self._starts[at] = self._starts.get(at, 0) + 1
+        self._signs[at, attempt] = time.monotonic()
+        return attempt
+
+    def sign(self, at: int, attempt: int) -> bool:
+        """Notes that an attempt is alive. Returns whether the driver has the result of another one."""
+        self._signs[at, attempt] = time.monotonic()
+        return at in self._settled
+
+    def ended(self, at: int, attempt: int) -> None:
+        """Notes that an attempt stores nothing more."""
+        self._signs.pop((at, attempt), None)
+
+    def settle(self, at: int) -> None:
+        """Notes that the driver has a result, or does not want one any more."""
+        self._settled.add(at)
+
+    def starts(self) -> dict[int, int]:
+        """How often each share began."""
+        return self._starts
+
+    def alive(self) -> int:
+        """How many attempts may still store something."""
+        now = time.monotonic()
+        return sum(now - sign < 3 * _SIGN for sign in self._signs.values())
 
     def report(self, at: int, done: int) -> None:
         """Notes the bytes that a task has done."""
@@ -330,27 +362,57 @@ def _task(at: int, words: list[str], program: list[str] | None, objects: bytes |
     """Runs the command for one share. It returns failures of the command, because Ray repeats what raises."""
     context: Any = ray.get_runtime_context()
     cpus = max(1, int(context.get_assigned_resources().get("CPU", 1)))
-    started, attempts = time.monotonic(), 1
+    started, attempt = time.monotonic(), 0
     try:
-        attempts = ray.get(board.started.remote(at), timeout=10)
+        attempt = ray.get(board.started.remote(at), timeout=10)
     except Exception:
         # Nobody counts. The work is what matters.
         pass
+    signs = _Signs(board, at, attempt)
     with tempfile.TemporaryDirectory(prefix="fhrd-ray-") as directory:
         command = [*_command(program), *words, "--json", "--progress", "--threads", str(min(cpus, 256))]
         if objects is not None:
             path = Path(directory) / "objects"
             path.write_bytes(objects)
             command += ["--share-list", str(path)]
-        code, report, said = _watched(command, lambda done: board.report.remote(at, done))
+        try:
+            code, report, said = _watched(command, lambda done: board.report.remote(at, done), signs.is_over)
+        finally:
+            board.ended.remote(at, attempt)
     return {
         "code": code,
         "report": report,
         "said": said,
         "node": context.get_node_id(),
         "seconds": time.monotonic() - started,
-        "attempts": attempts,
+        "attempts": attempt,
     }
+
+
+class _Signs:
+    """Says to the board, once a second, that a task is alive. It waits for no answer."""
+
+    def __init__(self, board: Any, at: int, attempt: int) -> None:
+        self._board, self._at, self._attempt = board, at, attempt
+        self._asked: Any = None
+        self._next = 0.0
+
+    def is_over(self) -> bool:
+        """Whether another attempt of the same share has a result already."""
+        if self._asked is not None:
+            answered, _ = ray.wait([self._asked], timeout=0)
+            if not answered:
+                return False
+            self._asked = None
+            try:
+                return bool(ray.get(answered[0]))
+            except Exception:
+                # The board is gone. Whoever wants the result is, too, or Ray ends this task.
+                return False
+        if time.monotonic() >= self._next:
+            self._asked = self._board.sign.remote(self._at, self._attempt)
+            self._next = time.monotonic() + _SIGN
+        return False
 
 
 def _dies_with_parent() -> Callable[[], None] | None:
@@ -378,8 +440,11 @@ def _end(child: subprocess.Popen[bytes]) -> None:
         child.wait()
 
 
-def _watched(command: list[str], report: Callable[[int], Any]) -> tuple[int, Any, str]:
-    """Runs a command, which ends if the task is cancelled. Returns its exit code, its document and what it said."""
+def _watched(
+    command: list[str], report: Callable[[int], Any], is_over: Callable[[], bool]
+) -> tuple[int, Any, str]:
+    """Runs a command, which ends if the task is cancelled, or is over. Returns its exit code, its document and what it
+    said."""
     said: list[str] = []
     output: list[bytes] = []
 
@@ -413,6 +478,8 @@ def _watched(command: list[str], report: Callable[[int], Any]) -> tuple[int, Any
             thread.start()
         # Ray interrupts this loop, and not a wait without an end.
         while child.poll() is None:
+            if is_over():
+                _end(child)
             time.sleep(0.1)
     except BaseException:
         for child in started:
@@ -449,20 +516,45 @@ def _run_all(job: _Job) -> list[dict[str, Any]]:
             for reference in ended:
                 at = running.pop(reference)
                 rows[at] = _row(job.shares[at], reference)
+                # Ray may run it a second time, if it takes the node for dead.
+                board.settle.remote(at)
             _tell(job, board, rows)
             if end is not None and time.monotonic() > end:
                 rows.update({at: _failed_row(job.shares[at], "it has not ended in time") for at in running.values()})
                 rows.update({at: _failed_row(job.shares[at], "it has not begun in time") for at in waiting})
                 break
         _tell(job, board, rows)
+        _cancel(board, running)
+        starts = _starts(board)
     finally:
-        # Of a job that ended early. A task that is cancelled ends its command.
-        for reference in running:
-            with contextlib.suppress(Exception):
-                ray.cancel(reference)
+        _cancel(board, running)
         with contextlib.suppress(Exception):
             ray.kill(board)
+    for at, row in rows.items():
+        # A task that could not say that it began is not counted, so nobody knows.
+        row["attempts"] = starts.get(at, 0) if row["attempts"] else 0
     return [rows[at] for at in range(len(job.shares))]
+
+
+def _cancel(board: Any, running: dict[Any, int]) -> None:
+    """Cancels the tasks of a job that ends early. A task that is cancelled ends its command."""
+    while running:
+        reference, at = running.popitem()
+        with contextlib.suppress(Exception):
+            board.settle.remote(at)
+            ray.cancel(reference)
+
+
+def _starts(board: Any) -> dict[int, int]:
+    """How often each share began, once all tasks that can be heard have ended. Nothing if the board does not answer."""
+    end = time.monotonic() + _LAST_TASKS
+    try:
+        while ray.get(board.alive.remote(), timeout=10) and time.monotonic() < end:
+            time.sleep(0.1)
+        found: dict[int, int] = ray.get(board.starts.remote(), timeout=10)
+        return found
+    except Exception:
+        return {}
 
 
 def _tell(job: _Job, board: Any, rows: dict[int, dict[str, Any]]) -> None:
