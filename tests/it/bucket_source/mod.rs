@@ -15,9 +15,15 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
-use fhrd::store::{AccessKey, BlobKind, ExpectedObject, Patience, SourceBucket, StoreOptions, open_with};
+use fhrd::backup::{BackupRequest, BackupSource, BucketSource, ParentChoice, SnapshotLabels, backup as run_backup};
+use fhrd::config::Config;
+use fhrd::filesystem::Patterns;
+use fhrd::metrics::Progress;
+use fhrd::repo::Repository;
+use fhrd::store::{AccessKey, BlobKind, ExpectedObject, MemoryStore, Patience, SourceBucket, StoreOptions, open_with};
 use serde_json::Value;
 
 use crate::cli::fixture::{Home, code, json, stderr};
@@ -197,6 +203,29 @@ fn an_object_that_is_replaced_by_an_empty_one_is_stored_empty() {
 }
 
 #[test]
+fn an_object_that_ends_early_is_named_and_costs_no_other() {
+    let (server, cache) = (SourceServer::start(), tempfile::tempdir().unwrap());
+    server.put_with("data/early", vec![7; 5000], ObjectFault::EndsEarly);
+    server.put_with("data/large-early", vec![7; 9_000_000], ObjectFault::EndsEarly);
+    server.put("data/good", "good");
+    let source = BucketSource {
+        bucket: Arc::new(bucket(&server)),
+        patterns: Patterns::default(),
+        bytes_max: None,
+        excludes: Vec::new(),
+        parents: ParentChoice::default(),
+        labels: SnapshotLabels::of_host("host"),
+        list: None,
+    };
+    let config = Config::default();
+    let mut repository = Repository::init(Arc::new(MemoryStore::default()), &config.repository).unwrap();
+    repository.cache_directory = Some(cache.path().into());
+    let request = BackupRequest::new(BackupSource::Bucket(Box::new(source)));
+    let report = run_backup(&repository, &config, &request, &Progress::default(), &Arc::default()).unwrap();
+    assert_eq!((report.files, report.bytes, report.problems), (1, 4, 2));
+}
+
+#[test]
 fn what_the_choice_leaves_out_is_not_deleted_by_a_restore() {
     let (home, server) = (Home::new(), SourceServer::start());
     for key in ["a/0/left.tmp", "a/1/0.tmp", "a/1/z", "b/z"] {
@@ -342,16 +371,21 @@ fn a_hundred_thousand_objects_take_little_memory() {
         server.put(&format!("data/{directory}/{number} {rest} {rest} {rest}"), "");
     }
     json(&home.run(&["init", "--json"]));
-    let mut child = command(&home, &server.endpoint(), &[URL]).stdout(std::process::Stdio::piped()).spawn().unwrap();
-    let mut most = 0;
-    while child.try_wait().unwrap().is_none() {
-        most = most.max(memory_max(child.id()).unwrap_or(0));
-        std::thread::sleep(std::time::Duration::from_millis(20));
+    // One of many shares lists all of them, too.
+    for (share, files) in [(&[][..], 100_000..=100_000), (&["--shard", "3/9", "--group", "job"], 8_000..=14_000)] {
+        let words = [&[URL], share].concat();
+        let mut child =
+            command(&home, &server.endpoint(), &words).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut most = 0;
+        while child.try_wait().unwrap().is_none() {
+            most = most.max(memory_max(child.id()).unwrap_or(0));
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let report = json(&child.wait_with_output().unwrap());
+        assert!(files.contains(&report["files"].as_u64().unwrap()), "{report}");
+        assert_eq!(server.take_seen().iter().filter(|seen| *seen == "LIST").count(), 100);
+        assert!(most > 0 && most < 300 << 20, "{share:?}: {} MiB", most >> 20);
     }
-    let report = json(&child.wait_with_output().unwrap());
-    assert_eq!(report["files"], 100_000);
-    assert_eq!(server.take_seen().iter().filter(|seen| *seen == "LIST").count(), 100);
-    assert!(most > 0 && most < 300 << 20, "{} MiB", most >> 20);
 }
 
 #[test]
