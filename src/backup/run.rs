@@ -124,7 +124,6 @@ fn run_once(
 ) -> Result<BackupReport> {
     let (started, started_ns) = (Instant::now(), repository.clock.now_ns());
     let source = request.source.kind();
-    warn_of_future(source, started_ns);
     let plan = source.plan()?;
     let paths = plan.paths.clone();
     let Prepared { listing, containers_adopted, parents, cache, container_indexes } =
@@ -189,6 +188,7 @@ fn run_once(
 
 /// Readies the repository for the run, unless nothing may be written, and finds the parents.
 fn prepare(repository: &Repository, request: &BackupRequest, paths: &[Vec<u8>]) -> Result<Prepared> {
+    warn_of_future(request.source.kind(), repository.clock.now_ns());
     let mut cache = cache_directory(repository)?;
     if let Err(error) = create_private(&cache) {
         if cache != Path::new(NO_CACHE) {

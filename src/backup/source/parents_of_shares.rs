@@ -3,7 +3,7 @@
 //! 1. The last job is the last one of which every share is there: another one may run, and has few yet.
 //! 2. The parent of a share is the same share of the last job or of a later one, if there is one.
 //! 3. The others of the last job are parents, too, if they were split otherwise than this one. That is known once the
-//!    listing is taken: a card may have joined two models, or a driver may have assigned them anew.
+//!    listing is taken: a card may have joined two models, or a driver may have assigned them by other bytes.
 //! 4. If there is no such share, all shares of the last job are parents: a file may have fallen to any of them.
 //! 5. If the last backup was not shared, it is the parent as ever. It has what falls to other shares.
 
@@ -20,7 +20,7 @@ const SHARES_MAX: usize = 256;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ChosenShares {
     pub at: Vec<usize>,
-    /// Those that are parents, too, if the work is split otherwise than for the first ones.
+    /// Snapshots that are parents, too, if the work is split otherwise than for the first ones.
     pub others: Vec<usize>,
     /// Whether they have what falls to other shares.
     pub has_others: bool,
