@@ -6,10 +6,12 @@
 //! 2. The family is named by the model at the end of the chain. If its card names bases that are not there, the first
 //!    of these names the family, so that the descendants of a base that is elsewhere stay together.
 //! 3. In a circle, the first directory by path is the end of the chain.
+//! 4. If the model at the end is a step of a training run, the run is the family ([`Steps`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use super::steps::Steps;
 use crate::model::names;
 
 /// What cards say of a model.
@@ -43,7 +45,8 @@ pub(super) fn families(
         .collect();
     let descents: BTreeMap<&PathBuf, CardDescent> =
         found.into_iter().map(|(directory, bases)| (directory, descent(directory, &bases, &by_name))).collect();
-    descents.keys().map(|directory| ((*directory).clone(), root_of(directory, &descents))).collect()
+    let steps = Steps::new(models.keys());
+    descents.keys().map(|directory| ((*directory).clone(), root_of(directory, &descents, &steps))).collect()
 }
 
 /// The names by which cards may name the models of a directory. The last of `names` is that of the file, which is the
@@ -84,18 +87,19 @@ fn unlisted_name(base: &str) -> &str {
 }
 
 /// The name of the family at the end of the chain of a directory.
-fn root_of(directory: &Path, descents: &BTreeMap<&PathBuf, CardDescent>) -> String {
+fn root_of(directory: &Path, descents: &BTreeMap<&PathBuf, CardDescent>, steps: &Steps) -> String {
+    let of_root = |root: &Path| steps.run_of(root).unwrap_or_else(|| of_directory(root));
     let mut seen: BTreeSet<PathBuf> = BTreeSet::new();
     let mut at = directory.to_path_buf();
     loop {
-        let Some(descent) = descents.get(&at) else { return of_directory(&at) };
+        let Some(descent) = descents.get(&at) else { return of_root(&at) };
         if !seen.insert(at.clone()) {
             return of_directory(&first_of_circle(&at, descents));
         }
         match (&descent.base, &descent.absent) {
             (Some(base), _) => at.clone_from(base),
             (None, Some(absent)) => return format!("base {absent}"),
-            (None, None) => return of_directory(&at),
+            (None, None) => return of_root(&at),
         }
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! 1. A *unit* is what falls to one share. The files of a directory are one, and everything below a directory of a
 //!    hub's cache. Directories of models whose cards name each other as bases, or a common one, are one together: a
-//!    family (`families.rs`). A directory below that of a model with a card belongs to the model.
+//!    family (`families.rs`). So are the steps of a training run (`steps.rs`). A directory below that of a model with a
+//!    card belongs to the model.
 //! 2. A family with more than twice the bytes of an even share is split by file, if the same names are in its
 //!    directories: the files of one name are a unit. So the base of each is in its share, and is stored first.
 //! 3. A unit falls to a share by its name, or as a driver has assigned it (`assign.rs`).
@@ -14,6 +15,7 @@
 mod assign;
 mod builder;
 mod families;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod work_split;

@@ -71,6 +71,40 @@ fn a_list_of_bases_a_missing_one_a_circle_and_a_local_path_are_defined() {
 }
 
 #[test]
+fn the_steps_of_a_training_run_are_one_family() {
+    let models = [
+        ("r/step_1000", "", ONE),
+        ("r/step_2000", "", ONE),
+        ("h/one/checkpoint-5", "", ONE),
+        ("h/one/checkpoint-5/global_step5", "", ONE),
+        ("h/one/checkpoint-10", "", ONE),
+        ("h/one/checkpoint-10/global_step10", "", ONE),
+        ("h/two/checkpoint-5", "", ONE),
+        ("h/two/checkpoint-10", "", ONE),
+        ("m/iter_0001/mp_rank_00", "", ONE),
+        ("m/iter_0001/mp_rank_01", "", ONE),
+        ("m/iter_0002/mp_rank_00", "", ONE),
+        ("m/iter_0002/mp_rank_01", "", ONE),
+        ("user1/a", "", ONE),
+        ("user1/b", "", ONE),
+        ("user2/a", "", ONE),
+        ("alone/v2", "", ONE),
+        ("t/tune", "org/step_2000", ONE),
+    ];
+    let split = split(&models, 8);
+    let of = |directory: &str| family(&split, directory);
+    assert_eq!(of("r/step_1000"), of("r/step_2000"));
+    assert_eq!(of("h/one/checkpoint-5"), of("h/one/checkpoint-10"));
+    assert_eq!(of("h/one/checkpoint-5/global_step5"), of("h/one/checkpoint-10/global_step10"));
+    assert_ne!(of("h/one/checkpoint-5"), of("h/two/checkpoint-5"), "another run");
+    assert_eq!(of("m/iter_0001/mp_rank_00"), of("m/iter_0002/mp_rank_00"));
+    assert_ne!(of("m/iter_0001/mp_rank_00"), of("m/iter_0001/mp_rank_01"), "the ranks are no steps");
+    assert!(of("user1/a") != of("user1/b") && of("user1/a") != of("user2/a"));
+    assert_eq!(of("alone/v2"), "directory /m/alone/v2");
+    assert_eq!(of("t/tune"), of("r/step_1000"), "what descends from a step is with its run");
+}
+
+#[test]
 fn of_two_directories_of_one_name_the_owner_decides() {
     let models = [("a/base", "", ONE), ("b/base", "", ONE), ("c/tune", "b/base", ONE), ("d/tune", "base", ONE)];
     let split = split(&models, 8);
