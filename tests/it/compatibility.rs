@@ -78,7 +78,7 @@ fn set_time(path: &Path, seconds: i64) {
 }
 
 /// Gives everything below `directory` fixed times, and modes that the umask has no say in.
-fn settle(directory: &Path) {
+pub fn settle(directory: &Path) {
     let mut names: Vec<PathBuf> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     names.sort();
     for (number, path) in names.iter().enumerate() {

@@ -33,7 +33,7 @@ pub fn python() -> Option<OsString> {
 }
 
 /// The program, run with these words.
-fn run(python: &OsString, words: &[&str]) -> Output {
+pub fn run(python: &OsString, words: &[&str]) -> Output {
     let mut command = Command::new(python);
     command.arg("-B").arg(sources().join("tests/independent/fhrd_restore.py")).args(words).stdin(Stdio::null());
     SECRETS.iter().for_each(|name| _ = command.env_remove(name));

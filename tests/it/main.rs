@@ -64,6 +64,7 @@ mod program;
 mod pruned;
 mod quantised;
 mod readers;
+mod release_fixture;
 mod repair;
 mod repeated;
 mod required_marks;

@@ -1,7 +1,7 @@
 //! Opened files: compressed streams that are stored as what they unpack to, and come back bit for bit.
 
 mod damaged;
-mod streams;
+pub mod streams;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
