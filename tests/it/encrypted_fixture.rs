@@ -1,7 +1,7 @@
 //! A frozen encrypted repository: today's program reads it with each of its secrets, and so does an independent program.
 //!
 //! `tests/fixtures/v1-encrypted` has `repository`, with a password and a key file, and blobs of two generations of the
-//! master key. While format 1 is not released, `FHRD_WRITE_FIXTURES=encrypted` writes it again.
+//! master key. It is frozen since format 1 is released; before, `FHRD_WRITE_FIXTURES=encrypted` wrote it.
 
 use std::collections::BTreeMap;
 use std::fs;

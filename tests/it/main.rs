@@ -27,6 +27,7 @@ mod families;
 mod far;
 mod flips;
 mod forged;
+mod frozen;
 mod future;
 mod golden;
 mod golden_codecs;
