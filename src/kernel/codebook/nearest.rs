@@ -23,11 +23,12 @@ pub(super) fn signed_integer(quotient: f32) -> u8 {
 /// The code of the nearest number of NormalFloat.
 #[inline(always)]
 pub(super) fn normal_float(quotient: f32) -> u8 {
-    let mut code = 0;
+    let mut code = 0u32;
     for pair in NORMAL_FLOAT.windows(2) {
-        code += u8::from(quotient > (pair[0] + pair[1]) / 2.0);
+        code += u32::from(quotient > (pair[0] + pair[1]) / 2.0);
     }
-    code
+    // As a float, or the compiler would narrow the result of each comparison to a byte.
+    (code as i32 as f32 + INTEGER_BITS).to_bits() as u8
 }
 
 /// The code of the nearest eight-bit float, at most 448.

@@ -35,7 +35,7 @@ pub fn code_of(code: ScaledCode, quotient: f32) -> u8 {
         ScaledCode::E5m2 => FloatFormat::E5m2.narrowed(bounded(quotient, -E5M2_MAX, E5M2_MAX).to_bits()) as u8,
         ScaledCode::Int8 => nearest(bounded(quotient, -128.0, 127.0)),
         ScaledCode::Int4 => nearest(bounded(quotient, -8.0, 7.0)).wrapping_add(8),
-        ScaledCode::NormalFloat => Codebook::NormalFloat.nearest(bounded(quotient, -1.0, 1.0)),
+        ScaledCode::NormalFloat => Codebook::NormalFloat.nearest(if quotient.is_nan() { 0.0 } else { quotient }),
     }
 }
 
@@ -118,5 +118,12 @@ pub(super) fn greatest_loop(values: &[u8], least: f32) -> f32 {
     let (whole, rest) = values.as_chunks::<LANES>();
     whole.iter().for_each(|values| take(values));
     take(rest);
-    lanes.into_iter().fold(least, |greatest, lane| if lane > greatest { lane } else { greatest })
+    // By halves, which are vectors.
+    for half in [8, 4, 2, 1] {
+        for at in 0..half {
+            let other = lanes[at + half];
+            lanes[at] = if other > lanes[at] { other } else { lanes[at] };
+        }
+    }
+    lanes[0]
 }
