@@ -9,9 +9,13 @@
 //! 5. If at most one in eight elements changed, mode 9 is tried first. It may be a little larger than the others, for
 //!    it is decoded in a fraction of their time. Where mode 3 cannot be smaller, and the chunk and samples of the XOR
 //!    say that nothing repeats, no other mode is tried.
-//! 6. If a sample has many elements that became zero, mode 7 leaves these out, and the others are encoded as above.
+//! 6. Modes 5 and 6 are tried where the lower halves of all FP32 elements are zero, for these cost nothing there.
+//! 7. If a sample has many elements that became zero, mode 7 leaves these out, and the others are encoded as above.
 
-use super::payload::{CONTEXT, LEVEL, MASKED, SAME, SHORT_BYTES, SPARSE, is_prefix, standalone, try_smaller, xor};
+use super::payload::{
+    CONTEXT, DIFFERENCES, LEVEL, MASKED, PLANES, SAME, SHORT_BYTES, SPARSE, combine, is_prefix, standalone,
+    try_smaller, xor,
+};
 use super::{DeltaBuffers, context, masked, pruned, sparse};
 use crate::codec::floats;
 use crate::codec::{ElementType, Scratch};
@@ -106,12 +110,39 @@ pub(super) fn encode_modes(
     if is_near || is_short || floats::repeats(raw) {
         try_smaller(start, out, trial, |out| standalone(element_type, raw, scratch, out))?;
     }
+    if element_type == ElementType::Fp32 && has_zero_halves(raw) && has_zero_halves(base) {
+        try_planes(start, [raw, base], [combined, trial], scratch, out)?;
+    }
     let least = out.len() - start;
     if let Some(payload) = in_mode_9.filter(|payload| payload.len() <= least + least / SPARSE_TOLERANCE) {
         out.truncate(start);
         out.extend_from_slice(&payload);
     }
     Ok(())
+}
+
+/// Tries modes 5 and 6.
+fn try_planes(
+    start: usize,
+    [raw, base]: [&[u8]; 2],
+    [combined, trial]: [&mut Vec<u8>; 2],
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    for (id, with) in [(PLANES, kernel::xor as fn(&[u8], &[u8], &mut [u8])), (DIFFERENCES, kernel::difference)] {
+        try_smaller(start, out, trial, |out| {
+            combine(with, raw, base, combined);
+            out.push(id);
+            floats::encode(ElementType::Unknown, 0, combined, scratch, out)
+        })?;
+    }
+    Ok(())
+}
+
+/// Whether all elements are BF16 in four bytes, as scales of quantised BF16 weights are. Tokens of mode 3 would have
+/// the zeros of the lower halves.
+fn has_zero_halves(elements: &[u8]) -> bool {
+    elements.as_chunks::<4>().0.iter().all(|element| element[0] == 0 && element[1] == 0)
 }
 
 /// Appends the payload of `[raw, base, rest]` in mode 9. Returns whether it is there: a gap may be too long.

@@ -371,3 +371,25 @@ fn small_differences_with_distant_repeats_cost_no_more_than_xor() {
         }
     }
 }
+
+#[test]
+fn bf16_in_fp32_costs_little_more_than_bf16() {
+    let value = |at: u32| 0x3d00_0000 | (at.wrapping_mul(2_654_435_761) >> 11 & 0x1ff_0000);
+    let wide = |values: &[u32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+    let narrow =
+        |values: &[u32]| values.iter().flat_map(|value| ((value >> 16) as u16).to_le_bytes()).collect::<Vec<u8>>();
+    let base: Vec<u32> = (0..8192).map(value).collect();
+    let step = |(at, value): (usize, &u32)| value + (u32::from(at % 4 == 1) << 16) + (u32::from(at % 7 == 3) << 17);
+    let raw: Vec<u32> = base.iter().enumerate().map(step).collect();
+    let len = |element_type, raw: &[u8], base: &[u8]| {
+        let (mut scratch, mut out, mut back) = (Scratch::default(), Vec::new(), Vec::new());
+        let derivation = Derivation::Context(element_type);
+        encode(derivation, raw, base, &mut scratch, &mut out).unwrap();
+        decode(derivation.id(), &out, base, raw.len(), &mut scratch, &mut back).unwrap();
+        assert!(back == raw);
+        out.len()
+    };
+    let (of_wide, of_narrow) =
+        (len(ElementType::Fp32, &wide(&raw), &wide(&base)), len(ElementType::Bf16, &narrow(&raw), &narrow(&base)));
+    assert!(of_wide < of_narrow + of_narrow / 2, "{of_wide} and {of_narrow} bytes");
+}
