@@ -75,15 +75,16 @@ impl FloatSource {
         match self.from {
             ElementType::Bf16 => kernel::bf16_to_fp32(base, wide),
             ElementType::Fp16 => kernel::fp16_to_fp32(base, wide),
-            _ => wide.copy_from_slice(base.get(..elements * 4).unwrap_or_default()),
+            _ => {}
         }
         if self.rounded != self.from {
             narrow.resize(elements * 2, 0);
+            let values = if self.from == ElementType::Fp32 { base } else { &wide[..] };
             if self.rounded == ElementType::Bf16 {
-                kernel::fp32_to_bf16(wide, narrow);
+                kernel::fp32_to_bf16(values, narrow);
                 kernel::bf16_to_fp32(narrow, wide);
             } else {
-                kernel::fp32_to_fp16(wide, narrow);
+                kernel::fp32_to_fp16(values, narrow);
                 kernel::fp16_to_fp32(narrow, wide);
             }
         }

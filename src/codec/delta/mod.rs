@@ -9,8 +9,8 @@
 //! | 2 XOR | a zstd frame of the XOR of chunk and base | few changes, repeats |
 //! | 3 context | differences of elements as tokens, see `context` | floats of 2 and 4 bytes |
 //! | 4 masked | a mask of changed element groups, and these groups as in mode 3 | few changes |
-//! | 5 planes | a [`super::floats`] payload of the XOR of chunk and base | bytes, FP64 |
-//! | 6 differences | a [`super::floats`] payload of the byte differences | bytes |
+//! | 5 planes | a [`super::floats`] payload of the XOR of chunk and base | bytes, FP64, BF16 in FP32 |
+//! | 6 differences | a [`super::floats`] payload of the byte differences | bytes, BF16 in FP32 |
 //! | 7 pruned | a mask of elements that became zero, and the others in another mode | many elements became zero |
 //! | 8 classes | differences of bytes or nibbles by those of the base, see `classes` | bytes |
 //! | 9 sparse | gaps between changed elements, and these elements, see `sparse` | few changes |
@@ -57,6 +57,7 @@ mod quantised_tests;
 mod scaled;
 mod scaled_choice;
 mod scaled_fit;
+mod scaled_sample;
 #[cfg(test)]
 mod scaled_tests;
 mod sparse;

@@ -16,8 +16,9 @@
 
 use super::float_source::FloatSource;
 use super::payload::decode_mode;
-use super::scaled_choice::{misses, packing, way};
+use super::scaled_choice::{packing, way};
 use super::scaled_fit::{CodePacking, fitted_scale};
+use super::scaled_sample::misses;
 use super::tile_grid::TileGrid;
 use super::{DeltaBuffers, bytes};
 use crate::codec::floats::plane;
@@ -28,9 +29,11 @@ use crate::kernel::scaled::{QuotientRounding, ScaledCode, greatest_value, scaled
 use crate::wire::WireReader;
 
 /// Values that are widened at a time.
-const PART_VALUES: usize = 1 << 14;
+const PART_VALUES: usize = 1 << 12;
 /// A code that does not follow takes about so many bytes.
 const MISS_BYTES: usize = 2;
+/// One code in so many is few: that many do not follow by another rounding, but more by one scale for values with many.
+const FEW_MISSES: usize = 1 << 12;
 
 /// How codes follow from a base.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -122,6 +125,12 @@ pub(super) struct ScaledBuffers {
     /// Scales, or their differences from suggested ones, as bits.
     scales: Vec<u32>,
     greatest: Vec<f32>,
+    /// Codes of each tile that do not follow.
+    missed: Vec<usize>,
+    /// The values of a tile, its codes, and those that are made by another scale.
+    tile_values: Vec<u8>,
+    tile_codes: Vec<u8>,
+    tile_made: Vec<u8>,
     plane: Vec<u8>,
     bytes: Vec<u8>,
 }
@@ -154,34 +163,56 @@ impl ScaledWay {
         Ok(ScaledWay { packing, values, rounding, scale, divisor, grid: TileGrid::read(reader)? })
     }
 
+    /// Bytes of the scales of so many values.
+    fn scales_bytes(self, values: usize) -> usize {
+        self.grid.scales(values).unwrap_or(0) * self.scale.width()
+    }
+
     /// The scale that the greatest magnitude of a tile suggests.
     pub(super) fn suggested(self, greatest: f32) -> f32 {
         self.scale.rounded(greatest / self.divisor)
     }
 
-    /// Fills `greatest` with the greatest magnitude of each tile.
-    fn measure(self, base: &[u8], greatest: &mut [f32], wide: &mut Vec<u8>, narrow: &mut Vec<u8>) {
+    /// Calls `take` for each run with its tile and its values as FP32. A long run comes in parts.
+    fn each_run(
+        self,
+        base: &[u8],
+        [wide, narrow]: [&mut Vec<u8>; 2],
+        mut take: impl FnMut(usize, std::ops::Range<usize>, &[u8]),
+    ) {
         let width = self.values.width();
-        for (tile, run) in self.grid.runs(base.len() / width) {
-            let Some(greatest) = greatest.get_mut(tile) else { continue };
-            for part in base.get(run.start * width..run.end * width).unwrap_or_default().chunks(PART_VALUES * width) {
-                *greatest = greatest_value(self.values.widened(part, wide, narrow), *greatest);
+        let mut runs = self.grid.runs(base.len() / width);
+        let mut run = runs.next();
+        let mut first = 0;
+        for part in base.chunks(PART_VALUES * width) {
+            let values = self.values.widened(part, wide, narrow);
+            let end = first + part.len() / width;
+            while let Some((tile, range)) = run.take() {
+                let stop = range.end.min(end);
+                take(tile, range.start..stop, &values[(range.start - first) * 4..(stop - first) * 4]);
+                run = if range.end > stop { Some((tile, stop..range.end)) } else { runs.next() };
+                if stop == end {
+                    break;
+                }
             }
+            first = end;
         }
     }
 
+    /// Fills `greatest` with the greatest magnitude of each tile.
+    fn measure(self, base: &[u8], greatest: &mut [f32], buffers: [&mut Vec<u8>; 2]) {
+        self.each_run(base, buffers, |tile, _, values| {
+            greatest.get_mut(tile).into_iter().for_each(|greatest| *greatest = greatest_value(values, *greatest));
+        });
+    }
+
     /// Fills `codes` with those of `base` by the scales, given as bits.
-    fn make(self, base: &[u8], scales: &[u32], codes: &mut [u8], wide: &mut Vec<u8>, narrow: &mut Vec<u8>) {
-        let width = self.values.width();
-        for (tile, run) in self.grid.runs(codes.len()) {
+    fn make(self, base: &[u8], scales: &[u32], codes: &mut [u8], buffers: [&mut Vec<u8>; 2]) {
+        self.each_run(base, buffers, |tile, run, values| {
             let scale = self.scale.number(scales.get(tile).copied().unwrap_or(0));
-            let Some(codes) = codes.get_mut(run.clone()) else { continue };
-            let parts = base.get(run.start * width..run.end * width).unwrap_or_default().chunks(PART_VALUES * width);
-            for (part, codes) in parts.zip(codes.chunks_mut(PART_VALUES)) {
-                let values = self.values.widened(part, wide, narrow);
-                scaled_codes(self.packing.code, self.rounding, values, scale, codes);
-            }
-        }
+            let codes = codes.get_mut(run).unwrap_or_default();
+            scaled_codes(self.packing.code, self.rounding, values, scale, codes);
+        });
     }
 }
 
@@ -201,25 +232,14 @@ pub(super) fn encode(
     let values = count(raw.len(), usize::from(scaled.per_byte.max(1)), base.len(), scaled.from.width());
     let mut own = std::mem::take(&mut buffers.scaled);
     let base = base.get(..values * scaled.from.width()).unwrap_or_default();
-    let ScaledBuffers { codes, made, wide, narrow, scales, greatest, plane, bytes: following } = &mut own;
     let packing = packing(scaled, raw, base);
-    codes.clear();
-    codes.resize(values, 0);
-    packing.unpack(raw, codes);
-    let way = way(scaled, packing, codes, base);
-    made.clear();
-    made.resize(values, 0);
-    greatest.clear();
-    greatest.resize(way.grid.scales(values).unwrap_or(0), 0.0);
-    way.measure(base, greatest, wide, narrow);
-    scales.clear();
-    scales.extend(greatest.iter().map(|greatest| way.scale.bits(greatest / way.divisor)));
-    way.make(base, scales, made, wide, narrow);
-    refit(way, base, [codes, made], scales, wide, narrow);
-
+    own.codes.resize(values, 0);
+    packing.unpack(raw, &mut own.codes);
+    let way = own.choose(scaled, packing, base);
     out.extend_from_slice(&way.head());
     out.extend_from_slice(&way.divisor.to_le_bytes());
     way.grid.write(out);
+    let ScaledBuffers { made, scales, greatest, plane, bytes: following, .. } = &mut own;
     for (scale, greatest) in scales.iter_mut().zip(greatest) {
         *scale = way.scale.difference(*scale, way.scale.bits(*greatest / way.divisor));
     }
@@ -235,54 +255,95 @@ pub(super) fn encode(
     Ok(())
 }
 
-/// Replaces scales by others where more codes follow from these, and the codes that are made by them.
-fn refit(
-    way: ScaledWay,
-    base: &[u8],
-    [codes, made]: [&mut Vec<u8>; 2],
-    scales: &mut [u32],
-    wide: &mut Vec<u8>,
-    narrow: &mut Vec<u8>,
-) {
-    // A tile has more than one run if it has several rows.
-    let mut runs: Vec<_> = way.grid.runs(codes.len()).collect();
-    runs.sort_by_key(|run| run.0);
-    let (mut tile_values, mut tile_codes, mut tile_made) = (Vec::new(), Vec::new(), Vec::new());
-    for runs in runs.chunk_by(|one, other| one.0 == other.0) {
-        let Some((tile, _)) = runs.first() else { continue };
-        let of = |run: &std::ops::Range<usize>| (codes.get(run.clone()), made.get(run.clone()));
-        let missed: usize = runs
-            .iter()
-            .map(|(_, run)| of(run))
-            .map(|(one, other)| misses(one.unwrap_or_default(), other.unwrap_or_default()))
-            .sum();
-        if missed * MISS_BYTES <= way.scale.width() {
-            continue;
+impl ScaledBuffers {
+    /// The way in which `codes` follow best, which is followed.
+    fn choose(&mut self, scaled: Scaled, packing: CodePacking, base: &[u8]) -> ScaledWay {
+        let values = self.codes.len();
+        let mut best = way(scaled, packing, &self.codes, base, true);
+        let mut missed = self.follow(best, base);
+        let mut followed = best;
+        if best.grid.is_one_tile(values) && missed > values / FEW_MISSES {
+            // The sample did not show that some values have another scale.
+            followed = way(scaled, packing, &self.codes, base, false);
+            let left = self.follow(followed, base);
+            let bytes = |way: ScaledWay, missed| missed * MISS_BYTES + way.scales_bytes(values);
+            if bytes(followed, left) < bytes(best, missed) {
+                (best, missed) = (followed, left);
+            }
         }
+        // Two roundings differ in few codes.
+        let other = match best.rounding {
+            QuotientRounding::Fp32 => Some(QuotientRounding::Inverse),
+            QuotientRounding::Inverse => Some(QuotientRounding::Fp32),
+            _ => None,
+        };
+        if let Some(rounding) = other.filter(|_| missed > 0 && missed <= values / FEW_MISSES) {
+            followed = ScaledWay { rounding, ..best };
+            if self.follow(followed, base) < missed {
+                best = followed;
+            }
+        }
+        if followed != best {
+            self.follow(best, base);
+        }
+        best
+    }
+
+    /// Fills `made` and `scales` with what follows from `base`, as far as `codes` do. Returns the number of misses.
+    fn follow(&mut self, way: ScaledWay, base: &[u8]) -> usize {
+        let values = self.codes.len();
+        self.made.resize(values, 0);
+        self.greatest.clear();
+        self.greatest.resize(way.grid.scales(values).unwrap_or(0), 0.0);
+        way.measure(base, &mut self.greatest, [&mut self.wide, &mut self.narrow]);
+        self.scales.clear();
+        self.scales.extend(self.greatest.iter().map(|greatest| way.scale.bits(greatest / way.divisor)));
+        way.make(base, &self.scales, &mut self.made, [&mut self.wide, &mut self.narrow]);
+        self.missed.clear();
+        self.missed.resize(self.scales.len(), 0);
+        for (tile, run) in way.grid.runs(values) {
+            if let Some(missed) = self.missed.get_mut(tile) {
+                *missed += misses(&self.codes[run.clone()], &self.made[run]);
+            }
+        }
+        for tile in 0..self.missed.len() {
+            self.refit(way, base, tile);
+        }
+        self.missed.iter().sum()
+    }
+
+    /// Replaces the scale of a tile by another one where more codes follow from this, and the codes made by it.
+    fn refit(&mut self, way: ScaledWay, base: &[u8], tile: usize) {
+        let missed = self.missed.get(tile).copied().unwrap_or(0);
+        if missed * MISS_BYTES <= way.scale.width() {
+            return;
+        }
+        let ScaledBuffers { codes, made, wide, narrow, tile_values, tile_codes, tile_made, .. } = self;
+        let runs = || way.grid.runs_of(tile, codes.len());
         tile_values.clear();
         tile_codes.clear();
         let width = way.values.width();
-        for (_, run) in runs {
+        for run in runs() {
             let part = base.get(run.start * width..run.end * width).unwrap_or_default();
             tile_values.extend_from_slice(way.values.widened(part, wide, narrow));
-            tile_codes.extend_from_slice(codes.get(run.clone()).unwrap_or_default());
+            tile_codes.extend_from_slice(codes.get(run).unwrap_or_default());
         }
-        let fitted = fitted_scale(way.packing.code, way.rounding, &tile_values, &tile_codes);
+        let fitted = fitted_scale(way.packing.code, way.rounding, tile_values, tile_codes);
         let bits = way.scale.bits(fitted);
-        tile_made.clear();
         tile_made.resize(tile_codes.len(), 0);
-        scaled_codes(way.packing.code, way.rounding, &tile_values, way.scale.number(bits), &mut tile_made);
-        if misses(&tile_codes, &tile_made) * MISS_BYTES + way.scale.width() >= missed * MISS_BYTES {
-            continue;
+        scaled_codes(way.packing.code, way.rounding, tile_values, way.scale.number(bits), tile_made);
+        let left = misses(tile_codes, tile_made);
+        if left * MISS_BYTES + way.scale.width() >= missed * MISS_BYTES {
+            return;
         }
-        scales.get_mut(*tile).into_iter().for_each(|scale| *scale = bits);
-        let mut at = 0;
-        for (_, run) in runs {
-            if let (Some(space), Some(part)) = (made.get_mut(run.clone()), tile_made.get(at..at + run.len())) {
-                space.copy_from_slice(part);
-            }
-            at += run.len();
+        let mut rest = tile_made.as_slice();
+        for run in runs() {
+            let (part, after) = rest.split_at(run.len().min(rest.len()));
+            made.get_mut(run).into_iter().for_each(|space| space.copy_from_slice(part));
+            rest = after;
         }
+        self.scales.get_mut(tile).into_iter().for_each(|scale| *scale = bits);
+        self.missed.get_mut(tile).into_iter().for_each(|missed| *missed = left);
     }
 }
 
@@ -305,7 +366,7 @@ pub(super) fn decode(
     let ScaledBuffers { made, wide, narrow, scales, greatest, plane, bytes, .. } = &mut own;
     greatest.clear();
     greatest.resize(tiles, 0.0);
-    way.measure(base, greatest, wide, narrow);
+    way.measure(base, greatest, [&mut *wide, &mut *narrow]);
     scales.clear();
     scales.resize(tiles, 0);
     for at in 0..way.scale.width() {
@@ -316,9 +377,8 @@ pub(super) fn decode(
     for (scale, greatest) in scales.iter_mut().zip(greatest) {
         *scale = way.scale.apply(*scale, way.scale.bits(*greatest / way.divisor));
     }
-    made.clear();
     made.resize(values, 0);
-    way.make(base, scales, made, wide, narrow);
+    way.make(base, scales, made, [wide, narrow]);
     bytes.clear();
     way.packing.pack(made, bytes);
     decode_mode(ElementType::Byte, reader, bytes, raw_len, buffers, scratch, out)?;

@@ -2,17 +2,20 @@
 //!
 //! 1. In short windows of values, which have one scale in any grid, each kind of codes is fitted. The one with fewest
 //!    misses is taken.
-//! 2. Grids are tried from the finest that tools use: groups, rows, tiles, and the whole tensor. A few tiles of each
-//!    tell how codes are rounded, and what a scale is if it follows from the values. Grids that do not fit are soon
-//!    given up, and a way without misses and scales to store ends the search.
+//! 2. Short windows also tell a likely rounding.
+//! 3. Grids are those that tools use: groups, rows, tiles, and the whole tensor. A small sample of each tells how many
+//!    codes follow by scales that fit, and what these take. The grid that takes least is tried first.
+//! 4. A few tiles of a grid tell how codes are rounded, and what a scale is if it follows from the values. Ways that
+//!    take more than the best one so far are soon given up. One without misses and scales to store ends the search.
 //!
 //! The choice depends on the chunk, its base and their place in the tensor alone.
 
 use super::float_source::FloatSource;
 use super::scaled::{ScaleFormat, Scaled, ScaledWay};
-use super::scaled_fit::{CodePacking, fitted_scale, following};
+use super::scaled_fit::{CodePacking, following};
+use super::scaled_sample::{CodedChunk, MISS_BITS};
 use super::tile_grid::TileGrid;
-use crate::kernel::scaled::{QuotientRounding, ScaledCode, greatest_value, scaled_codes};
+use crate::kernel::scaled::{QuotientRounding, ScaledCode};
 
 /// Windows in which kinds of codes are tried, and values of a window.
 const WINDOWS: usize = 32;
@@ -22,20 +25,15 @@ const TILES_MIN: usize = 4;
 const TILES_MAX: usize = 64;
 const SAMPLE_VALUES: usize = 1 << 14;
 const TILE_VALUES: usize = 1 << 12;
-/// Values of the first tile that must have fewer misses than one in `MISSES_MAX`.
+/// Values of a tile in the first sample. Of all its codes fewer than one in `MISSES_MAX` must be another one.
 const FIRST_VALUES: usize = 512;
-const MISSES_MAX: usize = 3;
-/// Bits of a code that does not follow.
-const MISS_BITS: usize = 16;
+const MISSES_MAX: f64 = 3.0;
+/// Bits by which a code may take more in the first sample than in the best way so far, beside four times those.
+const SLACK_BITS: f64 = 0.5;
 /// Values of groups in a row.
 const GROUPS: [u64; 4] = [32, 64, 128, 256];
 /// Rows and columns of square tiles.
 const SQUARE: u64 = 128;
-
-/// The number of codes that differ.
-pub(super) fn misses(codes: &[u8], made: &[u8]) -> usize {
-    codes.iter().zip(made).filter(|(code, made)| code != made).count()
-}
 
 /// What tools divide the greatest magnitude of a tile by.
 const fn divisors(code: ScaledCode) -> &'static [f32] {
@@ -48,26 +46,52 @@ const fn divisors(code: ScaledCode) -> &'static [f32] {
     }
 }
 
-/// The way in which codes follow best, by a sample. `base` has an element for each of `codes`.
-pub(super) fn way(scaled: Scaled, packing: CodePacking, codes: &[u8], base: &[u8]) -> ScaledWay {
+/// The way in which codes follow best, by a sample. `base` has an element for each of `codes`. Not one scale for all
+/// values unless `whole`.
+pub(super) fn way(scaled: Scaled, packing: CodePacking, codes: &[u8], base: &[u8], whole: bool) -> ScaledWay {
     let values = codes.len();
-    let sample = Sample { packing, codes, base, from: scaled.from };
-    let whole = TileGrid::new(scaled.values.max(1), [1, scaled.values.max(1)], scaled.position);
-    let mut best = None;
-    for grid in grids(scaled).into_iter().chain(whole).filter(|grid| grid.scales(values).is_some()) {
-        if best.is_some_and(|(cost, _): (f64, ScaledWay)| cost == 0.0) {
-            break;
+    let chunk = CodedChunk { packing, codes, base, from: scaled.from };
+    let one = TileGrid::new(scaled.values.max(1), [1, scaled.values.max(1)], scaled.position).filter(|_| whole);
+    let grids = one.into_iter().chain(grids(scaled)).filter(|grid| grid.scales(values).is_some());
+    let is_wanted = |grid: &TileGrid| whole || !grid.is_one_tile(values);
+    let likely = likely_way(scaled, chunk);
+    let first = |grid| Some((first_bits(chunk, ScaledWay { grid, ..likely })?, grid));
+    let mut promising: Vec<_> = grids.filter(is_wanted).filter_map(first).collect();
+    promising.sort_by(|one, other| one.0.iter().sum::<f64>().total_cmp(&other.0.iter().sum()));
+    let mut best: Option<(f64, ScaledWay)> = None;
+    for ([missed, _], grid) in promising {
+        match best {
+            Some((cost, _)) if cost == 0.0 => break,
+            Some((cost, _)) if missed > 4.0 * cost + SLACK_BITS => {}
+            _ => try_grid(chunk, grid, &mut best),
         }
-        sample.try_grid(grid, &mut best);
     }
-    best.map(|best| best.1).unwrap_or_else(|| ScaledWay {
-        packing,
-        values: FloatSource::of(scaled.from),
+    best.map_or(ScaledWay { grid: TileGrid::SINGLE, ..likely }, |best| best.1)
+}
+
+/// The source and the rounding by which most codes follow in short windows, in a way with the smallest tiles.
+fn likely_way(scaled: Scaled, chunk: CodedChunk<'_>) -> ScaledWay {
+    let mut best = ScaledWay {
+        packing: chunk.packing,
+        values: FloatSource::of(chunk.from),
         rounding: QuotientRounding::Fp32,
         scale: ScaleFormat::Fp32,
-        divisor: divisors(packing.code).first().copied().unwrap_or(1.0),
-        grid: TileGrid::SINGLE,
-    })
+        divisor: divisors(chunk.packing.code).first().copied().unwrap_or(1.0),
+        grid: TileGrid::new(GROUPS[0], [1, GROUPS[0]], scaled.position).unwrap_or(TileGrid::SINGLE),
+    };
+    let sample = chunk.sample(best.grid, TILES_MAX, GROUPS[0] as usize);
+    let mut least = f64::INFINITY;
+    for source in FloatSource::all(chunk.from) {
+        let mut values = sample.values_of(source);
+        for rounding in QuotientRounding::ALL {
+            let way = ScaledWay { values: source, rounding, ..best };
+            let [missed, _] = if least > 0.0 { values.fitted_bits(way) } else { return best };
+            if missed < least {
+                (best, least) = (way, missed);
+            }
+        }
+    }
+    best
 }
 
 /// Grids with several tiles that the chunk may have.
@@ -111,76 +135,29 @@ pub(super) fn packing(scaled: Scaled, raw: &[u8], base: &[u8]) -> CodePacking {
     best.map_or(any, |best| best.1)
 }
 
-/// The codes of a chunk and what they may follow from.
-struct Sample<'a> {
-    packing: CodePacking,
-    codes: &'a [u8],
-    base: &'a [u8],
-    from: crate::codec::ElementType,
+/// Bits per value of codes that do not follow by scales of a grid that fit, and bits of these, in a small sample.
+/// `None` if too few codes follow.
+fn first_bits(chunk: CodedChunk<'_>, way: ScaledWay) -> Option<[f64; 2]> {
+    let sample = chunk.sample(way.grid, TILES_MIN, FIRST_VALUES);
+    let bits = sample.values_of(way.values).fitted_bits(way).map(|bits| bits / sample.values.max(1) as f64);
+    (sample.values > 0 && bits[0] * MISSES_MAX <= MISS_BITS).then_some(bits)
 }
 
-/// Codes with one scale.
-#[derive(Default)]
-struct SampleTile {
-    codes: Vec<u8>,
-    /// The elements, as the base has them.
-    elements: Vec<u8>,
-}
-
-impl Sample<'_> {
-    /// Some tiles of a grid, with their first values.
-    fn tiles(&self, grid: TileGrid) -> Vec<SampleTile> {
-        let scales = grid.scales(self.codes.len()).unwrap_or(0);
-        let wanted = (SAMPLE_VALUES * scales / self.codes.len().max(1)).clamp(TILES_MIN, TILES_MAX).min(scales);
-        // The first and the last tiles of a chunk are often not whole.
-        let numbers: Vec<usize> = (0..wanted).map(|at| scales * (2 * at + 1) / (2 * wanted)).collect();
-        let mut tiles: Vec<SampleTile> = numbers.iter().map(|_| SampleTile::default()).collect();
-        let width = self.from.width();
-        for (tile, run) in grid.runs(self.codes.len()) {
-            let Some(found) = numbers.binary_search(&tile).ok().and_then(|at| tiles.get_mut(at)) else {
-                continue;
-            };
-            let end = run.end.min(run.start + TILE_VALUES - found.codes.len().min(TILE_VALUES));
-            found.codes.extend_from_slice(self.codes.get(run.start..end).unwrap_or_default());
-            found.elements.extend_from_slice(self.base.get(run.start * width..end * width).unwrap_or_default());
-        }
-        tiles.retain(|tile| !tile.codes.is_empty());
-        tiles
-    }
-
-    /// Tries all ways with this grid, and replaces the best one, with its bits per value, by a better one.
-    fn try_grid(&self, grid: TileGrid, best: &mut Option<(f64, ScaledWay)>) {
-        let tiles = self.tiles(grid);
-        let Some(first) = tiles.first() else { return };
-        let values: usize = tiles.iter().map(|tile| tile.codes.len()).sum();
-        let (mut wide, mut narrow) = (Vec::new(), Vec::new());
-        let code = self.packing.code;
-        if !self.fits(first) {
-            return;
-        }
-        for source in FloatSource::all(self.from) {
-            let widened: Vec<Vec<u8>> =
-                tiles.iter().map(|tile| source.widened(&tile.elements, &mut wide, &mut narrow).to_vec()).collect();
-            for rounding in QuotientRounding::ALL {
-                let pairs = || tiles.iter().zip(&widened);
-                let fitted: Vec<f32> =
-                    pairs().map(|(tile, values)| fitted_scale(code, rounding, values, &tile.codes)).collect();
-                for (scale, divisor) in ScaleFormat::ALL
-                    .into_iter()
-                    .flat_map(|scale| divisors(code).iter().map(move |divisor| (scale, *divisor)))
-                {
-                    let way = ScaledWay { packing: self.packing, values: source, rounding, scale, divisor, grid };
-                    let bits: usize = pairs()
-                        .zip(&fitted)
-                        .map(|((tile, values), fitted)| {
-                            let suggested = way.suggested(greatest_value(values, 0.0));
-                            let fitted = self.misses(rounding, tile, values, scale.rounded(*fitted));
-                            let given = fitted * MISS_BITS + 8 * scale.width();
-                            (self.misses(rounding, tile, values, suggested) * MISS_BITS).min(given)
-                        })
-                        .sum();
-                    let cost = bits as f64 / values as f64;
-                    if best.is_none_or(|best| cost < best.0) {
+/// Tries all ways with this grid, and replaces the best one, with its bits per value, by a better one.
+fn try_grid(chunk: CodedChunk<'_>, grid: TileGrid, best: &mut Option<(f64, ScaledWay)>) {
+    let scales = grid.scales(chunk.codes.len()).unwrap_or(0);
+    let tiles = (SAMPLE_VALUES * scales / chunk.codes.len().max(1)).clamp(TILES_MIN, TILES_MAX);
+    let sample = chunk.sample(grid, tiles, TILE_VALUES);
+    for source in FloatSource::all(chunk.from) {
+        let mut values = sample.values_of(source);
+        for rounding in QuotientRounding::ALL {
+            for scale in ScaleFormat::ALL {
+                for divisor in divisors(chunk.packing.code) {
+                    let way =
+                        ScaledWay { packing: chunk.packing, values: source, rounding, scale, divisor: *divisor, grid };
+                    let least = best.map_or(f64::INFINITY, |best| best.0);
+                    let cost = values.bits(way, least * sample.values as f64) / sample.values as f64;
+                    if cost < least {
                         *best = Some((cost, way));
                     }
                     if cost == 0.0 {
@@ -189,23 +166,5 @@ impl Sample<'_> {
                 }
             }
         }
-    }
-
-    /// Whether most of a tile's first codes follow by one scale.
-    fn fits(&self, tile: &SampleTile) -> bool {
-        let (mut wide, mut narrow) = (Vec::new(), Vec::new());
-        let codes = tile.codes.get(..FIRST_VALUES).unwrap_or(&tile.codes);
-        let elements = tile.elements.get(..codes.len() * self.from.width()).unwrap_or_default();
-        let values = FloatSource::of(self.from).widened(elements, &mut wide, &mut narrow);
-        let scale = fitted_scale(self.packing.code, QuotientRounding::Fp32, values, codes);
-        let mut made = vec![0; codes.len()];
-        scaled_codes(self.packing.code, QuotientRounding::Fp32, values, scale, &mut made);
-        misses(codes, &made) * MISSES_MAX <= codes.len()
-    }
-
-    fn misses(&self, rounding: QuotientRounding, tile: &SampleTile, values: &[u8], scale: f32) -> usize {
-        let mut made = vec![0; tile.codes.len()];
-        scaled_codes(self.packing.code, rounding, values, scale, &mut made);
-        misses(&tile.codes, &made)
     }
 }

@@ -6,6 +6,7 @@
 
 use std::sync::LazyLock;
 
+use crate::kernel::codebook;
 use crate::kernel::scaled::{QuotientRounding, ScaledCode, code_of, rank, rounded_quotient, scaled_codes};
 
 /// Ranks of codes.
@@ -59,10 +60,15 @@ impl CodePacking {
             codes.iter_mut().zip(bytes).for_each(|(code, byte)| *code = byte ^ mask);
             return;
         }
-        let shifts = if self.high_first { [4, 0] } else { [0, 4] };
-        for (pair, byte) in codes.chunks_mut(2).zip(bytes) {
-            pair.iter_mut().zip(shifts).for_each(|(code, shift)| *code = (byte >> shift & 15) ^ mask);
-        }
+        let mask = u16::from(mask) * 0x101;
+        let pair = |byte: u8| {
+            let byte = u16::from(byte);
+            let apart = if self.high_first { byte >> 4 | byte << 8 } else { byte | byte << 4 };
+            (apart & 0x0f0f ^ mask).to_le_bytes()
+        };
+        let (pairs, rest) = codes.as_chunks_mut::<2>();
+        pairs.iter_mut().zip(bytes).for_each(|(codes, byte)| *codes = pair(*byte));
+        rest.iter_mut().zip(bytes.get(pairs.len())).for_each(|(code, byte)| *code = pair(*byte)[0]);
     }
 
     /// Appends the bytes of `codes`. The missing bits of a last byte are zero.
@@ -72,10 +78,15 @@ impl CodePacking {
             bytes.extend(codes.iter().map(|code| code ^ mask));
             return;
         }
-        let shifts = if self.high_first { [4, 0] } else { [0, 4] };
+        let byte = |codes: [u8; 2]| {
+            let codes = u16::from_le_bytes(codes) ^ u16::from(mask) * 0x101;
+            (if self.high_first { codes << 4 | codes >> 8 } else { codes | codes >> 4 }) as u8
+        };
         let (pairs, rest) = codes.as_chunks::<2>();
-        bytes.extend(pairs.iter().map(|[one, other]| (one ^ mask) << shifts[0] | (other ^ mask) << shifts[1]));
-        bytes.extend(rest.iter().map(|code| (code ^ mask) << shifts[0]));
+        let start = bytes.len();
+        bytes.resize(start + pairs.len(), 0);
+        bytes[start..].iter_mut().zip(pairs).for_each(|(space, codes)| *space = byte(*codes));
+        bytes.extend(rest.iter().map(|code| byte([*code, mask])));
     }
 }
 
@@ -108,54 +119,81 @@ fn thresholds_of(code: ScaledCode, rounding: QuotientRounding) -> Thresholds {
     })
 }
 
-fn thresholds(code: ScaledCode, rounding: QuotientRounding) -> &'static Thresholds {
-    const ROUNDINGS: usize = QuotientRounding::ALL.len();
-    static TABLES: LazyLock<Vec<Thresholds>> = LazyLock::new(|| {
-        let pairs = ScaledCode::ALL.into_iter().flat_map(|code| QuotientRounding::ALL.map(|rounding| (code, rounding)));
-        pairs.map(|(code, rounding)| thresholds_of(code, rounding)).collect()
-    });
-    static NONE: Thresholds = [f32::INFINITY; RANKS + 1];
-    let at = |found: Option<usize>| found.unwrap_or(0);
-    let code = at(ScaledCode::ALL.iter().position(|one| *one == code));
-    let rounding = at(QuotientRounding::ALL.iter().position(|one| *one == rounding));
-    TABLES.get(code * ROUNDINGS + rounding).unwrap_or(&NONE)
+/// For each code and sign of its value what the magnitude times gives the least and the greatest scale.
+type Limits = [[f64; 2]; 2 * RANKS];
+
+/// A code is that of quotients from the threshold of its rank to that of the next rank.
+fn limits_of(code: ScaledCode, thresholds: &Thresholds) -> Limits {
+    std::array::from_fn(|at| {
+        let rank = usize::from(rank(code, (at / 2) as u8));
+        let (low, high) = (f64::from(thresholds[rank]), f64::from(thresholds[rank + 1]));
+        // As magnitudes on the side of the value.
+        let (low, high) = if at % 2 == 0 { (low, high) } else { (-high, -low) };
+        // No scale gives a value the code of the other side.
+        let least = if high > 0.0 { 1.0 / high } else { f64::INFINITY };
+        [least, if low > 0.0 { 1.0 / low } else { f64::INFINITY }]
+    })
 }
 
+/// What is known of a kind of codes, and of a rounding.
+struct Known {
+    limits: [Limits; QuotientRounding::ALL.len()],
+    numbers: [f32; RANKS],
+}
+
+fn known(code: ScaledCode) -> &'static Known {
+    static TABLES: LazyLock<Vec<Known>> = LazyLock::new(|| {
+        let known = |code: ScaledCode| Known {
+            limits: QuotientRounding::ALL.map(|rounding| limits_of(code, &thresholds_of(code, rounding))),
+            numbers: std::array::from_fn(|byte| code.value(byte as u8)),
+        };
+        ScaledCode::ALL.map(known).into()
+    });
+    &TABLES[ScaledCode::ALL.iter().position(|one| *one == code).unwrap_or(0)]
+}
+
+/// Values of which the bounds are folded at a time.
+const BOUND_VALUES: usize = 512;
+/// Bounds that are kept apart, so that none waits for the one before.
+const LANES: usize = 4;
+
+/// Two bounds may be one number, where quotients are halfway between codes, and are products that are rounded.
+const SLACK: f64 = 1.0 + 1e-14;
+
 /// The scales that give each pair its code have this least and this greatest one; `None` if there is none.
-fn bounds(thresholds: &Thresholds, code: ScaledCode, values: &[u8], codes: &[u8]) -> Option<[f64; 2]> {
-    let (mut least, mut greatest) = (0.0f64, f64::INFINITY);
-    for (value, byte) in values.as_chunks::<4>().0.iter().zip(codes) {
-        let value = f64::from(f32::from_le_bytes(*value));
-        let rank = usize::from(rank(code, *byte));
-        let (low, high) = (f64::from(*thresholds.get(rank)?), f64::from(*thresholds.get(rank + 1)?));
-        if value == 0.0 || value.is_nan() {
-            continue;
+fn bounds(limits: &Limits, values: &[u8], codes: &[u8]) -> Option<[f64; 2]> {
+    let (mut least, mut greatest) = ([0.0f64; LANES], [f64::INFINITY; LANES]);
+    let fold = |least: [f64; LANES], greatest: [f64; LANES]| {
+        let found = [least.into_iter().fold(0.0, f64::max), greatest.into_iter().fold(f64::INFINITY, f64::min)];
+        (found[0] <= found[1] * SLACK).then_some(found)
+    };
+    for (values, codes) in values.as_chunks::<4>().0.chunks(BOUND_VALUES).zip(codes.chunks(BOUND_VALUES)) {
+        for (values, codes) in values.chunks(LANES).zip(codes.chunks(LANES)) {
+            for (lane, (value, code)) in values.iter().zip(codes).enumerate() {
+                let value = f32::from_le_bytes(*value);
+                let [low, high] = limits[usize::from(*code) * 2 + usize::from(value < 0.0)];
+                // What is not a number, as zero times infinity, is no bound.
+                let magnitude = f64::from(value.abs());
+                let (low, high) = (magnitude * low, magnitude * high);
+                least[lane] = if low > least[lane] { low } else { least[lane] };
+                greatest[lane] = if high < greatest[lane] { high } else { greatest[lane] };
+            }
         }
-        // As magnitudes on the side of the value.
-        let (low, high) = if value > 0.0 { (low, high) } else { (-high, -low) };
-        if high <= 0.0 {
-            return None;
-        }
-        least = least.max(if high == f64::INFINITY { 0.0 } else { value.abs() / high });
-        greatest = greatest.min(if low > 0.0 { value.abs() / low } else { f64::INFINITY });
+        fold(least, greatest)?;
     }
-    (least <= greatest && least > 0.0).then_some([least, greatest])
+    fold(least, greatest).filter(|found| found[0] > 0.0 && found[0] < f64::INFINITY)
 }
 
 /// The scale by which `codes`, a byte each, follow from `values` (FP32), or most of them do; 0 if there is none.
 pub fn fitted_scale(code: ScaledCode, rounding: QuotientRounding, values: &[u8], codes: &[u8]) -> f32 {
-    if let Some([least, greatest]) = bounds(thresholds(code, rounding), code, values, codes) {
+    let known = known(code);
+    let at = QuotientRounding::ALL.iter().position(|one| *one == rounding).unwrap_or(0);
+    if let Some([least, greatest]) = bounds(&known.limits[at], values, codes) {
         // The bounds are of quotients that are rounded. The middle is far from both.
         return (if greatest.is_finite() { (least + greatest) / 2.0 } else { least * 1.5 }) as f32;
     }
-    let (mut products, mut squares) = (0.0f64, 0.0f64);
-    for (value, byte) in values.as_chunks::<4>().0.iter().zip(codes) {
-        let number = f64::from(code.value(*byte));
-        products += number * f64::from(f32::from_le_bytes(*value));
-        squares += number * number;
-    }
-    let scale = (products / squares) as f32;
-    if scale.is_finite() { scale } else { 0.0 }
+    let factor = codebook::fitted_scale(&known.numbers, values, codes) as f32;
+    if factor.is_finite() { factor } else { 0.0 }
 }
 
 /// Of codes in such bytes the number that tell something, and how many of these follow from `values` (FP32) by one

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::scaled::Scaled;
-use super::scaled_fit::CodePacking;
+use super::scaled_fit::{CodePacking, fitted_scale};
 use super::{Derivation, decode_tagged, encode_tagged};
 use crate::codec::{ElementType, Scratch};
 use crate::kernel::elements as kernel;
@@ -149,6 +149,99 @@ fn a_chunk_begins_and_ends_anywhere_in_a_tile() {
             // The first and the last tiles are not whole: six tiles of 128 rows, or two others.
             assert!(out.len() < 330, "{name} {from}: {} bytes", out.len());
         }
+    }
+}
+
+/// What is stored as the grid: columns, rows and columns of a tile.
+fn grid(payload: &[u8]) -> [u64; 3] {
+    let mut reader = crate::wire::WireReader::new("test", 0, &payload[7..]);
+    std::array::from_fn(|_| reader.bounded("a size", 1 << 40).unwrap())
+}
+
+#[test]
+fn one_scale_of_a_tensor_is_found_and_scales_of_rows_are_not_taken_for_one() {
+    let [narrow, rounded] = brains(&noise(COLUMNS * ROWS, 9));
+    let fp8 = scaled(ElementType::Bf16, packing(ScaledCode::E4m3), 0);
+    let whole = (COLUMNS * ROWS) as u64;
+    // The scale does not follow from the values of the chunk, which is a part of the tensor.
+    let mut codes = vec![0; COLUMNS * ROWS];
+    scaled_codes(ScaledCode::E4m3, QuotientRounding::Fp32, &rounded, 0.0003, &mut codes);
+    let out = delta(&codes, &narrow, fp8);
+    assert_eq!((grid(&out), out.len() < 30), ([whole, 1, whole], true), "{} bytes", out.len());
+    // The scales of a few rows are others, and the first sample may have none of their values.
+    for rows in [vec![], vec![17], vec![150, 151], (200..215).collect(), (0..ROWS).step_by(3).collect()] {
+        let mut codes = codes.clone();
+        for row in &rows {
+            let range = row * COLUMNS..(row + 1) * COLUMNS;
+            let values = &rounded[range.start * 4..range.end * 4];
+            scaled_codes(ScaledCode::E4m3, QuotientRounding::Fp32, values, 0.00041, &mut codes[range]);
+        }
+        let out = delta(&codes, &narrow, fp8);
+        let most = if rows.is_empty() { 30 } else { 30 + ROWS * 4 };
+        assert!(out.len() < most, "{} rows: {} bytes", rows.len(), out.len());
+        // Where few codes do not follow, they may take less than scales of all rows.
+        if rows.is_empty() || rows.len() > 10 {
+            assert_eq!(grid(&out)[2] == whole, rows.is_empty(), "{} rows", rows.len());
+        }
+    }
+}
+
+#[test]
+fn a_scale_is_found_where_quotients_are_halfway_between_codes() {
+    // All quotients are halves: of each code, both bounds are this one scale.
+    let scale = 0.0625f32;
+    let values: Vec<f32> = (-100..100).map(|half| (half as f32 + 0.5) * scale).collect();
+    let values = bytes(&values);
+    let mut codes = vec![0; 200];
+    scaled_codes(ScaledCode::Int8, QuotientRounding::Fp32, &values, scale, &mut codes);
+    assert_eq!(fitted_scale(ScaledCode::Int8, QuotientRounding::Fp32, &values, &codes), scale);
+    for scale in [0.1f32, 0.0123, 3.7e-5] {
+        let values = bytes(&noise(3000, 3));
+        let mut codes = vec![0; 3000];
+        for code in [ScaledCode::E4m3, ScaledCode::Int8, ScaledCode::NormalFloat] {
+            let scale = if code == ScaledCode::NormalFloat { 0.1 } else { scale };
+            scaled_codes(code, QuotientRounding::Fp32, &values, scale, &mut codes);
+            let fitted = fitted_scale(code, QuotientRounding::Fp32, &values, &codes);
+            let mut made = vec![0; 3000];
+            scaled_codes(code, QuotientRounding::Fp32, &values, fitted, &mut made);
+            assert!(made == codes, "{code:?} {scale} {fitted}");
+        }
+    }
+}
+
+#[test]
+fn a_rounding_is_found_that_few_codes_show() {
+    let values = bytes(&noise(1 << 18, 4));
+    let mut codes = vec![0; 1 << 18];
+    for (values, codes) in values.chunks(256).zip(codes.chunks_mut(64)) {
+        let scale = greatest_value(values, 0.0);
+        scaled_codes(ScaledCode::NormalFloat, QuotientRounding::Inverse, values, scale, codes);
+    }
+    let packing = packing(ScaledCode::NormalFloat);
+    let mut raw = Vec::new();
+    packing.pack(&codes, &mut raw);
+    let place = Scaled { from: ElementType::Fp32, per_byte: 2, columns: 1 << 9, values: 1 << 18, position: 0 };
+    let out = delta(&raw, &values, place);
+    assert!(out.len() < 30, "{} bytes", out.len());
+}
+
+#[test]
+fn packed_codes_come_back_in_every_arrangement() {
+    let codes: Vec<u8> = (0..101u32).map(|at| (at * 7 % 16) as u8).collect();
+    for packing in [4, 8].into_iter().flat_map(CodePacking::all) {
+        for len in [0, 1, 2, 33, 100, 101] {
+            let (mut packed, mut back) = (vec![9], vec![0; len]);
+            packing.pack(&codes[..len], &mut packed);
+            assert_eq!(packed.len(), 1 + len.div_ceil(packing.per_byte()));
+            packing.unpack(&packed[1..], &mut back);
+            assert_eq!(back, codes[..len], "{packing:?}");
+        }
+    }
+    let low = CodePacking { code: ScaledCode::Int4, high_first: false, flipped: true };
+    for (packing, expected) in [(low, [0xa9, 0x0b]), (CodePacking { high_first: true, ..low }, [0x9a, 0xb0])] {
+        let mut packed = Vec::new();
+        packing.pack(&[1, 2, 3], &mut packed);
+        assert_eq!(packed, expected);
     }
 }
 

@@ -34,17 +34,40 @@ impl TileGrid {
 
     /// Runs of values that are neighbours in the chunk and have one scale: the number of the scale, and the values.
     pub(super) fn runs(self, values: usize) -> impl Iterator<Item = (usize, Range<usize>)> {
+        let tiles_of_row = self.tiles_of_row();
+        let (mut row, mut column) = (self.first / self.columns, self.first % self.columns);
+        // The first tile of this row of tiles, and which of its tiles is next.
+        let (mut tile_row, mut tile) = (row / self.tile_rows * tiles_of_row, column / self.tile_columns);
         let mut at = 0usize;
         std::iter::from_fn(move || {
             let rest = values.checked_sub(at).filter(|rest| *rest > 0)? as u64;
-            let position = self.first + at as u64;
-            let (row, column) = (position / self.columns, position % self.columns);
-            let len = (self.tile_columns - column % self.tile_columns).min(self.columns - column).min(rest);
-            let tile = row / self.tile_rows * self.tiles_of_row() + column / self.tile_columns;
-            let start = at;
-            at += len as usize;
-            Some((tile as usize, start..at))
+            let end = ((tile + 1) * self.tile_columns).min(self.columns);
+            let (found, start) = (tile_row + tile, at);
+            at += (end - column).min(rest) as usize;
+            (column, tile) = (end, tile + 1);
+            if end == self.columns {
+                (row, column, tile) = (row + 1, 0, 0);
+                tile_row += if row.is_multiple_of(self.tile_rows) { tiles_of_row } else { 0 };
+            }
+            Some((found as usize, start..at))
         })
+    }
+
+    /// The runs of the chunk's values with scale `tile`.
+    pub(super) fn runs_of(self, tile: usize, values: usize) -> impl Iterator<Item = Range<usize>> {
+        let (tile_row, tile_column) = (tile as u64 / self.tiles_of_row(), tile as u64 % self.tiles_of_row());
+        let start = tile_column * self.tile_columns;
+        let columns = start..(start + self.tile_columns).min(self.columns);
+        let end = self.first + values as u64;
+        let in_chunk =
+            move |row: u64, column: u64| ((row * self.columns + column).clamp(self.first, end) - self.first) as usize;
+        let rows = tile_row * self.tile_rows..((tile_row + 1) * self.tile_rows).min(end.div_ceil(self.columns));
+        rows.map(move |row| in_chunk(row, columns.start)..in_chunk(row, columns.end)).filter(|run| !run.is_empty())
+    }
+
+    /// Whether so many values have one scale.
+    pub(super) fn is_one_tile(self, values: usize) -> bool {
+        self.runs_of(0, values).map(|run| run.len()).sum::<usize>() == values
     }
 
     fn tiles_of_row(self) -> u64 {
@@ -94,9 +117,11 @@ mod tests {
             let grid = TileGrid::new(columns, [tile_rows, tile_columns], position).unwrap();
             let mut end = 0;
             let mut tiles = 0;
+            let mut of_tiles = std::collections::BTreeMap::<usize, Vec<Range<usize>>>::new();
             for (tile, range) in grid.runs(values) {
                 prop_assert!(range.start == end && range.end > end);
                 end = range.end;
+                of_tiles.entry(tile).or_default().push(range.clone());
                 tiles = tiles.max(tile + 1);
                 for value in range {
                     let at = position + value as u64;
@@ -107,6 +132,10 @@ mod tests {
                 }
             }
             prop_assert_eq!(end, values);
+            for tile in 0..tiles + 2 {
+                let runs: Vec<_> = grid.runs_of(tile, values).collect();
+                prop_assert_eq!(runs, of_tiles.remove(&tile).unwrap_or_default());
+            }
             match grid.scales(values) {
                 Some(scales) => prop_assert!(tiles <= scales && scales <= values),
                 None => {
