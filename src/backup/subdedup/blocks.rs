@@ -193,7 +193,7 @@ impl SubDedupStage {
     }
 
     /// Whether no other base than that of `planned` is sought: it is near enough, or the counterparts have it, too, or
-    /// are deltas to the same base. Of two steps of a training that are, the planner has taken the nearer one.
+    /// have what is below it. Of several steps of a training, the planner has taken the nearest one.
     fn has_its_base(&mut self, planned: &PlannedDelta, counterparts: &Counterparts, len: u32) -> Result<bool> {
         if planned.may_have_moved {
             return Ok(false);
@@ -212,7 +212,7 @@ impl SubDedupStage {
             own.extend(self.entries_below(entry)?);
         }
         for entry in &counterparts.near {
-            if self.entries_below(*entry)?.iter().any(|entry| own.contains(entry)) {
+            if own.contains(entry) || self.entries_below(*entry)?.iter().any(|entry| own.contains(entry)) {
                 return Ok(true);
             }
         }
