@@ -220,8 +220,8 @@ fn a_rounding_is_found_that_few_codes_show() {
     let packing = packing(ScaledCode::NormalFloat);
     let mut raw = Vec::new();
     packing.pack(&codes, &mut raw);
-    let place = Scaled { from: ElementType::Fp32, per_byte: 2, columns: 1 << 9, values: 1 << 18, position: 0 };
-    let out = delta(&raw, &values, place);
+    let scaled = Scaled { from: ElementType::Fp32, per_byte: 2, columns: 1 << 9, values: 1 << 18, position: 0 };
+    let out = delta(&raw, &values, scaled);
     assert!(out.len() < 30, "{} bytes", out.len());
 }
 

@@ -38,8 +38,8 @@ enum Spill {
 }
 
 impl SessionClues {
-    /// No clues. They will take at most `bytes_max` bytes of memory, and beyond that a file in `directory`. If it cannot
-    /// be written, of all entries half have no clues, then half of the others, and so on.
+    /// No clues. They will take at most `bytes_max` bytes of memory, and beyond that a file in `directory`. If it
+    /// cannot be written, of all entries half have no clues, then half of the others, and so on.
     pub(super) fn new(bytes_max: u64, directory: PathBuf) -> Self {
         let count_max = COUNT_MIN.max((bytes_max / CLUE_BYTES) as usize);
         SessionClues { clues: Vec::new(), count_max, zero_bits: 0, spill: Spill::No(directory) }
