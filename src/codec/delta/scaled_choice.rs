@@ -61,7 +61,7 @@ pub(super) fn way(scaled: Scaled, packing: CodePacking, codes: &[u8], base: &[u8
     let mut best: Option<(f64, ScaledWay)> = None;
     for ([missed, _], grid) in promising {
         match best {
-            Some((cost, _)) if cost == 0.0 => break,
+            Some((0.0, _)) => break,
             Some((cost, _)) if missed > 4.0 * cost + SLACK_BITS => {}
             _ => try_grid(chunk, grid, &mut best),
         }

@@ -79,7 +79,7 @@ impl CodePacking {
             return;
         }
         let byte = |codes: [u8; 2]| {
-            let codes = u16::from_le_bytes(codes) ^ u16::from(mask) * 0x101;
+            let codes = u16::from_le_bytes(codes) ^ (u16::from(mask) * 0x101);
             (if self.high_first { codes << 4 | codes >> 8 } else { codes | codes >> 4 }) as u8
         };
         let (pairs, rest) = codes.as_chunks::<2>();
