@@ -177,10 +177,7 @@ impl SubDedupStage {
         };
         let none = Counterparts::default();
         let counterparts = chunk.slices.as_ref().map_or(&none, |slices| &slices.counterparts);
-        let is_known = match &planned {
-            Some(planned) => self.has_its_base(planned, counterparts, chunk.len)?,
-            None => false,
-        };
+        let is_known = planned.as_ref().is_some_and(|planned| self.has_its_base(planned, counterparts, chunk.len));
         let otherwise = planned.map_or(BlockEncoding::Alone, BlockEncoding::Delta);
         if is_known || (counterparts.is_empty() && !self.slices.has_last()) {
             self.slices.set_last(None);
@@ -192,38 +189,18 @@ impl SubDedupStage {
         Ok(chosen)
     }
 
-    /// Whether no other base than that of `planned` is sought: it is near enough, or the counterparts have it, too, or
-    /// have what is below it. Of several steps of a training, the planner has taken the nearest one.
-    fn has_its_base(&mut self, planned: &PlannedDelta, counterparts: &Counterparts, len: u32) -> Result<bool> {
+    /// Whether no other base than that of `planned` is sought: it is near enough, or the counterparts have it, too.
+    fn has_its_base(&self, planned: &PlannedDelta, counterparts: &Counterparts, len: u32) -> bool {
         if planned.may_have_moved {
-            return Ok(false);
+            return false;
         }
         let is_known = planned.bytes > 0;
         if is_known && planned.bytes * NEAR_SHARE <= u64::from(len) {
-            return Ok(true);
+            return true;
         }
         // A base with equal ranges and a long delta has these ranges elsewhere.
         let exact = if is_known { &[] } else { counterparts.exact.as_slice() };
-        if counterparts.near.iter().chain(exact).any(|entry| self.planner.has_considered(*entry)) {
-            return Ok(true);
-        }
-        let mut own: Vec<EntryNumber> = planned.ranges().map(|range| range.entry).collect();
-        for entry in own.clone() {
-            own.extend(self.entries_below(entry)?);
-        }
-        for entry in &counterparts.near {
-            if own.contains(entry) || self.entries_below(*entry)?.iter().any(|entry| own.contains(entry)) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// The entries from which a delta is made; none of another entry, nor of one that cannot be read.
-    fn entries_below(&mut self, entry: EntryNumber) -> Result<Vec<EntryNumber>> {
-        let ranges = self.bases.entries.base_ranges(entry);
-        let ranges = self.bases.entries.tolerate(ranges)?.unwrap_or_default();
-        Ok(ranges.into_iter().map(|range| range.entry).collect())
+        counterparts.near.iter().chain(exact).any(|entry| self.planner.has_considered(*entry))
     }
 
     /// The delta that was planned, if a trial says that it pays.
