@@ -7,8 +7,8 @@
 //!    tried if samples of the XOR compress well, given the share of the whole XOR that repeats.
 //! 4. If mode 3 saves little, mode 2 is tried without samples: the base is unrelated, and the XOR may be anything.
 //! 5. If at most one in eight elements changed, mode 9 is tried first. It may be a little larger than the others, for
-//!    it is decoded in a fraction of their time. Where mode 3 cannot be smaller, and the chunk and samples of the XOR
-//!    say that nothing repeats, no other mode is tried.
+//!    it is decoded in a fraction of their time. Where mode 3 cannot be smaller, and neither the chunk nor the changes
+//!    repeat, no other mode is tried.
 //! 6. Modes 5 and 6 are tried where the lower halves of all FP32 elements are zero, for these cost nothing there.
 //! 7. If a sample has many elements that became zero, mode 7 leaves these out, and the others are encoded as above.
 
@@ -70,8 +70,10 @@ pub(super) fn encode_modes(
     let width = element_type.width();
     let both = raw.len().min(base.len()) / width * width;
     let ((raw_elements, rest), base_elements) = (raw.split_at(both), base.get(..both).unwrap_or_default());
-    let (mut is_few, mut is_near, mut least, mut in_mode_9) = (false, both == 0, raw.len(), None);
+    let (mut is_few, mut is_near, mut least) = (false, both == 0, raw.len());
+    let (mut changes_repeat, mut in_mode_9) = (false, None);
     let DeltaBuffers { context, masked, sparse, combined, trial, windows, .. } = buffers;
+    let has_wide_bf16 = element_type == ElementType::Fp32 && has_zero_halves(raw) && has_zero_halves(base);
     if both > 0 {
         let found = context::analyse(element_type, raw_elements, base_elements, context);
         let changed = both / width - found.unchanged;
@@ -80,8 +82,9 @@ pub(super) fn encode_modes(
         let is_sparse = scratch.has_derivations && changed * SPARSE_SHARE <= both / width;
         if is_sparse && append_sparse(element_type, [raw_elements, base_elements, rest], sparse, scratch, out)? {
             let len = out.len() - start;
-            let seems_least = len <= least + least / SPARSE_TOLERANCE && !floats::repeats(raw);
-            if seems_least && !xor_seems_smaller(raw, base, 1.0, len, [combined, trial], scratch)? {
+            changes_repeat = sparse.repeat(len, scratch, trial)?;
+            let may_be_smaller = changes_repeat || has_wide_bf16 || floats::repeats(raw);
+            if len <= least + least / SPARSE_TOLERANCE && !may_be_smaller {
                 return Ok(());
             }
             in_mode_9 = Some(out.split_off(start));
@@ -102,7 +105,7 @@ pub(super) fn encode_modes(
         })?;
     }
     let saves_little = least / LITTLE_QUARTERS >= raw.len() / 4;
-    let may_repeat = is_few || is_short || saves_little;
+    let may_repeat = is_few || is_short || saves_little || changes_repeat;
     let new_share = if may_repeat { 0.0 } else { 1.0 - share_seen_before(raw, base, windows) };
     if may_repeat || xor_seems_smaller(raw, base, new_share, least, [combined, trial], scratch)? {
         try_smaller(start, out, trial, |out| xor(raw, base, combined, scratch, out))?;
@@ -110,7 +113,7 @@ pub(super) fn encode_modes(
     if is_near || is_short || floats::repeats(raw) {
         try_smaller(start, out, trial, |out| standalone(element_type, raw, scratch, out))?;
     }
-    if element_type == ElementType::Fp32 && has_zero_halves(raw) && has_zero_halves(base) {
+    if has_wide_bf16 {
         try_planes(start, [raw, base], [combined, trial], scratch, out)?;
     }
     let least = out.len() - start;

@@ -259,12 +259,12 @@ impl ScaledBuffers {
     /// The way in which `codes` follow best, which is followed.
     fn choose(&mut self, scaled: Scaled, packing: CodePacking, base: &[u8]) -> ScaledWay {
         let values = self.codes.len();
-        let mut best = way(scaled, packing, &self.codes, base, true);
+        let (mut best, fits) = way(scaled, packing, &self.codes, base, true);
         let mut missed = self.follow(best, base);
         let mut followed = best;
-        if best.grid.is_one_tile(values) && missed > values / FEW_MISSES {
+        if fits && best.grid.is_one_tile(values) && missed > values / FEW_MISSES {
             // The sample did not show that some values have another scale.
-            followed = way(scaled, packing, &self.codes, base, false);
+            followed = way(scaled, packing, &self.codes, base, false).0;
             let left = self.follow(followed, base);
             let bytes = |way: ScaledWay, missed| missed * MISS_BYTES + way.scales_bytes(values);
             if bytes(followed, left) < bytes(best, missed) {

@@ -46,9 +46,9 @@ const fn divisors(code: ScaledCode) -> &'static [f32] {
     }
 }
 
-/// The way in which codes follow best, by a sample. `base` has an element for each of `codes`. Not one scale for all
-/// values unless `whole`.
-pub(super) fn way(scaled: Scaled, packing: CodePacking, codes: &[u8], base: &[u8], whole: bool) -> ScaledWay {
+/// The way in which codes follow best, by a sample, and whether any grid fits it. `base` has an element for each of
+/// `codes`. Not one scale for all values unless `whole`.
+pub(super) fn way(scaled: Scaled, packing: CodePacking, codes: &[u8], base: &[u8], whole: bool) -> (ScaledWay, bool) {
     let values = codes.len();
     let chunk = CodedChunk { packing, codes, base, from: scaled.from };
     let one = TileGrid::new(scaled.values.max(1), [1, scaled.values.max(1)], scaled.position).filter(|_| whole);
@@ -66,7 +66,7 @@ pub(super) fn way(scaled: Scaled, packing: CodePacking, codes: &[u8], base: &[u8
             _ => try_grid(chunk, grid, &mut best),
         }
     }
-    best.map_or(ScaledWay { grid: TileGrid::SINGLE, ..likely }, |best| best.1)
+    best.map_or((ScaledWay { grid: TileGrid::SINGLE, ..likely }, false), |best| (best.1, true))
 }
 
 /// The source and the rounding by which most codes follow in short windows, in a way with the smallest tiles.

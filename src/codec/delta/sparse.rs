@@ -14,10 +14,12 @@
 //! 2, and so on. A step is the same in the order of the values, where a sign inverts all other bits.
 
 use super::context;
+use super::payload::LEVEL;
 use crate::codec::entropy::packed::BitWriter;
 use crate::codec::floats::plane;
 use crate::codec::{ElementType, Scratch};
 use crate::error::Result;
+use crate::kernel::elements as kernel;
 use crate::wire::{WireReader, put_varint};
 
 /// Gaps below this are tokens; two tokens stand for each power of two from here on.
@@ -48,6 +50,23 @@ pub(super) struct SparseBuffers {
     step_bits: Vec<u8>,
     trials: [Vec<u8>; 2],
     context: context::ContextBuffers,
+}
+
+impl SparseBuffers {
+    /// Whether the changes that were encoded last, in `len` bytes, seem to repeat: zstd makes less of their gaps and
+    /// of the XOR of the elements. Other modes find such repeats.
+    pub(super) fn repeat(&mut self, len: usize, scratch: &mut Scratch, trial: &mut Vec<u8>) -> Result<bool> {
+        let SparseBuffers { tokens, extra, raw: changed, base, trials: [combined, _], .. } = self;
+        combined.clear();
+        combined.extend_from_slice(tokens);
+        combined.extend_from_slice(extra);
+        let start = combined.len();
+        combined.extend_from_slice(changed);
+        kernel::xor_assign(combined.get_mut(start..).unwrap_or_default(), base);
+        trial.clear();
+        scratch.compress(combined, LEVEL, trial)?;
+        Ok(trial.len() < len)
+    }
 }
 
 /// The token of a gap or a step and the number of low bits that it leaves out. `None` for one that has no token.

@@ -52,6 +52,58 @@ fn sparse_changes_take_little_more_than_their_entropy() {
     }
 }
 
+fn noise(seed: u64) -> impl Iterator<Item = u32> {
+    (0u64..).map(move |at| xxhash_rust::xxh3::xxh3_64_with_seed(&at.to_le_bytes(), seed) as u32)
+}
+
+/// Bytes of the payload in mode 2, and in mode 5.
+fn lengths_of_others(raw: &[u8], base: &[u8]) -> [usize; 2] {
+    let xor: Vec<u8> = raw.iter().zip(base).map(|(raw, base)| raw ^ base).collect();
+    let (mut scratch, mut planes) = (Scratch::default(), Vec::new());
+    let mut out = Vec::new();
+    scratch.compress(&xor, super::payload::LEVEL, &mut out).unwrap();
+    crate::codec::floats::encode(ElementType::Unknown, 0, &xor, &mut scratch, &mut planes).unwrap();
+    [out.len(), planes.len()]
+}
+
+#[test]
+fn rows_that_repeat_cost_no_more_than_in_other_modes() {
+    // Of 64 rows of 8 KiB the last ones become one vector, as those of new tokens in an embedding.
+    let (row, rows) = (8 << 10, 64);
+    for (new, with_zeros) in [(3, true), (8, true), (3, false), (8, false)] {
+        let (_, mut base) = pair(ElementType::Bf16, row / 2 * rows, &[]);
+        let vector: Vec<u8> = noise(3).take(row).map(|number| number as u8).collect();
+        let start = (rows - new) * row;
+        if with_zeros {
+            base[start..].fill(0);
+        }
+        let mut raw = base.clone();
+        for row in raw[start..].chunks_mut(row) {
+            row.iter_mut().zip(&vector).for_each(|(byte, new)| *byte ^= new);
+        }
+        let payload = encoded(ElementType::Bf16, &raw, &base);
+        let bound = lengths_of_others(&raw, &base)[0];
+        assert!(payload.len() <= bound + bound / 16 + 64, "{new}, {with_zeros}: {} of {bound}", payload.len());
+        assert!(decoded(ElementType::Bf16, &payload, &base, raw.len()).unwrap() == raw);
+    }
+}
+
+#[test]
+fn sparse_changes_of_bf16_in_fp32_cost_no_more_than_planes() {
+    for every in [9, 16, 33] {
+        let base: Vec<u8> =
+            noise(1).take(65_536).flat_map(|number| (0x3d00_0000 | number & 0x1f_0000).to_le_bytes()).collect();
+        let mut raw = base.clone();
+        for (element, number) in raw.chunks_mut(4).zip(noise(2)).filter(|(_, number)| number % every == 0) {
+            element[2] ^= (1 + number / every % 60) as u8;
+        }
+        let payload = encoded(ElementType::Fp32, &raw, &base);
+        let bound = lengths_of_others(&raw, &base)[1];
+        assert!(payload.len() <= bound + bound / 32 + 64, "one in {every}: {} of {bound}", payload.len());
+        assert!(decoded(ElementType::Fp32, &payload, &base, raw.len()).unwrap() == raw);
+    }
+}
+
 #[test]
 fn a_repository_without_the_feature_gets_other_modes() {
     let (raw, base) = pair(ElementType::Bf16, 65_536, &[(5, 1), (900, -1), (40_000, 3)]);

@@ -247,17 +247,15 @@ pub(super) struct TakenBlobs {
 
 impl TakenBlobs {
     fn add(&mut self, hash: [u8; 32], is_whole: bool) {
-        if is_whole || self.partly.remove(&hash) {
-            self.done.insert(hash);
-        } else {
-            self.partly.insert(hash);
-        }
+        let was_partly = self.partly.remove(&hash);
+        let hashes = if is_whole || was_partly { &mut self.done } else { &mut self.partly };
+        hashes.insert(hash);
     }
 }
 
 /// Calls `each` with the clues in blobs that are not taken, those of blobs of `bytes_max` bytes at most. It says
 /// whether a container is listed. Adds the blobs to `taken`, and removes those that are gone. Returns whether all blobs
-/// are read now.
+/// are read now; `None` if the directory cannot be listed.
 ///
 /// # Errors
 /// Errors of the store. A blob that cannot be read is a warning.
@@ -266,8 +264,8 @@ pub(super) fn visit(
     taken: &mut TakenBlobs,
     bytes_max: u64,
     mut each: impl FnMut(ContainerClues) -> bool,
-) -> Result<bool> {
-    let Some(mut blobs) = listed(store)? else { return Ok(false) };
+) -> Result<Option<bool>> {
+    let Some(mut blobs) = listed(store)? else { return Ok(None) };
     let there: HashSet<[u8; 32]> = blobs.iter().filter_map(|blob| blob.name.hash()).collect();
     [&mut taken.done, &mut taken.partly].into_iter().for_each(|hashes| hashes.retain(|hash| there.contains(hash)));
     blobs.retain(|blob| blob.name.hash().is_some_and(|hash| !taken.done.contains(&hash)));
@@ -288,7 +286,7 @@ pub(super) fn visit(
         }
         rest = tail;
     }
-    Ok(blobs.len() == count)
+    Ok(Some(blobs.len() == count))
 }
 
 /// What was read, or `None` if it is gone or cannot be read.
