@@ -46,7 +46,7 @@ const BLOBS_MAX: usize = 1024;
 /// Bytes of blobs that one prune reads, at most.
 const SWEPT_BYTES_MAX: u64 = 64 << 20;
 /// Bytes of a hash: a feature without its position.
-const HASH_BYTES: usize = 6;
+pub(super) const HASH_BYTES: usize = 6;
 /// Bytes of a container's row: id, entries and clues.
 const ROW_BYTES: usize = 32 + 4 + 4;
 

@@ -1,21 +1,26 @@
 //! The clues of what a run stores, in bounded memory: those that take more are in a temporary file.
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
-use std::path::PathBuf;
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
 
 use super::SessionContainer;
-use super::clues::{ContainerClues, clues_of};
-use crate::error::Result;
+use super::clues::{ContainerClues, HASH_BYTES, clues_of};
+use crate::crypto::{Cipher, CipherSuite, SecretKey, TAG_BYTES};
+use crate::error::{Error, Result};
 use crate::repo::container::SessionEntryNumber;
 use crate::types::ContainerId;
 
+/// What follows if clues are lost.
+const READ_MORE: &str = "other machines read more to find near versions";
 /// Bytes of a clue in memory, if half of what a vector holds is used.
 const CLUE_BYTES: u64 = 32;
 /// Clues that are always held.
 const COUNT_MIN: usize = 1 << 10;
+/// Name of the file in errors.
+const WHAT: &str = "the file of clues";
 /// Bytes of a clue in the file: the number of its entry and its hash.
-const RECORD_BYTES: usize = 8 + 6;
+const RECORD_BYTES: usize = 8 + HASH_BYTES;
 
 /// See the module.
 pub(super) struct SessionClues {
@@ -31,10 +36,51 @@ pub(super) struct SessionClues {
 enum Spill {
     /// It is not needed yet. It will be in this directory.
     No(PathBuf),
-    /// It has so many clues.
-    Yes(BufWriter<File>, u64),
+    /// It is there.
+    Yes(SpillFile),
     /// There can be none.
     Failed,
+}
+
+/// Blocks of clues, sealed with a key that only this process has.
+struct SpillFile {
+    file: File,
+    cipher: Cipher,
+    /// Clues of each block.
+    blocks: Vec<usize>,
+}
+
+impl SpillFile {
+    fn new(directory: &Path) -> Result<Self> {
+        let file = tempfile::tempfile_in(directory).map_err(|error| Error::io("create", WHAT, error))?;
+        let cipher = CipherSuite::of_this_machine().cipher(&SecretKey::random()?)?;
+        Ok(SpillFile { file, cipher, blocks: Vec::new() })
+    }
+
+    fn push(&mut self, clues: &[(u64, u64)]) -> Result<()> {
+        let mut block = Vec::with_capacity(clues.len() * RECORD_BYTES + TAG_BYTES);
+        for (number, hash) in clues {
+            block.extend_from_slice(&number.to_le_bytes());
+            block.extend_from_slice(hash.to_le_bytes().get(..HASH_BYTES).unwrap_or_default());
+        }
+        let tag = self.cipher.seal(self.blocks.len() as u64, &[], &mut block)?;
+        block.extend_from_slice(&tag);
+        self.file.write_all(&block).map_err(|error| Error::io("write", WHAT, error))?;
+        self.blocks.push(clues.len());
+        Ok(())
+    }
+
+    /// The clues of the next block, `number`.
+    fn read(&mut self, number: usize) -> Result<Vec<(u64, u64)>> {
+        let count = self.blocks.get(number).copied().unwrap_or(0);
+        let (mut sealed, mut block) = (vec![0; count * RECORD_BYTES + TAG_BYTES], vec![0; count * RECORD_BYTES]);
+        self.file.read_exact(&mut sealed).map_err(|error| Error::io("read", WHAT, error))?;
+        let opened = self.cipher.open(number as u64, &[], &sealed, &mut block);
+        opened.ok_or_else(|| Error::corrupt(WHAT, 0, "what was written", "other bytes"))?;
+        let bits = |bytes: &[u8]| bytes.iter().rev().fold(0, |bits, byte| bits << 8 | u64::from(*byte));
+        let clue = |record: &[u8; RECORD_BYTES]| (bits(&record[..8]), bits(&record[8..]));
+        Ok(block.as_chunks::<RECORD_BYTES>().0.iter().map(clue).collect())
+    }
 }
 
 impl SessionClues {
@@ -54,10 +100,10 @@ impl SessionClues {
         if self.clues.len() <= self.count_max {
             return;
         }
-        if let Err(error) = self.write_out() {
-            if !matches!(self.spill, Spill::Failed) {
-                tracing::warn!("other machines read more to find near versions: {error}");
-            }
+        if !matches!(self.spill, Spill::Failed)
+            && let Err(error) = self.write_out()
+        {
+            tracing::warn!("{READ_MORE}: {error}");
             // Entries in the file have no clues then.
             self.spill = Spill::Failed;
         }
@@ -73,16 +119,12 @@ impl SessionClues {
     }
 
     /// Moves all clues into the file.
-    fn write_out(&mut self) -> io::Result<()> {
+    fn write_out(&mut self) -> Result<()> {
         if let Spill::No(directory) = &self.spill {
-            self.spill = Spill::Yes(BufWriter::new(tempfile::tempfile_in(directory)?), 0);
+            self.spill = Spill::Yes(SpillFile::new(directory)?);
         }
-        let Spill::Yes(file, count) = &mut self.spill else { return Err(io::ErrorKind::Unsupported.into()) };
-        for (number, hash) in &self.clues {
-            file.write_all(&number.to_le_bytes())?;
-            file.write_all(hash.to_le_bytes().get(..6).unwrap_or_default())?;
-            *count += 1;
-        }
+        let Spill::Yes(file) = &mut self.spill else { return Err(Error::internal("clues have no file")) };
+        file.push(&self.clues)?;
         self.clues.clear();
         Ok(())
     }
@@ -139,18 +181,19 @@ impl SessionClues {
 
 #[cfg(test)]
 impl SessionClues {
-    /// Empties the file, as a full disk may.
-    pub(super) fn lose_file(&mut self) {
-        let Spill::Yes(file, _) = &mut self.spill else { return };
-        file.flush().and_then(|()| file.get_ref().set_len(20)).unwrap();
+    /// The file, if there is one.
+    pub(super) fn file(&mut self) -> Option<&mut File> {
+        if let Spill::Yes(file) = &mut self.spill { Some(&mut file.file) } else { None }
     }
 }
 
 /// Reads clues in their order.
 struct ClueReader {
-    file: Option<BufReader<File>>,
-    in_file: u64,
-    rest: std::vec::IntoIter<(u64, u64)>,
+    file: Option<SpillFile>,
+    /// Blocks of the file that were read.
+    blocks: usize,
+    part: std::vec::IntoIter<(u64, u64)>,
+    rest: Vec<(u64, u64)>,
     next: Option<(u64, u64)>,
     /// Some clues are lost.
     has_failed: bool,
@@ -158,14 +201,10 @@ struct ClueReader {
 
 impl ClueReader {
     fn new(clues: SessionClues) -> Self {
-        let (mut file, mut in_file, mut has_failed) = (None, 0, matches!(clues.spill, Spill::Failed));
-        if let Spill::Yes(written, count) = clues.spill {
-            let opened = written.into_inner().map_err(io::IntoInnerError::into_error);
-            let rewound = opened.and_then(|mut file| file.rewind().map(|()| BufReader::new(file)));
-            has_failed = rewound.is_err();
-            (file, in_file) = (rewound.ok(), count);
-        }
-        let mut reader = ClueReader { file, in_file, rest: clues.clues.into_iter(), next: None, has_failed };
+        let has_failed = matches!(clues.spill, Spill::Failed);
+        let file = if let Spill::Yes(file) = clues.spill { Some(file) } else { None };
+        let mut reader =
+            ClueReader { file, blocks: 0, part: Vec::new().into_iter(), rest: clues.clues, next: None, has_failed };
         reader.next = reader.read();
         reader
     }
@@ -178,20 +217,27 @@ impl ClueReader {
     }
 
     fn read(&mut self) -> Option<(u64, u64)> {
-        if let Some(file) = &mut self.file
-            && self.in_file > 0
-        {
-            self.in_file -= 1;
-            let mut record = [0; RECORD_BYTES];
-            if let Err(error) = file.read_exact(&mut record) {
-                tracing::warn!("other machines read more to find near versions: {error}");
-                (self.file, self.has_failed) = (None, true);
-                return self.rest.next();
+        loop {
+            if let Some(next) = self.part.next() {
+                return Some(next);
             }
-            let (number, hash) = record.split_at(8);
-            let bits = |bytes: &[u8]| bytes.iter().rev().fold(0, |bits, byte| bits << 8 | u64::from(*byte));
-            return Some((bits(number), bits(hash)));
+            let part = match &mut self.file {
+                Some(file) if self.blocks < file.blocks.len() => {
+                    let rewound = if self.blocks == 0 { file.file.rewind() } else { Ok(()) };
+                    let read = rewound.map_err(|error| Error::io("read", WHAT, error));
+                    self.blocks += 1;
+                    read.and_then(|()| file.read(self.blocks - 1))
+                }
+                _ if self.rest.is_empty() => return None,
+                _ => Ok(std::mem::take(&mut self.rest)),
+            };
+            self.part = part
+                .unwrap_or_else(|error| {
+                    tracing::warn!("{READ_MORE}: {error}");
+                    (self.file, self.has_failed) = (None, true);
+                    Vec::new()
+                })
+                .into_iter();
         }
-        self.rest.next()
     }
 }

@@ -1,5 +1,6 @@
 //! The index over several runs: what it finds, what it reads, and how it treats damaged files.
 
+use std::io::{Read, Seek};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -443,6 +444,21 @@ fn clues_of_a_long_session_go_through_a_file() {
 }
 
 #[test]
+fn the_file_of_clues_shows_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut session = SessionClues::new(0, directory.path().to_path_buf());
+    (0..5_000).for_each(|number| session.insert(SessionEntryNumber(number), &features(0, number)));
+    let (mut bytes, file) = (Vec::new(), session.file().unwrap());
+    file.rewind().unwrap();
+    file.read_to_end(&mut bytes).unwrap();
+    assert!(bytes.len() > 14 * 4_000);
+    for number in 0..4_000 {
+        let hash = &features(0, number)[0].to_le_bytes()[..6];
+        assert!(!bytes.windows(6).any(|window| window == hash), "{number}");
+    }
+}
+
+#[test]
 fn a_long_session_without_a_directory_has_fewer_clues() {
     let containers = long_session(PathBuf::from("/dev/null/nowhere"));
     let count: usize = containers.iter().map(|container| container.clues.len()).sum();
@@ -455,7 +471,7 @@ fn clues_that_cannot_be_read_again_are_none_and_say_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let mut session = SessionClues::new(0, directory.path().to_path_buf());
     (0..5_000).for_each(|number| session.insert(SessionEntryNumber(number), &features(0, number)));
-    session.lose_file();
+    session.file().unwrap().set_len(20).unwrap();
     let stored = [0, 4_000].map(|first| SessionContainer {
         first: SessionEntryNumber(first),
         entries: 1_000,
