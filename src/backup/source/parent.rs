@@ -62,9 +62,9 @@ fn nanoseconds(time: Timestamp) -> i128 {
 /// Whether the metadata say that two entries of a name are the same.
 fn is_same(known: &Node, node: &Node) -> bool {
     if node.extra.contains_key(OBJECT_KEY) {
-        // Times of objects prove nothing: they have whole seconds, and a copy keeps the ETag.
         let facts = ObjectFacts::of(known).zip(ObjectFacts::of(node));
-        return !known.changed && known.size == node.size && facts.is_some_and(|(known, node)| node.is_same(&known));
+        let is_same = facts.is_some_and(|(known_facts, facts)| facts.is_same(&known_facts, [node.mtime, known.mtime]));
+        return !known.changed && known.size == node.size && is_same;
     }
     !known.changed
         && known.size == node.size

@@ -22,7 +22,7 @@ pub use listing::{NODE_BYTES_MAX, NodeReader};
 pub use newer::NewerParts;
 pub(super) use newer::look_at_node;
 pub use node::{DeviceNumber, FileIdentity, FileState, Node, NodeKind, Timestamp, Xattr, name_defect};
-pub use object::{OBJECT_KEY, ObjectFacts};
+pub use object::{OBJECT_KEY, ObjectFacts, is_hash_of_bytes};
 pub use object_path::{BESIDE, ObjectPath, in_tree_order, is_beside, path_of_key};
 pub use open_directory::{ListingTarget, OpenDirectory};
 pub use tally::EntryTally;

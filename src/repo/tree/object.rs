@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use minicbor::{Decode, Encode};
 use serde::Serialize;
 
-use super::node::Node;
+use super::node::{Node, Timestamp};
 
 /// Key in [`Node::extra`].
 pub const OBJECT_KEY: &str = "object";
@@ -39,6 +39,15 @@ pub struct ObjectFacts {
     pub key: Option<String>,
 }
 
+/// Whether an ETag is as long as a hash of bytes, as S3 makes it: 32 digits, and for parts their number. Others may be
+/// counters or times. Each server gives them to other bytes, and so does one that is set up anew: such an ETag says
+/// something only with the time of the object.
+pub fn is_hash_of_bytes(etag: &str) -> bool {
+    let (hash, parts) = etag.split_once('-').unwrap_or((etag, "1"));
+    let is_hash = hash.len() == 32 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hash && !parts.is_empty() && parts.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 impl ObjectFacts {
     /// The facts of a node; `None` if it is of no object, or if they cannot be read.
     pub fn of(node: &Node) -> Option<Self> {
@@ -54,8 +63,10 @@ impl ObjectFacts {
     }
 
     /// Whether two objects of one key and size are the same. Without an ETag nobody knows. A listing names no versions.
-    pub fn is_same(&self, other: &ObjectFacts) -> bool {
-        self.etag.is_some() && self.etag == other.etag
+    /// Of times, whole seconds count, since answers for one object have no more.
+    pub fn is_same(&self, other: &ObjectFacts, [time, other_time]: [Timestamp; 2]) -> bool {
+        let Some(etag) = self.etag.as_deref().filter(|_| self.etag == other.etag) else { return false };
+        is_hash_of_bytes(etag) || time.seconds == other_time.seconds
     }
 }
 
@@ -90,8 +101,18 @@ mod tests {
     fn without_an_etag_nothing_is_the_same() {
         let of = |etag: Option<&str>| ObjectFacts { etag: etag.map(Into::into), ..ObjectFacts::default() };
         let versioned = ObjectFacts { version: Some("1".into()), ..of(Some("e")) };
-        assert!(of(Some("e")).is_same(&versioned), "listings name no versions");
-        assert!(!of(Some("e")).is_same(&of(Some("f"))));
-        assert!(!of(None).is_same(&of(None)));
+        let at = |seconds: i64, nanoseconds: u32| Timestamp { seconds, nanoseconds };
+        let now = [at(5, 0), at(5, 7)];
+        assert!(of(Some("e")).is_same(&versioned, now), "listings name no versions");
+        assert!(!of(Some("e")).is_same(&of(Some("f")), now));
+        assert!(!of(None).is_same(&of(None), now));
+        let later = [at(5, 0), at(6, 0)];
+        assert!(!of(Some("17")).is_same(&of(Some("17")), later), "a counter of a server that is new");
+        for hash in ["0123456789abcdef0123456789ABCDEF", "0123456789abcdef0123456789abcdef-12"] {
+            assert!(of(Some(hash)).is_same(&of(Some(hash)), later), "copies have the ETag of their bytes");
+        }
+        for other in ["0123456789abcdef0123456789abcdef-", "0123456789abcdef0123456789abcdef-1x", "0x8DC5A0B1C2D3E4F"] {
+            assert!(!of(Some(other)).is_same(&of(Some(other)), later), "{other}");
+        }
     }
 }

@@ -17,11 +17,14 @@ pub struct KnownObject {
     pub size: u64,
     /// Hash of its ETag.
     pub etag: Option<[u8; 16]>,
+    /// When it was put, seconds since 1970.
+    pub modified: Option<i64>,
 }
 
 impl From<ObjectState> for KnownObject {
     fn from(state: ObjectState) -> Self {
-        KnownObject { size: state.size, etag: state.etag.as_deref().map(short_hash) }
+        let modified = state.modified.map(|time| time.as_second());
+        KnownObject { size: state.size, etag: state.etag.as_deref().map(short_hash), modified }
     }
 }
 
@@ -46,8 +49,9 @@ impl KnownObjects {
                 return Err(Error::Interrupted);
             }
             let page = bucket.page(token.as_deref())?;
-            for ListedObject { key, size, etag, .. } in page.objects {
-                let object = KnownObject { size, etag: etag.map(|etag| short_hash(&etag)) };
+            for ListedObject { key, size, etag, modified } in page.objects {
+                let modified = modified.map(|time| time.as_second());
+                let object = KnownObject { size, etag: etag.map(|etag| short_hash(&etag)), modified };
                 known.by_key.insert(short_hash(&key), object);
             }
             known.has_more = page.next.is_some() && known.by_key.len() as u64 >= config.memory.0 / BYTES_OF_KNOWN;

@@ -11,7 +11,7 @@ use super::parts::{PART_BYTES, PartMemory, parts_of};
 use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::Progress;
 use crate::repo::read::Reader;
-use crate::repo::tree::Node;
+use crate::repo::tree::{Node, is_hash_of_bytes};
 use crate::restore::existing::Overwrite;
 use crate::restore::request::RestoreRequest;
 use crate::store::{BucketUpload, ObjectPut, ObjectState, ObjectToPut, SourceBucket};
@@ -21,23 +21,24 @@ use crate::types::hex;
 pub struct FileToPut {
     pub object: ObjectToPut,
     pub node: Node,
-    /// The stored ETag, if no other bytes can have it in the target.
+    /// The stored ETag.
     pub etag: Option<String>,
-}
-
-/// Whether an ETag is as long as a hash of bytes, as S3 makes it: 32 digits, and for parts their number. Others may be
-/// counters or times, which each server gives to other bytes.
-pub fn is_of_bytes(etag: &str) -> bool {
-    let (hash, parts) = etag.split_once('-').unwrap_or((etag, "1"));
-    let is_hash = hash.len() == 32 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
-    is_hash && !parts.is_empty() && parts.bytes().all(|byte| byte.is_ascii_digit())
+    /// Whether the target is where the snapshot was taken from, and the key the same.
+    pub is_from_here: bool,
 }
 
 impl FileToPut {
+    /// Whether an object of the target is the one that was stored.
+    fn was_stored(&self, found: KnownObject) -> bool {
+        let Some(etag) = self.etag.as_deref().filter(|etag| found.etag == Some(short_hash(etag))) else { return false };
+        let is_as_old = || self.is_from_here && found.modified == Some(self.node.mtime.seconds);
+        found.size == self.node.size && (is_hash_of_bytes(etag) || is_as_old())
+    }
+
     /// What becomes of it beside an object that somebody else has put meanwhile. `etag` is the one that this would get.
-    fn beside(&self, found: &ObjectState, etag: impl Fn() -> String) -> PutOutcome {
-        let is_etag = |found: &String| self.etag.as_ref() == Some(found) || *found == etag();
-        let is_same = found.size == self.node.size && found.etag.as_ref().is_some_and(is_etag);
+    fn beside(&self, found: ObjectState, etag: impl Fn() -> String) -> PutOutcome {
+        let is_own = found.size == self.node.size && found.etag.as_ref().is_some_and(|found| *found == etag());
+        let is_same = is_own || self.was_stored(found.into());
         if is_same { PutOutcome::Same } else { PutOutcome::LeftAlone }
     }
 }
@@ -133,7 +134,7 @@ impl BucketRestore<'_> {
     /// Whether an object of the target has the bytes of a file.
     fn is_same(&self, file: &FileToPut, found: KnownObject) -> PutResult<bool> {
         let Some(etag) = found.etag.filter(|_| found.size == file.node.size) else { return Ok(false) };
-        if file.etag.as_deref().map(short_hash) == Some(etag) {
+        if file.was_stored(found) {
             return Ok(true);
         }
         Ok(short_hash(&self.own_etag(file)?) == etag)
@@ -162,7 +163,7 @@ impl BucketRestore<'_> {
                 self.progress.bytes_read.add(file.node.size);
                 Ok(PutOutcome::Written)
             }
-            ObjectPut::Taken(found) => Ok(file.beside(&found, || hex(&Md5::digest(&bytes)))),
+            ObjectPut::Taken(found) => Ok(file.beside(found, || hex(&Md5::digest(&bytes)))),
         }
     }
 
@@ -179,7 +180,7 @@ impl BucketRestore<'_> {
         }
         Ok(match put? {
             ObjectPut::Done => PutOutcome::Written,
-            ObjectPut::Taken(found) => file.beside(&found, || upload.etag()),
+            ObjectPut::Taken(found) => file.beside(found, || upload.etag()),
         })
     }
 

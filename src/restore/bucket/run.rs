@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use super::key::{NearbyKeys, key_below, key_of};
 use super::known::KnownObjects;
 use super::parts::PartMemory;
-use super::put::{BucketRestore, FileToPut, PutFailure, PutOutcome, is_of_bytes};
+use super::put::{BucketRestore, FileToPut, PutFailure, PutOutcome};
 use super::report::BucketRestoreReport;
 use crate::config::Config;
 use crate::error::{Error, Result, quoted};
@@ -104,7 +104,7 @@ struct BucketWalk<'a> {
     /// Of the directory that was entered last.
     path: PathBuf,
     keys: NearbyKeys,
-    /// Whether the target is the source of the snapshot, so that a stored ETag is that of the object with this key.
+    /// Whether the target is the source of the snapshot, and a key there is the same object.
     is_from_here: bool,
     /// The files that are written next.
     batch: Vec<FileToPut>,
@@ -156,8 +156,7 @@ impl BucketWalk<'_> {
         };
         let is_marker = node.kind == NodeKind::Directory;
         let node = if is_marker { Node { size: 0, content: None, ..node } } else { node };
-        let etag = facts.etag.filter(|etag| self.is_from_here || is_of_bytes(etag));
-        Some((key, FileToPut { object, node, etag }))
+        Some((key, FileToPut { object, node, etag: facts.etag, is_from_here: self.is_from_here }))
     }
 
     /// Counts an entry that has no key of its own.

@@ -31,7 +31,7 @@ use crate::cli::model_fixture::Weights;
 use crate::program::memory_max;
 use crate::trees::Random;
 use crate::wire::server::{ACCESS_KEY as REPOSITORY_KEY, S3Server};
-use server::{ACCESS_KEY, ObjectFault, SourceServer};
+use server::{ACCESS_KEY, ObjectFault, SourceServer, long_ago};
 
 const URL: &str = "s3://bucket/data";
 
@@ -334,6 +334,15 @@ fn the_same_bucket_on_another_server_is_another_one() {
         assert_eq!(backup(&home, server, 0).0["files_unchanged"], 0);
         assert_eq!(restored(&home)["a"], [byte; 100]);
     }
+    // Nor does a counter say anything of a server that has its name and is set up anew.
+    other.put("data/a", vec![3; 100]);
+    {
+        let mut objects = other.objects();
+        let object = objects.get_mut("data/a").unwrap();
+        (object.etag, object.modified) = ("1".into(), long_ago() + jiff::SignedDuration::from_secs(1));
+    }
+    assert_eq!(backup(&home, &other, 0).0["files_unchanged"], 0);
+    assert_eq!(restored(&home)["a"], [3; 100]);
 }
 
 #[test]

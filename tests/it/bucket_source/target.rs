@@ -6,7 +6,7 @@ use std::process::Output;
 use fhrd::store::{AccessKey, SourceBucket, StoreOptions};
 use serde_json::Value;
 
-use super::server::{ACCESS_KEY, ObjectFault, SourceServer};
+use super::server::{ACCESS_KEY, ObjectFault, SourceServer, long_ago};
 use super::{URL, backup};
 use crate::cli::fixture::{Home, code, json, stderr};
 use crate::trees::Random;
@@ -103,6 +103,14 @@ fn the_etag_of_another_server_says_nothing_of_the_bytes() {
     let report = json(&restore(&home, &target, &["latest", "--target", URL, "--overwrite", "if-changed"]));
     assert_eq!((count(&report, "unchanged"), count(&report, "bytes_written")), (0, 300));
     assert!(objects(&target, "data/").values().all(|bytes| *bytes == [1; 100]));
+    // The server of the source is set up anew, and counts from one again.
+    for (tag, key) in tags.into_iter().zip(["data/a", "data/b", "data/c"]) {
+        put(&source, key, 2, tag);
+        source.objects().get_mut(key).unwrap().modified = long_ago() + jiff::SignedDuration::from_secs(1);
+    }
+    let report = json(&restore(&home, &source, &["latest", "--target", URL, "--overwrite", "if-changed"]));
+    assert_eq!((count(&report, "unchanged"), count(&report, "bytes_written")), (0, 300));
+    assert!(objects(&source, "data/").values().all(|bytes| *bytes == [1; 100]));
     // In the bucket of the source, another key has an ETag of its own.
     put(&source, "other/a", 3, "1");
     let words = ["latest", "--target", "s3://bucket/other", "--overwrite", "if-changed"];
