@@ -5,12 +5,15 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 use super::families::{families, of_directory};
+use super::steps::{file_name_of_all_steps, of_all_steps};
 use super::work_split::{BY_FILE, HUB, LastUnit, UnitTally, WorkSplit, unit_directory};
 use crate::filesystem::suggests_model;
 use crate::model::{CANDIDATES_MAX, CARD, CONFIGURATIONS, MODEL_BYTES_MIN};
 
-/// Directories whose bytes are counted, at most. Others fall to shares by their names all the same.
+/// Directories whose bytes are counted, at most, and the bytes of their paths. Of those that are too many, the last by
+/// path fall to shares by their names all the same.
 const DIRECTORIES_MAX: usize = 1 << 20;
+const DIRECTORY_BYTES_MAX: usize = 64 << 20;
 /// Names of files of a directory that are counted apart, at most, and of all directories. Names beyond these are of the
 /// last directories by path, which are never split by file.
 const NAMES_MAX: usize = 256;
@@ -20,7 +23,7 @@ const ALL_NAMES_MAX: usize = 1 << 19;
 #[derive(Default)]
 struct DirectoryTally {
     tally: UnitTally,
-    /// The first file that may be a model, by path.
+    /// The first file that may be a model, by path, with the numbers of its step.
     model: Option<PathBuf>,
     has_card: bool,
     /// Bytes by name, of the first names.
@@ -32,7 +35,13 @@ struct DirectoryTally {
 pub struct SplitBuilder {
     /// Directories that the source is given by. They pass their family to no other one.
     roots: Vec<PathBuf>,
+    /// By path without the numbers of steps, so those of a training run are one.
     directories: BTreeMap<PathBuf, DirectoryTally>,
+    /// Bytes of their paths, and how many may be.
+    directory_bytes: usize,
+    pub(super) directory_bytes_max: usize,
+    /// The first directory that is not counted.
+    uncounted: Option<PathBuf>,
     /// Names that are counted, in the directories before `nameless`, and how many may be.
     names: usize,
     pub(super) names_max: usize,
@@ -46,7 +55,13 @@ pub struct SplitBuilder {
 impl SplitBuilder {
     /// For a source that is given by these directories.
     pub fn new(roots: Vec<PathBuf>) -> Self {
-        SplitBuilder { roots, names_max: ALL_NAMES_MAX, ..SplitBuilder::default() }
+        let roots = roots.iter().map(|root| of_all_steps(root).into_owned()).collect();
+        SplitBuilder {
+            roots,
+            directory_bytes_max: DIRECTORY_BYTES_MAX,
+            names_max: ALL_NAMES_MAX,
+            ..SplitBuilder::default()
+        }
     }
 
     /// Takes a file, whose content changes with `state`.
@@ -54,25 +69,32 @@ impl SplitBuilder {
         let one = UnitTally { files: 1, bytes: size };
         self.total.add(one);
         self.add_to_listing(path, size, state);
-        let directory = unit_directory(path);
+        let directory = &*of_all_steps(unit_directory(path));
+        if self.uncounted.as_deref().is_some_and(|first| directory >= first) {
+            return;
+        }
+        if !self.directories.contains_key(directory) {
+            self.directory_bytes += directory.as_os_str().len();
+        }
         let found = self.directories.entry(directory.to_path_buf()).or_default();
         found.tally.add(one);
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        found.has_card |= name == CARD || CONFIGURATIONS.contains(&name.as_ref());
+        let name = file_name_of_all_steps(path);
+        found.has_card |= name == CARD || CONFIGURATIONS.contains(&name.as_str());
         if size >= MODEL_BYTES_MIN && suggests_model(path) && found.model.as_deref().is_none_or(|first| path < first) {
             found.model = Some(path.to_path_buf());
         }
         let is_named = self.nameless.as_deref().is_none_or(|first| directory < first);
-        if let Some(counted) = found.names.get_mut(name.as_ref()) {
+        if let Some(counted) = found.names.get_mut(&name) {
             counted.add(one);
         } else if is_named && found.names.len() < NAMES_MAX {
-            found.names.insert(name.into_owned(), one);
+            found.names.insert(name, one);
             self.names += 1;
         }
-        if self.directories.len() > DIRECTORIES_MAX
-            && let Some((_, last)) = self.directories.pop_last()
-        {
+        while self.directories.len() > DIRECTORIES_MAX || self.directory_bytes > self.directory_bytes_max {
+            let Some((path, last)) = self.directories.pop_last() else { break };
             self.names -= last.names.len();
+            self.directory_bytes -= path.as_os_str().len();
+            self.uncounted = Some(path);
         }
         while self.names > self.names_max && self.drop_last_names() {}
     }
@@ -128,7 +150,9 @@ impl SplitBuilder {
             listing: shortened(blake3::hash(&self.listing.map(u64::to_le_bytes).concat())),
         };
         split.by_file = by_file(&split, &self.directories, self.nameless.as_deref());
+        split.uncounted = self.total;
         for (directory, found) in &self.directories {
+            split.uncounted.take(found.tally);
             let family = split.family_of(directory);
             if !split.by_file.contains(&family) {
                 split.units.entry(family).or_default().add(found.tally);
@@ -137,7 +161,7 @@ impl SplitBuilder {
             let mut rest = found.tally;
             for (name, tally) in &found.names {
                 split.units.entry(format!("{family}{BY_FILE}{name}")).or_default().add(*tally);
-                rest = UnitTally { files: rest.files - tally.files, bytes: rest.bytes - tally.bytes };
+                rest.take(*tally);
             }
             split.uncounted.add(rest);
         }
@@ -174,10 +198,10 @@ fn has_common_names(members: &[(&PathBuf, &DirectoryTally)]) -> bool {
     if members.iter().any(|(path, found)| is_hub(path) && found.model.is_some()) {
         return false;
     }
-    let mut names: BTreeMap<&str, (u64, usize)> = BTreeMap::new();
+    let mut names: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for (name, tally) in members.iter().flat_map(|(_, found)| &found.names) {
         let (bytes, count) = names.entry(name).or_default();
-        (*bytes, *count) = (*bytes + tally.bytes, *count + 1);
+        (*bytes, *count) = (*bytes + tally.bytes, *count + tally.files);
     }
     let all: u64 = members.iter().map(|(_, found)| found.tally.bytes).sum();
     let has_models = members.iter().any(|(_, found)| found.model.is_some());

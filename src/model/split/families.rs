@@ -6,12 +6,13 @@
 //! 2. The family is named by the model at the end of the chain. If its card names bases that are not there, the first
 //!    of these names the family, so that the descendants of a base that is elsewhere stay together.
 //! 3. In a circle, the first directory by path is the end of the chain.
-//! 4. If the model at the end is a step of a training run, the run is the family ([`Steps`]).
+//! 4. The steps of a training run are one directory here: paths are without the numbers of steps
+//!    ([`of_all_steps`]), and so are the names of bases.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::steps::Steps;
+use super::steps::of_all_steps;
 use crate::model::names;
 
 /// What cards say of a model.
@@ -27,7 +28,7 @@ pub(super) fn of_directory(directory: &Path) -> String {
     format!("directory {}", directory.to_string_lossy())
 }
 
-/// The families of directories. `models` has a file of a model in each; `read` reads cards.
+/// The families of directories, without the numbers of steps. `models` has a file of a model in each; `read` reads cards.
 pub(super) fn families(
     models: &BTreeMap<PathBuf, PathBuf>,
     read: &dyn Fn(&Path) -> Option<Vec<u8>>,
@@ -38,15 +39,19 @@ pub(super) fn families(
         .map(|(directory, file)| {
             let found = names(file, read);
             for name in own_names(directory, &found.names) {
-                by_name.entry(name).or_insert(directory);
+                by_name.entry(of_all(&name)).or_insert(directory);
             }
             (directory, found.bases)
         })
         .collect();
     let descents: BTreeMap<&PathBuf, CardDescent> =
         found.into_iter().map(|(directory, bases)| (directory, descent(directory, &bases, &by_name))).collect();
-    let steps = Steps::new(models.keys());
-    descents.keys().map(|directory| ((*directory).clone(), root_of(directory, &descents, &steps))).collect()
+    descents.keys().map(|directory| ((*directory).clone(), root_of(directory, &descents))).collect()
+}
+
+/// A name without the numbers of steps.
+fn of_all(name: &str) -> String {
+    of_all_steps(Path::new(name)).to_string_lossy().into_owned()
 }
 
 /// The names by which cards may name the models of a directory. The last of `names` is that of the file, which is the
@@ -63,7 +68,7 @@ fn own_names(directory: &Path, names: &[String]) -> Vec<String> {
 fn descent(directory: &Path, bases: &[String], by_name: &BTreeMap<String, &PathBuf>) -> CardDescent {
     // A base comes by its last name, then by its whole one.
     let whole = bases.iter().filter(|base| base.contains('/'));
-    let there = |base: &&String| by_name.get(last_two(base));
+    let there = |base: &&String| by_name.get(&of_all(last_two(base)));
     let is_other = |base: &&String| there(base).is_none_or(|found| found.as_path() != directory);
     let all = whole.chain(bases.iter().filter(|base| !base.contains('/')));
     let ordered: Vec<&String> = all.filter(is_other).collect();
@@ -87,19 +92,18 @@ fn unlisted_name(base: &str) -> &str {
 }
 
 /// The name of the family at the end of the chain of a directory.
-fn root_of(directory: &Path, descents: &BTreeMap<&PathBuf, CardDescent>, steps: &Steps) -> String {
-    let of_root = |root: &Path| steps.run_of(root).unwrap_or_else(|| of_directory(root));
+fn root_of(directory: &Path, descents: &BTreeMap<&PathBuf, CardDescent>) -> String {
     let mut seen: BTreeSet<PathBuf> = BTreeSet::new();
     let mut at = directory.to_path_buf();
     loop {
-        let Some(descent) = descents.get(&at) else { return of_root(&at) };
+        let Some(descent) = descents.get(&at) else { return of_directory(&at) };
         if !seen.insert(at.clone()) {
             return of_directory(&first_of_circle(&at, descents));
         }
         match (&descent.base, &descent.absent) {
             (Some(base), _) => at.clone_from(base),
             (None, Some(absent)) => return format!("base {absent}"),
-            (None, None) => return of_root(&at),
+            (None, None) => return of_directory(&at),
         }
     }
 }

@@ -1,86 +1,77 @@
-//! The steps of training runs: directories beside each other whose names differ in numbers only.
+//! The steps of training runs: paths that differ in the numbers of their steps only.
 //!
-//! 1. Of the directories above a model, and its own, a step is the deepest one whose name says so, as `checkpoint-500`
-//!    or `iter_0000500`, and that has another one beside it. Other names with numbers may be of anything.
-//! 2. The run is named by the path of the step without its numbers. Below the step, its own numbers are replaced, too,
-//!    as in `checkpoint-500/global_step500`; others stay, so that `mp_rank_00` of each step is with its likes.
+//! In a name such as `checkpoint-500`, `iter_0000500` or `epoch=3-loss=0.25.ckpt`, all numbers from the word for a step
+//! on are replaced. Others stay, so that `mp_rank_00` of each step is with its likes, and models of two sizes are apart.
+//! The result follows from the path alone: a step that comes later changes nothing for those that are there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// What names of steps have in them.
-const STEP_NAMES: [&str; 5] = ["step", "checkpoint", "ckpt", "iter", "epoch"];
+/// Words for a step. A number comes behind them.
+const STEP_WORDS: [&[u8]; 6] = [b"step", b"checkpoint", b"ckpt", b"iter", b"iteration", b"epoch"];
+/// The one of these that also ends other words, as in `writer2`, so no letter may be before it.
+const WHOLE_WORD: &[u8] = b"iter";
 /// What stands for a number.
-const NUMBER: char = '#';
+const NUMBER: u8 = b'#';
 
-/// Directories by what they have in common with those beside them.
-pub(super) struct Steps {
-    beside: BTreeMap<(PathBuf, String), u32>,
+/// A path, or a name, without the numbers of its steps.
+pub(super) fn of_all_steps(path: &Path) -> Cow<'_, Path> {
+    let names = || path.as_os_str().as_bytes().split(|byte| *byte == b'/');
+    if names().all(|name| first_number(name).is_none()) {
+        return Cow::Borrowed(path);
+    }
+    let names: Vec<Cow<'_, [u8]>> = names().map(name_of_all_steps).collect();
+    Cow::Owned(PathBuf::from(OsString::from_vec(names.join(&b'/'))))
 }
 
-impl Steps {
-    /// Takes these directories and all above them.
-    pub(super) fn new<'a>(directories: impl Iterator<Item = &'a PathBuf>) -> Self {
-        let all: BTreeSet<&Path> = directories.flat_map(|directory| directory.ancestors()).collect();
-        let mut beside = BTreeMap::new();
-        for key in all.into_iter().filter_map(key_of) {
-            *beside.entry(key).or_default() += 1;
+/// Like [`of_all_steps`], for the name of a file.
+pub(super) fn file_name_of_all_steps(path: &Path) -> String {
+    let name = path.file_name().map(OsStr::as_bytes).unwrap_or_default();
+    String::from_utf8_lossy(&name_of_all_steps(name)).into_owned()
+}
+
+fn name_of_all_steps(name: &[u8]) -> Cow<'_, [u8]> {
+    let Some((before, numbers)) = first_number(name).and_then(|at| name.split_at_checked(at)) else {
+        return Cow::Borrowed(name);
+    };
+    let mut plain = before.to_vec();
+    let mut is_number = false;
+    for byte in numbers {
+        match byte.is_ascii_digit() {
+            true if is_number => {}
+            true => plain.push(NUMBER),
+            false => plain.push(*byte),
         }
-        Steps { beside }
+        is_number = byte.is_ascii_digit();
     }
-
-    /// The name of the run that a directory is a step of.
-    pub(super) fn run_of(&self, directory: &Path) -> Option<String> {
-        let count = |at: &Path| self.beside.get(&key_of(at)?).copied();
-        let has_others = |at: &&Path| count(at).is_some_and(|count| count > 1);
-        let step = directory.ancestors().filter(|at| says_step(at)).find(has_others)?;
-        let (above, name) = key_of(step)?;
-        let own: Vec<String> = numbers(&text_of(step));
-        let below = directory.strip_prefix(step).ok()?.to_string_lossy().into_owned();
-        Some(format!(
-            "run {}/{name}/{}",
-            above.display(),
-            without(&below, |number| own.iter().any(|own| own == number))
-        ))
-    }
+    Cow::Owned(plain)
 }
 
-fn text_of(directory: &Path) -> String {
-    directory.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-fn says_step(directory: &Path) -> bool {
-    let name = text_of(directory).to_lowercase();
-    STEP_NAMES.iter().any(|step| name.contains(step))
-}
-
-/// The directory above, and the name without its numbers. `None` if it has no number.
-fn key_of(directory: &Path) -> Option<(PathBuf, String)> {
-    let name = text_of(directory);
-    let plain = without(&name, |_| true);
-    (plain != name).then(|| Some((directory.parent()?.to_path_buf(), plain))).flatten()
-}
-
-/// The numbers of a name.
-fn numbers(name: &str) -> Vec<String> {
-    let all = name.split(|letter: char| !letter.is_ascii_digit());
-    all.filter(|number| !number.is_empty()).map(str::to_string).collect()
-}
-
-/// The text without those of its numbers that are `replaced`.
-fn without(text: &str, replaced: impl Fn(&str) -> bool) -> String {
-    let (mut plain, mut rest) = (String::new(), text);
-    while let Some(start) = rest.find(|letter: char| letter.is_ascii_digit()) {
-        let (before, from) = rest.split_at(start);
-        let end = from.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(from.len());
-        let (number, after) = from.split_at(end);
-        plain.push_str(before);
-        if replaced(number) {
-            plain.push(NUMBER)
-        } else {
-            plain.push_str(number)
+/// Where the number of a step begins in a name. Between its word and the number is neither a letter nor a digit.
+fn first_number(name: &[u8]) -> Option<usize> {
+    // The last letter, and whether it ends a word for a step: each byte is looked at once.
+    let mut says_step = false;
+    for (at, byte) in name.iter().enumerate() {
+        match byte {
+            b'0'..=b'9' if says_step => return Some(at),
+            b'0'..=b'9' => {}
+            byte if byte.is_ascii_punctuation() || *byte == b' ' => {}
+            _ => says_step = name.get(..=at).is_some_and(ends_with_step),
         }
-        rest = after;
     }
-    plain + rest
+    None
+}
+
+/// Whether a word for a step is at the end, in any case, perhaps of more than one.
+fn ends_with_step(text: &[u8]) -> bool {
+    let ends = |text: &[u8], step: &[u8]| {
+        let Some((before, word)) = text.len().checked_sub(step.len()).and_then(|at| text.split_at_checked(at)) else {
+            return false;
+        };
+        word.eq_ignore_ascii_case(step) && (step != WHOLE_WORD || !before.last().is_some_and(u8::is_ascii_alphabetic))
+    };
+    let singular = text.strip_suffix(b"s").or_else(|| text.strip_suffix(b"S"));
+    STEP_WORDS.iter().any(|step| ends(text, step) || singular.is_some_and(|text| ends(text, step)))
 }

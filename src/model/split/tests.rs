@@ -85,6 +85,15 @@ fn the_steps_of_a_training_run_are_one_family() {
         ("m/iter_0001/mp_rank_01", "", ONE),
         ("m/iter_0002/mp_rank_00", "", ONE),
         ("m/iter_0002/mp_rank_01", "", ONE),
+        ("e/epoch_1/rank_1", "", ONE),
+        ("e/epoch_1/rank_2", "", ONE),
+        ("e/epoch_2/rank_1", "", ONE),
+        ("w/writer1", "", ONE),
+        ("w/writer2", "", ONE),
+        ("w/llama-7b-step5", "", ONE),
+        ("w/llama-7b-Step-6", "", ONE),
+        ("w/llama-7b-step-7", "", ONE),
+        ("w/llama-13b-step-7", "", ONE),
         ("user1/a", "", ONE),
         ("user1/b", "", ONE),
         ("user2/a", "", ONE),
@@ -99,6 +108,14 @@ fn the_steps_of_a_training_run_are_one_family() {
     assert_ne!(of("h/one/checkpoint-5"), of("h/two/checkpoint-5"), "another run");
     assert_eq!(of("m/iter_0001/mp_rank_00"), of("m/iter_0002/mp_rank_00"));
     assert_ne!(of("m/iter_0001/mp_rank_00"), of("m/iter_0001/mp_rank_01"), "the ranks are no steps");
+    assert_eq!(of("e/epoch_1/rank_1"), of("e/epoch_2/rank_1"));
+    assert_ne!(of("e/epoch_1/rank_1"), of("e/epoch_1/rank_2"), "the number of an epoch is no rank");
+    assert_ne!(of("w/writer1"), of("w/writer2"));
+    assert_eq!(of("w/llama-7b-step5"), "directory /m/w/llama-7b-step#");
+    assert_ne!(of("w/llama-7b-step-7"), of("w/llama-13b-step-7"));
+    assert_eq!(of("r/step_3/optimizer"), of("r/step_4/optimizer"), "without a model, too");
+    let file = |name: &str| split.unit_of(&Path::new("/m/r").join(name));
+    assert_eq!(file("step_1/epoch=3-loss=0.25.ckpt"), file("step_1/epoch=4-loss=0.2.ckpt"));
     assert!(of("user1/a") != of("user1/b") && of("user1/a") != of("user2/a"));
     assert_eq!(of("alone/v2"), "directory /m/alone/v2");
     assert_eq!(of("t/tune"), of("r/step_1000"), "what descends from a step is with its run");
@@ -183,6 +200,11 @@ fn the_digest_says_whether_files_that_both_know_fall_to_the_same_shares() {
     assert_ne!(one.listing, more.listing);
     assert_ne!(one.digest, split(&models, 9).digest);
     assert_ne!(one.digest, split(&[models[0], ("b/tune", "x/y", ONE)], 8).digest);
+    // A run that goes on, with cards and without them.
+    let run = [("r/iter_1", "", ONE), ("r/iter_2", "", ONE), ("h/checkpoint-9", "org/x", ONE)];
+    let later = [("r/iter_3", "", ONE), ("r/iter_3/optimizer", "", &["x.bin"]), ("h/checkpoint-10", "org/x", ONE)];
+    let later: Vec<_> = run.into_iter().chain(later).collect();
+    assert_eq!(split(&run, 8).digest, split(&later, 8).digest, "a step that comes later");
     let changed = |state: &[u8]| {
         let mut builder = SplitBuilder::default();
         builder.add(Path::new("/m/a"), 1, b"x");
@@ -212,4 +234,20 @@ fn names_are_bounded_and_the_order_of_files_decides_nothing() {
     let large: Vec<String> = (0..30).map(|at| format!("/m/a/part-{at}")).chain(["/m/b/x".into()]).collect();
     let large = |names_max| by_file(&split(&mut large.iter(), names_max));
     assert_eq!((large(31), large(30), large(29)), (1, 1, 0));
+}
+
+#[test]
+fn directories_are_bounded_and_the_order_of_files_decides_nothing() {
+    let paths: Vec<String> = (0..30).map(|at| format!("/m/d{}/part-{}", at % 10, at / 10)).collect();
+    let split = |paths: &mut dyn Iterator<Item = &String>| {
+        let mut builder = SplitBuilder::new(Vec::new());
+        // Of four paths of five bytes.
+        builder.directory_bytes_max = 20;
+        paths.for_each(|path| builder.add(Path::new(path), 1, b""));
+        builder.finish(2, &|_| None)
+    };
+    let (forward, back) = (split(&mut paths.iter()), split(&mut paths.iter().rev()));
+    assert_eq!((&forward.units, forward.uncounted), (&back.units, back.uncounted));
+    assert_eq!((forward.units.len(), forward.uncounted), (4, UnitTally { files: 18, bytes: 18 }));
+    assert_eq!(forward.total, UnitTally { files: 30, bytes: 30 });
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use parking_lot::Mutex;
 
 use super::families;
+use super::steps::{file_name_of_all_steps, of_all_steps};
 use crate::config::share_of;
 use crate::repo::share_record::ShareOrigin;
 
@@ -27,6 +28,12 @@ impl UnitTally {
     pub(super) fn add(&mut self, other: UnitTally) {
         self.files += other.files;
         self.bytes += other.bytes;
+    }
+
+    /// Takes away what is part of it.
+    pub(super) fn take(&mut self, part: UnitTally) {
+        self.files = self.files.saturating_sub(part.files);
+        self.bytes = self.bytes.saturating_sub(part.bytes);
     }
 }
 
@@ -52,7 +59,7 @@ impl Eq for LastUnit {}
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkSplit {
     pub(super) count: u32,
-    /// Families of the directories of models.
+    /// Families of the directories of models. Their paths, and those of `heads`, are without the numbers of steps.
     pub(super) families: BTreeMap<PathBuf, String>,
     /// Directories that pass their family to those below them.
     pub(super) heads: BTreeSet<PathBuf>,
@@ -61,7 +68,7 @@ pub struct WorkSplit {
     /// The shares of units that do not follow from their names.
     pub(super) assigned: BTreeMap<String, u32>,
     pub(super) last: LastUnit,
-    /// Files whose names were not counted apart. They spread evenly.
+    /// Files whose names or directories were not counted apart. They spread evenly.
     pub(super) uncounted: UnitTally,
     /// Units with their tallies, as far as they were counted.
     pub units: BTreeMap<String, UnitTally>,
@@ -112,11 +119,12 @@ impl WorkSplit {
         if !self.by_file.contains(&family) {
             return family;
         }
-        let name = path.file_name().unwrap_or_default();
-        format!("{family}{BY_FILE}{}", name.to_string_lossy())
+        format!("{family}{BY_FILE}{}", file_name_of_all_steps(path))
     }
 
+    /// The family of a directory.
     pub(super) fn family_of(&self, directory: &Path) -> String {
+        let directory = &*of_all_steps(directory);
         if let Some(family) = self.families.get(directory) {
             return family.clone();
         }
