@@ -14,7 +14,7 @@ use super::output::{Align, note, print, print_json, printable, size, write_table
 use super::scan::Scan;
 use crate::backup::{BackupSource, ShareLabel, TreeSource, split_bucket};
 use crate::config::{WorkShare, share_of};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::filesystem::ShareFilter;
 use crate::model::{CARD_BYTES_MAX, ShareTally, SplitBuilder, UnitTally, WorkSplit, shown_unit};
 use crate::repo::Repository;
@@ -132,7 +132,11 @@ pub fn show(session: &Session, arguments: &ShareArguments, source: &BackupSource
     let directory = estimate_directory()?;
     create_private(&directory)?;
     // What belongs to a repository is no part of the source. One that is yet to be made has nothing there.
-    let repository = location::open(session).ok();
+    let repository = match location::open(session) {
+        Ok(repository) => Some(repository),
+        Err(error) if error.kind() == ErrorKind::NoRepository => None,
+        Err(error) => return Err(error),
+    };
     let split = match source {
         BackupSource::Bucket(bucket) => {
             let mut split = split_bucket(bucket, repository.as_ref(), share.count(), &directory)?;

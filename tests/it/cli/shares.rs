@@ -96,6 +96,12 @@ fn a_split_is_shown_without_a_repository() {
     assert!(shown.contains("2/4*") && shown.contains("3/4 ") && shown.lines().count() == 5, "{shown}");
     assert!(stderr(&output).contains("large has") && stderr(&output).contains("an even share"), "{}", stderr(&output));
     assert!(!home.path("data").exists(), "nothing is created");
+    // What belongs to a repository that cannot be opened is not known, so nobody can leave it out.
+    let damaged = Home::new();
+    damaged.write("repository/config", b"this is no configuration");
+    let repository = damaged.path("repository");
+    let output = home.run(&["backup", "src", "--shard", "2/4", "--dry-run", "--repo", repository.to_str().unwrap()]);
+    assert!(code(&output) != 0 && stdout(&output).is_empty(), "{}", stdout(&output));
     for (words, reason) in [
         (vec!["backup", "src", "--shard", "1/4"], "--group"),
         (vec!["backup", "src", "--group", "g"], "--shard"),
