@@ -15,8 +15,9 @@ Sources and repository can be buckets, as in `backup(["s3://checkpoints/llama"],
 A bucket is listed once, by the driver, and split by bytes: families of models stay together, and the largest one goes to
 the share with the fewest bytes. Each task runs the command `fhrd` with as many threads as it has CPUs, and stores a
 snapshot of its own. A task that dies is repeated. If a node is cut off, a task may run twice at once. The driver ends the
-one whose result it does not need, and forgets what that has stored. A node that stays cut off may store its snapshot after
-the job has ended. That one is as whole: the group has the one that began later.
+one whose result it does not need, and forgets what that has stored, unless the share it has could not read a file. A node
+that stays cut off may store its snapshot after the job has ended. That one is as whole: the group has the one that began
+later.
 
 Passwords and credentials come from the environment of the nodes, as `FHRD_PASSWORD_FILE` and `AWS_ACCESS_KEY_ID`. None of
 them is in an argument, a task or a log. Paths are those of the nodes.
@@ -206,8 +207,10 @@ def backup(
                 job.shares.append(_Share(tally["share"], source, own, tally["bytes"], objects))
     table = ShareTable(_run_all(job), group)
     try:
-        # Of a share whose attempts nobody could count, others may be there, too.
-        repeated = {(row["source"], row["share"]) for row in table if row["attempts"] != 1}
+        # If a file could not be read, another attempt may have it. If nobody counted, nobody knows of another.
+        repeated = {
+            (row["source"], row["share"]) for row in table if row["attempts"] > 1 and not row["problems"]
+        }
         if earlier is not None and repeated:
             _forget_others(job, location, table, earlier, repeated)
         # The tasks have said so; the repository has to say it, too.
@@ -365,6 +368,9 @@ def _task(at: int, words: list[str], program: list[str] | None, objects: bytes |
     started, attempt = time.monotonic(), 0
     try:
         attempt = ray.get(board.started.remote(at), timeout=10)
+    except ray.exceptions.ActorDiedError:
+        # The job has ended.
+        raise
     except Exception:
         # Nobody counts. The work is what matters.
         pass
@@ -398,7 +404,7 @@ class _Signs:
         self._next = 0.0
 
     def is_over(self) -> bool:
-        """Whether another attempt of the same share has a result already."""
+        """Whether nobody needs the result: another attempt of the same share has one, or the job has ended."""
         if self._asked is not None:
             answered, _ = ray.wait([self._asked], timeout=0)
             if not answered:
@@ -406,8 +412,10 @@ class _Signs:
             self._asked = None
             try:
                 return bool(ray.get(answered[0]))
+            except ray.exceptions.ActorDiedError:
+                # The job has ended: nobody wants the result.
+                return True
             except Exception:
-                # The board is gone. Whoever wants the result is, too, or Ray ends this task.
                 return False
         if time.monotonic() >= self._next:
             self._asked = self._board.sign.remote(self._at, self._attempt)
@@ -499,7 +507,8 @@ def _run_all(job: _Job) -> list[dict[str, Any]]:
     """Runs all shares, those with the most bytes first. Returns their rows in the order of the shares."""
     # On the node of the driver: the job ends with that one anyway.
     beside = NodeAffinitySchedulingStrategy(node_id=ray.get_runtime_context().get_node_id(), soft=True)
-    board: Any = ray.remote(_Board).options(num_cpus=0, scheduling_strategy=beside).remote()
+    # It starts again if it dies, and does not if the job ends.
+    board: Any = ray.remote(_Board).options(num_cpus=0, max_restarts=-1, scheduling_strategy=beside).remote()
     task: Any = ray.remote(_task)
     waiting = sorted(range(len(job.shares)), key=lambda at: -job.shares[at].bytes)
     running: dict[Any, int] = {}

@@ -307,6 +307,10 @@ def test_a_twin_that_begins_before_the_result_is_forgotten(
             at = next(at for at in range(len(job.shares)) if at not in rows)
             share, task = job.shares[at], ray.remote(fhrd.ray._task)
             twins.append(task.options(num_cpus=0).remote(at, share.words, job.program, share.objects, board))
+            end = time.monotonic() + 120
+            while ray.get(board.starts.remote()).get(at, 0) < 2:
+                assert time.monotonic() < end, "the twin has not begun"
+                time.sleep(0.05)
 
     monkeypatch.setattr(fhrd.ray, "_tell", tell_and_begin)
     result = fhrd.ray.backup("s3://source/data", location, shards=4, group="job", program=PROGRAM)
