@@ -28,7 +28,8 @@ pub(super) fn of_directory(directory: &Path) -> String {
     format!("directory {}", directory.to_string_lossy())
 }
 
-/// The families of directories, without the numbers of steps. `models` has a file of a model in each; `read` reads cards.
+/// The families of directories, without the numbers of steps. `models` has a file of a model in each; `read` reads
+/// cards.
 pub(super) fn families(
     models: &BTreeMap<PathBuf, PathBuf>,
     read: &dyn Fn(&Path) -> Option<Vec<u8>>,

@@ -1,7 +1,7 @@
 //! The steps of training runs: paths that differ in the numbers of their steps only.
 //!
-//! In a name such as `checkpoint-500`, `iter_0000500` or `epoch=3-loss=0.25.ckpt`, all numbers from the word for a step
-//! on are replaced. Others stay, so that `mp_rank_00` of each step is with its likes, and models of two sizes are apart.
+//! In a name such as `checkpoint-500`, `iter_0000500` or `epoch=3-loss=0.25.ckpt`, all numbers from that of the step on
+//! are replaced. Others stay, so that `mp_rank_00` of each step is with its likes, and models of two sizes are apart.
 //! The result follows from the path alone: a step that comes later changes nothing for those that are there.
 
 use std::borrow::Cow;
@@ -9,10 +9,10 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// Words for a step. A number comes behind them.
-const STEP_WORDS: [&[u8]; 6] = [b"step", b"checkpoint", b"ckpt", b"iter", b"iteration", b"epoch"];
+/// What a step is called. A number comes behind it.
+const STEP_TERMS: [&[u8]; 6] = [b"step", b"checkpoint", b"ckpt", b"iter", b"iteration", b"epoch"];
 /// The one of these that also ends other words, as in `writer2`, so no letter may be before it.
-const WHOLE_WORD: &[u8] = b"iter";
+const WHOLE_TERM: &[u8] = b"iter";
 /// What stands for a number.
 const NUMBER: u8 = b'#';
 
@@ -67,11 +67,11 @@ fn first_number(name: &[u8]) -> Option<usize> {
 /// Whether a word for a step is at the end, in any case, perhaps of more than one.
 fn ends_with_step(text: &[u8]) -> bool {
     let ends = |text: &[u8], step: &[u8]| {
-        let Some((before, word)) = text.len().checked_sub(step.len()).and_then(|at| text.split_at_checked(at)) else {
+        let Some((before, end)) = text.len().checked_sub(step.len()).and_then(|at| text.split_at_checked(at)) else {
             return false;
         };
-        word.eq_ignore_ascii_case(step) && (step != WHOLE_WORD || !before.last().is_some_and(u8::is_ascii_alphabetic))
+        end.eq_ignore_ascii_case(step) && (step != WHOLE_TERM || !before.last().is_some_and(u8::is_ascii_alphabetic))
     };
     let singular = text.strip_suffix(b"s").or_else(|| text.strip_suffix(b"S"));
-    STEP_WORDS.iter().any(|step| ends(text, step) || singular.is_some_and(|text| ends(text, step)))
+    STEP_TERMS.iter().any(|step| ends(text, step) || singular.is_some_and(|text| ends(text, step)))
 }

@@ -40,7 +40,7 @@ pub struct ObjectFacts {
 }
 
 /// Whether an ETag is as long as a hash of bytes, as S3 makes it: 32 digits, and for parts their number. Others may be
-/// counters or times. Each server gives them to other bytes, and so does one that is set up anew: such an ETag says
+/// counters or times. Each server gives them to other bytes, and so does one that is set up again: such an ETag says
 /// something only with the time of the object.
 pub fn is_hash_of_bytes(etag: &str) -> bool {
     let (hash, parts) = etag.split_once('-').unwrap_or((etag, "1"));

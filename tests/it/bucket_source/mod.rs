@@ -334,7 +334,7 @@ fn the_same_bucket_on_another_server_is_another_one() {
         assert_eq!(backup(&home, server, 0).0["files_unchanged"], 0);
         assert_eq!(restored(&home)["a"], [byte; 100]);
     }
-    // Nor does a counter say anything of a server that has its name and is set up anew.
+    // Nor does a counter say anything of a server that has its name and is set up again.
     other.put("data/a", vec![3; 100]);
     {
         let mut objects = other.objects();

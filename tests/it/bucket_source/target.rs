@@ -103,7 +103,7 @@ fn the_etag_of_another_server_says_nothing_of_the_bytes() {
     let report = json(&restore(&home, &target, &["latest", "--target", URL, "--overwrite", "if-changed"]));
     assert_eq!((count(&report, "unchanged"), count(&report, "bytes_written")), (0, 300));
     assert!(objects(&target, "data/").values().all(|bytes| *bytes == [1; 100]));
-    // The server of the source is set up anew, and counts from one again.
+    // The server of the source is set up again, and counts from one again.
     for (tag, key) in tags.into_iter().zip(["data/a", "data/b", "data/c"]) {
         put(&source, key, 2, tag);
         source.objects().get_mut(key).unwrap().modified = long_ago() + jiff::SignedDuration::from_secs(1);
