@@ -3,10 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::delta_plan::{DeltaPlan, PlannedDelta};
+use super::block_plan::{DeltaPlan, PlannedDelta};
 use super::record::{ModelRecord, block_of};
-use crate::codec::ElementType;
 use crate::codec::delta::{Cast, Converted, Derivation};
+use crate::codec::{ByteGroupLayout, ElementType};
 use crate::error::Result;
 use crate::format::Dtype;
 use crate::repo::MetadataBase;
@@ -19,6 +19,16 @@ const MORE_BYTES: u32 = 2;
 
 /// Fingerprint of a block, and a range inside of it.
 pub(super) type BlockRange = (Fingerprint, Range<u32>);
+
+/// The element type of a float chunk of unknown format.
+pub fn element_type_of(layout: ByteGroupLayout) -> ElementType {
+    match layout.width() {
+        2 => ElementType::Bf16,
+        4 => ElementType::Fp32,
+        8 => ElementType::Fp64,
+        _ => ElementType::Byte,
+    }
+}
 
 /// The blocks that make up a range of a tensor, each with the range inside of it; `None` for one that `fingerprints`
 /// lacks. These are as in [`TensorRecord::blocks`].

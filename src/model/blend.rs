@@ -8,8 +8,9 @@
 use std::sync::Arc;
 
 use super::base_ranges::{block_ranges, none_if_unreadable, planned};
+use super::block_plan::BlockPlan;
 use super::choice::{ModelComparison, Pairs, TensorBase};
-use super::delta_plan::{BlockPlan, DeltaPlanner, OPERATIONS_MAX};
+use super::delta_plan::{DeltaPlanner, OPERATIONS_MAX};
 use super::record::{ModelRecord, TensorRecord};
 use super::sketch::standalone_bits;
 use crate::codec::delta::{Blended, Derivation};

@@ -16,9 +16,10 @@ use std::sync::Arc;
 use lru::LruCache;
 
 use super::base_ranges::{
-    BlockRange, block_ranges, derivation_of, load_record, none_if_unreadable, planned, push_below, record_base,
-    with_one_more,
+    BlockRange, block_ranges, derivation_of, element_type_of, load_record, none_if_unreadable, planned, push_below,
+    record_base, with_one_more,
 };
+use super::block_plan::{BlockPlan, PlannedDelta};
 use super::chain::{ChainLink, EntrySizes};
 use super::choice::TensorBase;
 use super::detect::{ModelFile, TensorBlock};
@@ -30,7 +31,7 @@ use crate::config::{ModelConfig, ModelDelta};
 use crate::error::Result;
 use crate::format::Dtype;
 use crate::model::{BaseChoice, BaseModel, CatalogueBlob, Families, FinishedModel, Relation, TensorRecord, choose};
-use crate::repo::container::{Base, EntryNumber, ExtentMap, FrameNumber, FrameReference, Operation};
+use crate::repo::container::{Base, EntryNumber};
 use crate::repo::recipe::ContentReference;
 use crate::similar::{BaseRange, Bases};
 use crate::store::Store;
@@ -42,6 +43,9 @@ const BLOCKS_MAX: NonZeroUsize = NonZeroUsize::new(1 << 17).expect("not zero");
 const PLAIN_EQUAL_SHARE: f64 = 0.5;
 /// Bases of a block that are noted, at most.
 const BASES_MAX: usize = 4;
+/// Models below the base of a model in a run, at least. A long delta to a root costs at least three eighths of itself
+/// more than one to the step before, and is half the root: so many of them cost what a new root does.
+const RUN_MODELS: usize = 4;
 /// A copy in another type takes at most so many bits of a value. Its base, as that of a pruned tensor, is the very
 /// entry that it was made of: what lies below that has other values.
 const COPY_BITS: f64 = 0.5;
@@ -49,68 +53,6 @@ const COPY_BITS: f64 = 0.5;
 pub(super) const COPY_DEPTH: u8 = 4;
 /// Ranges of bases in a delta to a tensor or a previous version, at most.
 pub(super) const OPERATIONS_MAX: usize = 16;
-
-/// A delta that ModelEncode is to make.
-#[derive(Debug)]
-pub struct DeltaPlan {
-    /// How the block derives from its base.
-    pub derivation: Derivation,
-    /// Bytes before the first whole element.
-    pub phase: usize,
-    /// Element type of the block: it is stored by that if a base turns out to be damaged.
-    pub element_type: ElementType,
-    /// Ranges of bases; the base of the delta is their concatenation.
-    pub base: Vec<(Arc<ExtentMap>, Range<u32>)>,
-    /// Frames of all these ranges, by number, ascending.
-    pub frames: Vec<(FrameNumber, FrameReference)>,
-}
-
-/// A block planned as a delta.
-pub struct PlannedDelta {
-    /// The plan for ModelEncode.
-    pub plan: DeltaPlan,
-    /// The operations of the entry.
-    pub operations: Vec<Operation>,
-    /// Names of the bases.
-    pub bases: Vec<Base>,
-    /// Entry numbers of the bases, in the same order.
-    pub entries: Vec<EntryNumber>,
-    /// Length of the chain of deltas and copies.
-    pub depth: u8,
-    /// Expected length of the payload.
-    pub bytes: u64,
-    /// The tensor of its base has another number of elements. So rows may have moved, and `bytes` says little.
-    pub may_have_moved: bool,
-}
-
-/// How a block is to be stored.
-pub enum BlockPlan {
-    /// As this delta, unless slices are expected to take less.
-    Delta(PlannedDelta),
-    /// Alone, whatever it is like, so that later blocks begin a chain there.
-    Alone,
-    /// In any way: it has no base.
-    Unplanned,
-}
-
-impl BlockPlan {
-    /// As this delta, if there is one.
-    pub fn of(planned: Option<PlannedDelta>) -> Self {
-        planned.map_or(BlockPlan::Unplanned, BlockPlan::Delta)
-    }
-}
-
-impl PlannedDelta {
-    /// The ranges of bases.
-    pub fn ranges(&self) -> impl Iterator<Item = BaseRange> {
-        let entries = self.plan.base.iter().zip(&self.operations);
-        entries.filter_map(|((_, range), operation)| {
-            let Operation::Delta { base, .. } = operation else { return None };
-            let entry = *self.entries.get(*base as usize)?;
-            Some(BaseRange { entry, offset: range.start, len: range.end - range.start })
-        })
-    }
-}
 
 /// A model whose chunks are still arriving.
 struct ModelInProgress {
@@ -121,6 +63,8 @@ struct ModelInProgress {
     /// What its blocks are stored against, if it has no base yet.
     bases: Vec<Fingerprint>,
     id: blake3::Hasher,
+    /// Whether it is one of many that follow each other, once that is asked.
+    is_of_run: Option<bool>,
 }
 
 /// Plans the deltas of one backup.
@@ -139,6 +83,8 @@ pub struct DeltaPlanner {
     previous_version: Option<PreviousVersion>,
     /// The entries that the last plan considered, before it took what is below them.
     considered: Vec<EntryNumber>,
+    /// The last plan is to begin a chain.
+    begins_chain: bool,
 }
 
 impl DeltaPlanner {
@@ -155,6 +101,7 @@ impl DeltaPlanner {
             open: None,
             previous_version: None,
             considered: Vec::new(),
+            begins_chain: false,
         }
     }
 
@@ -172,7 +119,14 @@ impl DeltaPlanner {
         let chosen =
             if self.config.delta == ModelDelta::None { BaseChoice::default() } else { self.choose(&file, bases)? };
         let blocks = vec![Vec::new(); tensors];
-        self.open = Some(ModelInProgress { file, chosen, blocks, bases: Vec::new(), id: blake3::Hasher::new() });
+        self.open = Some(ModelInProgress {
+            file,
+            chosen,
+            blocks,
+            bases: Vec::new(),
+            id: blake3::Hasher::new(),
+            is_of_run: None,
+        });
         Ok(())
     }
 
@@ -273,7 +227,7 @@ impl DeltaPlanner {
     /// # Errors
     /// Errors that end the run; an unreadable base is no base.
     pub fn plan(&mut self, block: TensorBlock, len: u32, is_plain: bool, bases: &mut Bases) -> Result<BlockPlan> {
-        self.considered.clear();
+        (self.considered, self.begins_chain) = (Vec::new(), false);
         let Some(open) = self.open.as_ref() else { return Ok(BlockPlan::Unplanned) };
         let Some(Some(chosen)) = open.chosen.tensors.get(block.tensor) else { return Ok(BlockPlan::Unplanned) };
         if is_plain && chosen.equal_share < PLAIN_EQUAL_SHARE {
@@ -287,7 +241,21 @@ impl DeltaPlanner {
                 plan => return Ok(plan),
             }
         }
-        Ok(BlockPlan::of(self.plan_near(block, len, bases)?))
+        let planned = self.plan_near(block, len, bases)?;
+        let begins_chain = planned.is_none() && self.begins_chain && self.is_of_run(bases)?;
+        Ok(if begins_chain { BlockPlan::Root } else { BlockPlan::of(planned) })
+    }
+
+    /// Whether the open model is one of many that follow each other. Only then has what long deltas cost already paid
+    /// for a block that is stored alone, and others will probably build on that.
+    fn is_of_run(&mut self, bases: &mut Bases) -> Result<bool> {
+        let (Some(open), Some(families)) = (&mut self.open, &self.families) else { return Ok(false) };
+        if open.is_of_run.is_none() {
+            let mut load = |fingerprint: &Fingerprint| load_record(fingerprint, bases);
+            let base = open.chosen.base.as_ref();
+            open.is_of_run = Some(base.map_or(Ok(false), |base| families.descends(&base.id, RUN_MODELS, &mut load))?);
+        }
+        Ok(open.is_of_run == Some(true))
     }
 
     /// Plans a new block as a delta to the tensor that is nearest to its own.
@@ -447,7 +415,10 @@ impl DeltaPlanner {
                 *expected = (*expected).max(bytes);
                 push_below(range, down, OPERATIONS_MAX, bases, ranges)
             }
-            ChainLink::Root => Ok(false),
+            ChainLink::Root => {
+                self.begins_chain = true;
+                Ok(false)
+            }
         }
     }
 
@@ -482,15 +453,5 @@ impl DeltaPlanner {
     /// Longest chain of deltas.
     pub(super) fn depth_max(&self) -> u8 {
         self.config.delta_depth_max
-    }
-}
-
-/// The element type of a float chunk of unknown format.
-pub fn element_type_of(layout: ByteGroupLayout) -> ElementType {
-    match layout.width() {
-        2 => ElementType::Bf16,
-        4 => ElementType::Fp32,
-        8 => ElementType::Fp64,
-        _ => ElementType::Byte,
     }
 }

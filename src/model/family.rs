@@ -188,6 +188,19 @@ impl Families {
         self.stored.iter().rev().find(|entry| entry.id == *id).map(|entry| entry.record)
     }
 
+    /// Whether a model descends from one that descends from another one, and so on, over at least `count` models.
+    ///
+    /// # Errors
+    /// Errors of `load`.
+    pub fn descends(&self, id: &Fingerprint, count: usize, load: &mut RecordLoader<'_>) -> Result<bool> {
+        let mut at = *id;
+        for _ in 0..count {
+            let Some(base) = self.with_id(&at, load)?.and_then(|record| record.base.clone()) else { return Ok(false) };
+            at = base.id;
+        }
+        Ok(true)
+    }
+
     fn with_id(&self, id: &Fingerprint, load: &mut RecordLoader<'_>) -> Result<Option<Arc<ModelRecord>>> {
         if let Some(recent) = self.session.iter().find(|recent| recent.entry.id == *id) {
             return Ok(Some(recent.record.clone()));

@@ -22,6 +22,7 @@
 
 mod base_ranges;
 mod blend;
+mod block_plan;
 mod catalogue;
 mod chain;
 mod choice;
@@ -45,9 +46,11 @@ mod slice_plan;
 mod split;
 mod tensor_comparison;
 
+pub use base_ranges::element_type_of;
+pub use block_plan::{BlockPlan, DeltaPlan, PlannedDelta};
 pub use catalogue::{BLOB_ENTRIES_MAX, CatalogueBlob, CatalogueEntry, PREFIX, SkippedCatalogues};
 pub use choice::{BaseChoice, ModelComparison, TensorBase, TensorLookup, choose, compare_models};
-pub use delta_plan::{BlockPlan, DeltaPlan, DeltaPlanner, PlannedDelta, element_type_of};
+pub use delta_plan::DeltaPlanner;
 pub use detect::{
     CARD, CARD_BYTES_MAX, CONFIGURATIONS, DefectReporting, MODEL_BYTES_MIN, ModelContent, ModelFile, TOKENIZER,
     TensorBlock, may_be_model, model_content, model_file, names,

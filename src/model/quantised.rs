@@ -18,8 +18,9 @@ use crate::kernel::quantise::{BlockType, ScaleSource, quantise, unpack};
 use crate::similar::Bases;
 
 use super::base_ranges::{BlockRange, block_ranges, none_if_unreadable, planned};
+use super::block_plan::PlannedDelta;
 use super::choice::TensorBase;
-use super::delta_plan::{DeltaPlanner, PlannedDelta};
+use super::delta_plan::DeltaPlanner;
 use super::detect::TensorBlock;
 use super::record::TensorRecord;
 use super::scaled::compare_scaled;

@@ -13,8 +13,9 @@ use crate::format::Dtype;
 use crate::similar::Bases;
 
 use super::base_ranges::block_ranges;
+use super::block_plan::PlannedDelta;
 use super::choice::TensorBase;
-use super::delta_plan::{DeltaPlanner, PlannedDelta};
+use super::delta_plan::DeltaPlanner;
 use super::detect::TensorBlock;
 use super::quantised::{codes_comparison, widened};
 use super::record::TensorRecord;

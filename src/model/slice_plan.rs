@@ -10,8 +10,9 @@
 use std::collections::HashMap;
 
 use super::base_ranges::{none_if_unreadable, planned, push_below};
+use super::block_plan::{DeltaPlan, PlannedDelta};
 use super::chain::ChainLink;
-use super::delta_plan::{DeltaPlan, DeltaPlanner, PlannedDelta};
+use super::delta_plan::DeltaPlanner;
 use crate::codec::delta::{Cast, Derivation, encode_tagged};
 use crate::codec::{ElementType, Scratch, floats};
 use crate::config::ModelDelta;

@@ -7,7 +7,7 @@ use crate::independent;
 use crate::input::write;
 use crate::program::{Place, number};
 use crate::trees::{Random, assert_same, describe};
-use crate::weights::{Tensor, bfloat16, float32, safetensors, weights};
+use crate::weights::{Tensor, bfloat16, float32, safetensors, tuned, weights};
 
 /// Values of a model, and steps behind the first one.
 const VALUES: usize = 160_000;
@@ -96,4 +96,45 @@ fn a_repository_of_an_earlier_version_has_sparse_steps_after_an_upgrade_only() {
         }
     }
     assert_eq!(number(&place.run(&["check", "--read-data"]), "defect_count"), 0);
+}
+
+/// Values of a model of which each block is a tensor's.
+const MODEL: usize = 1 << 19;
+
+/// Stores one model after another in which all values have changed, and returns what each takes.
+fn stored_of(models: impl Iterator<Item = Vec<f32>>) -> Vec<u64> {
+    let place = Place::with_repository();
+    let source = place.path("run");
+    let all = models.map(|values| {
+        write(
+            source.join("model.safetensors"),
+            &safetensors(&[Tensor::new("w", "BF16", &[512, 1024], bfloat16(&values))]),
+        );
+        number(&place.run(&["backup", source.to_str().unwrap()]), "bytes_stored")
+    });
+    let all = all.collect();
+    assert_restores(&place, &source, "the last model");
+    all
+}
+
+#[test]
+fn a_run_that_leaves_its_first_step_begins_a_new_chain() {
+    let mut values = weights(5, MODEL);
+    let steps = stored_of((0..18).map(|step| {
+        values = tuned(&values, step, 5e-4);
+        values.clone()
+    }));
+    // Deltas to the first step get longer and longer, until some are stored alone. Later ones build on those.
+    let (before, after) = (steps[8], *steps[10..].iter().min().unwrap());
+    assert!(steps[1..8].is_sorted() && after * 100 < before * 85, "{steps:?}");
+    assert!(steps[10..].iter().filter(|step| **step * 10 > steps[0] * 8).count() <= 2, "{steps:?}");
+}
+
+#[test]
+fn a_model_of_a_far_one_is_no_new_chain_while_it_is_the_only_one() {
+    let base = weights(5, MODEL);
+    let far = tuned(&base, 1, 2e-3);
+    let near = tuned(&far, 2, 5e-4);
+    let stored = stored_of([base, far, near].into_iter());
+    assert!(stored[2] * 10 < stored[0] * 8, "{stored:?}");
 }

@@ -3,7 +3,8 @@
 //! 1. A stored model, or the previous version of the file, may have a base of the same name or place.
 //! 2. Unless that is near enough, or what Choose found by content is the same entry, the counterparts of the block are
 //!    read and compared ([`SliceSearch`]). They are in any case if the tensor has grown or shrunk, because its rows
-//!    may have moved. Then the first delta is tried on samples as well.
+//!    may have moved. Then the first delta is tried on samples as well. What is to begin a new chain is compared only
+//!    with blocks that have equal ranges: those that are merely alike are what it is to be apart from.
 //! 3. Ranges that equal ranges of blocks become copies. The rest of the block gets a frame of its own.
 //! 4. Nothing is copied from a delta. If the block is like other ranges, or equals ranges of deltas, it becomes a delta
 //!    to them.
@@ -59,7 +60,7 @@ impl SubDedupStage {
         let encoding = match copied.is_some() {
             true => match plan {
                 BlockPlan::Delta(planned) => BlockEncoding::Delta(planned),
-                BlockPlan::Alone | BlockPlan::Unplanned => BlockEncoding::Alone,
+                BlockPlan::Alone | BlockPlan::Root | BlockPlan::Unplanned => BlockEncoding::Alone,
             },
             false => {
                 let rows = self.planner.row_bytes(block.tensor);
@@ -167,16 +168,18 @@ impl SubDedupStage {
         part: TensorPart<'_>,
         plan: BlockPlan,
     ) -> Result<BlockEncoding> {
+        let none = Counterparts::default();
+        let counterparts = chunk.slices.as_ref().map_or(&none, |slices| &slices.counterparts);
+        let equals_none = counterparts.exact.is_empty() && !self.slices.has_last();
         let planned = match plan {
             BlockPlan::Delta(planned) => Some(planned),
-            BlockPlan::Unplanned => None,
+            BlockPlan::Root if equals_none => return Ok(BlockEncoding::Alone),
+            BlockPlan::Root | BlockPlan::Unplanned => None,
             BlockPlan::Alone => {
                 self.slices.set_last(None);
                 return Ok(BlockEncoding::Alone);
             }
         };
-        let none = Counterparts::default();
-        let counterparts = chunk.slices.as_ref().map_or(&none, |slices| &slices.counterparts);
         let is_known = planned.as_ref().is_some_and(|planned| self.has_its_base(planned, counterparts, chunk.len));
         let otherwise = planned.map_or(BlockEncoding::Alone, BlockEncoding::Delta);
         if is_known || (counterparts.is_empty() && !self.slices.has_last()) {
