@@ -169,12 +169,16 @@ impl SubDedupStage {
         plan: BlockPlan,
     ) -> Result<BlockEncoding> {
         let none = Counterparts::default();
-        let counterparts = chunk.slices.as_ref().map_or(&none, |slices| &slices.counterparts);
-        let equals_none = counterparts.exact.is_empty() && !self.slices.has_last();
+        let mut counterparts = chunk.slices.as_ref().map_or(&none, |slices| &slices.counterparts);
+        let exact;
         let planned = match plan {
             BlockPlan::Delta(planned) => Some(planned),
-            BlockPlan::Root if equals_none => return Ok(BlockEncoding::Alone),
-            BlockPlan::Root | BlockPlan::Unplanned => None,
+            BlockPlan::Unplanned => None,
+            BlockPlan::Root => {
+                exact = Counterparts { exact: counterparts.exact.clone(), near: Vec::new() };
+                counterparts = &exact;
+                None
+            }
             BlockPlan::Alone => {
                 self.slices.set_last(None);
                 return Ok(BlockEncoding::Alone);
