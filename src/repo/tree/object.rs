@@ -66,7 +66,8 @@ impl ObjectFacts {
     /// Of times, whole seconds count, since answers for one object have no more.
     pub fn is_same(&self, other: &ObjectFacts, [time, other_time]: [Timestamp; 2]) -> bool {
         let Some(etag) = self.etag.as_deref().filter(|_| self.etag == other.etag) else { return false };
-        is_hash_of_bytes(etag) || time.seconds == other_time.seconds
+        let is_known = time != Timestamp::default();
+        is_hash_of_bytes(etag) || is_known && time.seconds == other_time.seconds
     }
 }
 
@@ -106,6 +107,7 @@ mod tests {
         assert!(of(Some("e")).is_same(&versioned, now), "listings name no versions");
         assert!(!of(Some("e")).is_same(&of(Some("f")), now));
         assert!(!of(None).is_same(&of(None), now));
+        assert!(!of(Some("17")).is_same(&of(Some("17")), [at(0, 0); 2]), "nobody knows when these were put");
         let later = [at(5, 0), at(6, 0)];
         assert!(!of(Some("17")).is_same(&of(Some("17")), later), "a counter of a server that is new");
         for hash in ["0123456789abcdef0123456789ABCDEF", "0123456789abcdef0123456789abcdef-12"] {
