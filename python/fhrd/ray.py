@@ -15,7 +15,8 @@ Sources and repository can be buckets, as in `backup(["s3://checkpoints/llama"],
 A bucket is listed once, by the driver, and split by bytes: families of models stay together, and the largest one goes to
 the share with the fewest bytes. Each task runs the command `fhrd` with as many threads as it has CPUs, and stores a
 snapshot of its own. A task that dies is repeated. If a node is cut off, a task may run twice at once. The driver ends the
-one whose result it does not need, and forgets what that has stored, unless the share it has could not read a file. A node
+one whose result it does not need. It forgets what that has stored, unless the share could not read a file, or the attempts
+could not be counted. A node
 that stays cut off may store its snapshot after the job has ended. That one is as whole: the group has the one that began
 later.
 
@@ -207,10 +208,7 @@ def backup(
                 job.shares.append(_Share(tally["share"], source, own, tally["bytes"], objects))
     table = ShareTable(_run_all(job), group)
     try:
-        # If a file could not be read, another attempt may have it. If nobody counted, nobody knows of another.
-        repeated = {
-            (row["source"], row["share"]) for row in table if row["attempts"] > 1 and not row["problems"]
-        }
+        repeated = _repeated(table)
         if earlier is not None and repeated:
             _forget_others(job, location, table, earlier, repeated)
         # The tasks have said so; the repository has to say it, too.
@@ -323,6 +321,8 @@ class _Board:
         self._starts: dict[int, int] = {}
         self._signs: dict[tuple[int, int], float] = {}
         self._settled: set[int] = set()
+        # A board that has died knows nothing of what was before.
+        self._is_first = not ray.get_runtime_context().was_current_actor_reconstructed
 
     def started(self, at: int) -> int:
         """Notes another attempt of a share, and returns how many there are."""
@@ -344,8 +344,8 @@ class _Board:
         self._settled.add(at)
 
     def starts(self) -> dict[int, int]:
-        """How often each share began."""
-        return self._starts
+        """How often each share began. Nothing if that is not known."""
+        return self._starts if self._is_first else {}
 
     def alive(self) -> int:
         """How many attempts may still store something."""
@@ -632,6 +632,12 @@ def _of_group(job: _Job, location: str, group: str) -> set[str] | None:
         # The tasks say what is wrong with the repository, each in its row.
         return None
     return {one["id"] for one in found if one.get("group") == group}
+
+
+def _repeated(rows: Iterable[Mapping[str, Any]]) -> set[tuple[str, str]]:
+    """The shares of which another attempt may have stored a snapshot that nobody needs. If a file could not be read, the
+    other attempt may have it, and if nobody counted, nobody knows of another."""
+    return {(row["source"], row["share"]) for row in rows if row["attempts"] > 1 and not row["problems"]}
 
 
 def _forget_others(

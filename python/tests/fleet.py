@@ -322,6 +322,24 @@ def test_a_twin_that_begins_before_the_result_is_forgotten(
     assert ids == set(result.snapshots) and len(ids) == 4
 
 
+def test_only_whole_shares_that_began_twice_have_twins_forgotten() -> None:
+    row = {"source": "s3://source", "problems": 0}
+    rows = [{**row, "share": str(attempts), "attempts": attempts} for attempts in range(4)]
+    rows.append({**row, "share": "damaged", "attempts": 2, "problems": 1})
+    assert fhrd.ray._repeated(rows) == {("s3://source", "2"), ("s3://source", "3")}
+
+
+def test_a_task_that_begins_after_the_job_ends_at_once(fleet: Fleet, cluster: Cluster) -> None:
+    location = fleet.init("after")
+    board: Any = ray.remote(fhrd.ray._Board).options(num_cpus=0, max_restarts=-1).remote()
+    ray.get(board.starts.remote())
+    ray.kill(board)
+    words = ["backup", "s3://source/data", "--repo", location, "--host", "ray", "--shard", "1/4", "--group", "job"]
+    with pytest.raises(ray.exceptions.RayError):
+        ray.get(ray.remote(fhrd.ray._task).options(num_cpus=1).remote(0, words, PROGRAM, None, board), timeout=60)
+    assert fleet.run("snapshots", "--repo", location) == []
+
+
 def test_a_file_that_cannot_be_read_is_a_warning(fleet: Fleet, cluster: Cluster) -> None:
     location = fleet.init("odd")
     # No URL can have this key.
