@@ -1,12 +1,13 @@
 //! Counts the files of a listing by directory, and makes the split of them.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 use super::families::{families, of_directory};
-use super::steps::{file_name_of_all_steps, of_all_steps};
-use super::work_split::{BY_FILE, HUB, LastUnit, UnitTally, WorkSplit, unit_directory};
+use super::steps::of_all_steps;
+use super::work_split::{HUB, LastUnit, UnitTally, WorkSplit, name_in_family, unit_directory, unit_name, unit_of_name};
 use crate::filesystem::suggests_model;
 use crate::model::{CANDIDATES_MAX, CARD, CONFIGURATIONS, MODEL_BYTES_MIN};
 
@@ -18,6 +19,12 @@ const DIRECTORY_BYTES_MAX: usize = 64 << 20;
 /// last directories by path, which are never split by file.
 const NAMES_MAX: usize = 256;
 const ALL_NAMES_MAX: usize = 1 << 19;
+/// Bytes of a name that count as one name.
+const NAME_BYTES: usize = 64;
+/// Longest path of a model that may have a family, bytes.
+const MODEL_PATH_MAX: usize = 512;
+/// Which rules these are. What follows other rules has another digest.
+const RULES: u32 = 2;
 
 /// What is known of a directory.
 #[derive(Default)]
@@ -25,9 +32,46 @@ struct DirectoryTally {
     tally: UnitTally,
     /// The first file that may be a model, by path, with the numbers of its step.
     model: Option<PathBuf>,
-    has_card: bool,
+    /// The first card, by path.
+    card: Option<PathBuf>,
     /// Bytes by name, of the first names.
     names: BTreeMap<String, UnitTally>,
+    /// The first name that is not counted.
+    uncounted: Option<String>,
+}
+
+impl DirectoryTally {
+    /// A file of a model, beside the first card if there is one.
+    fn model_with_card(&self) -> Option<PathBuf> {
+        let model = self.model.as_ref()?;
+        let name = model.file_name().unwrap_or_default();
+        Some(self.card.as_ref().map_or_else(|| model.clone(), |card| card.with_file_name(name)))
+    }
+
+    /// Counts a name that is new, and returns the change of what all names count.
+    fn add_name(&mut self, name: &str, one: UnitTally) -> isize {
+        if self.uncounted.as_deref().is_some_and(|first| name >= first) {
+            return 0;
+        }
+        self.names.insert(name.to_string(), one);
+        let mut change = name_weight(name) as isize;
+        if self.names.len() > NAMES_MAX
+            && let Some((last, _)) = self.names.pop_last()
+        {
+            change -= name_weight(&last) as isize;
+            self.uncounted = Some(last);
+        }
+        change
+    }
+}
+
+/// How many names a name counts as.
+fn name_weight(name: &str) -> usize {
+    name.len().div_ceil(NAME_BYTES).max(1)
+}
+
+fn names_weight(names: &BTreeMap<String, UnitTally>) -> usize {
+    names.keys().map(|name| name_weight(name)).sum()
 }
 
 /// Takes the files of a listing, in any order.
@@ -78,21 +122,28 @@ impl SplitBuilder {
         }
         let found = self.directories.entry(directory.to_path_buf()).or_default();
         found.tally.add(one);
-        let name = file_name_of_all_steps(path);
-        found.has_card |= name == CARD || CONFIGURATIONS.contains(&name.as_str());
-        if size >= MODEL_BYTES_MIN && suggests_model(path) && found.model.as_deref().is_none_or(|first| path < first) {
-            found.model = Some(path.to_path_buf());
+        let name = unit_name(path);
+        let is_short = path.as_os_str().len() <= MODEL_PATH_MAX;
+        let note_first = |first: &mut Option<PathBuf>| {
+            if is_short && first.as_deref().is_none_or(|first| path < first) {
+                *first = Some(path.to_path_buf());
+            }
+        };
+        if name == CARD || CONFIGURATIONS.contains(&name.as_str()) {
+            note_first(&mut found.card);
+        }
+        if size >= MODEL_BYTES_MIN && suggests_model(path) {
+            note_first(&mut found.model);
         }
         let is_named = self.nameless.as_deref().is_none_or(|first| directory < first);
         if let Some(counted) = found.names.get_mut(&name) {
             counted.add(one);
-        } else if is_named && found.names.len() < NAMES_MAX {
-            found.names.insert(name, one);
-            self.names += 1;
+        } else if is_named {
+            self.names = self.names.saturating_add_signed(found.add_name(&name, one));
         }
         while self.directories.len() > DIRECTORIES_MAX || self.directory_bytes > self.directory_bytes_max {
             let Some((path, last)) = self.directories.pop_last() else { break };
-            self.names -= last.names.len();
+            self.names -= names_weight(&last.names);
             self.directory_bytes -= path.as_os_str().len();
             self.uncounted = Some(path);
         }
@@ -104,7 +155,7 @@ impl SplitBuilder {
         let end = self.nameless.take().map_or(Bound::Unbounded, Bound::Excluded);
         let last = self.directories.range_mut::<PathBuf, _>((Bound::Unbounded, end)).next_back();
         let Some((path, last)) = last else { return false };
-        self.names -= std::mem::take(&mut last.names).len();
+        self.names -= names_weight(&std::mem::take(&mut last.names));
         self.nameless = Some(path.clone());
         true
     }
@@ -124,23 +175,23 @@ impl SplitBuilder {
     /// The split into `count` shares. `read` reads cards.
     pub fn finish(self, count: u32, read: &dyn Fn(&Path) -> Option<Vec<u8>>) -> WorkSplit {
         let is_head = |path: &Path| {
-            let found = self.directories.get(path).filter(|found| found.has_card && found.model.is_some());
+            let found = self.directories.get(path).filter(|found| found.card.is_some() && found.model.is_some());
             found.is_some() && !self.roots.iter().any(|root| root == path)
         };
         let heads: BTreeSet<PathBuf> = self.directories.keys().filter(|path| is_head(path)).cloned().collect();
         // A directory without a card below such a one is part of that model.
         let is_own = |path: &Path, found: &DirectoryTally| {
-            found.has_card || !path.ancestors().skip(1).any(|above| heads.contains(above))
+            found.card.is_some() || !path.ancestors().skip(1).any(|above| heads.contains(above))
         };
         let with_models = self.directories.iter().filter(|(path, found)| is_own(path, found));
-        let with_models = with_models.filter_map(|(path, found)| Some((path.clone(), found.model.clone()?)));
+        let with_models = with_models.filter_map(|(path, found)| Some((path.clone(), found.model_with_card()?)));
         let models = with_models.take(CANDIDATES_MAX).collect();
         let families = families(&models, read);
         let mut split = WorkSplit {
             count,
             families,
             heads,
-            by_file: BTreeSet::new(),
+            by_file: BTreeMap::new(),
             assigned: BTreeMap::new(),
             last: LastUnit::default(),
             uncounted: UnitTally::default(),
@@ -154,13 +205,13 @@ impl SplitBuilder {
         for (directory, found) in &self.directories {
             split.uncounted.take(found.tally);
             let family = split.family_of(directory);
-            if !split.by_file.contains(&family) {
+            let Some(has_models) = split.by_file.get(&family).copied() else {
                 split.units.entry(family).or_default().add(found.tally);
                 continue;
-            }
+            };
             let mut rest = found.tally;
             for (name, tally) in &found.names {
-                split.units.entry(format!("{family}{BY_FILE}{name}")).or_default().add(*tally);
+                split.units.entry(unit_of_name(&family, name, has_models)).or_default().add(*tally);
                 rest.take(*tally);
             }
             split.uncounted.add(rest);
@@ -170,12 +221,12 @@ impl SplitBuilder {
     }
 }
 
-/// The families that are split by file.
+/// The families that are split by file, and whether models are in them.
 fn by_file(
     split: &WorkSplit,
     directories: &BTreeMap<PathBuf, DirectoryTally>,
     nameless: Option<&Path>,
-) -> BTreeSet<String> {
+) -> BTreeMap<String, bool> {
     let even = split.total.bytes / u64::from(split.count.max(1));
     let mut members: BTreeMap<String, Vec<(&PathBuf, &DirectoryTally)>> = BTreeMap::new();
     for (path, found) in directories {
@@ -188,7 +239,12 @@ fn by_file(
         members.iter().all(|(path, _)| nameless.is_none_or(|first| path.as_path() < first))
     };
     let large = members.into_iter().filter(|(_, members)| split.count > 1 && is_named(members) && is_large(members));
-    large.filter(|(_, members)| has_common_names(members)).map(|(family, _)| family).collect()
+    let by_file = large.filter(|(_, members)| has_common_names(members));
+    by_file.map(|(family, members)| (family, has_models(&members))).collect()
+}
+
+fn has_models(members: &[(&PathBuf, &DirectoryTally)]) -> bool {
+    members.iter().any(|(_, found)| found.model.is_some())
 }
 
 /// Whether files of one name are mostly those that descend from each other, and no name has most of the bytes. Files of
@@ -198,36 +254,39 @@ fn has_common_names(members: &[(&PathBuf, &DirectoryTally)]) -> bool {
     if members.iter().any(|(path, found)| is_hub(path) && found.model.is_some()) {
         return false;
     }
-    let mut names: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    let has_models = has_models(members);
+    let mut names: BTreeMap<Cow<'_, str>, (u64, u64)> = BTreeMap::new();
     for (name, tally) in members.iter().flat_map(|(_, found)| &found.names) {
-        let (bytes, count) = names.entry(name).or_default();
+        let (bytes, count) = names.entry(name_in_family(name, has_models)).or_default();
         (*bytes, *count) = (*bytes + tally.bytes, *count + tally.files);
     }
     let all: u64 = members.iter().map(|(_, found)| found.tally.bytes).sum();
-    let has_models = members.iter().any(|(_, found)| found.model.is_some());
     let common = names.values().filter(|(_, count)| *count > 1 || !has_models || members.len() == 1);
     let common: u64 = common.map(|(bytes, _)| bytes).sum();
     let largest = names.values().map(|(bytes, _)| *bytes).max().unwrap_or_default();
-    // Names beyond those that are counted are many, so none of them has most of the bytes.
-    let is_counted = members.iter().all(|(_, found)| found.names.len() < NAMES_MAX) || !has_models;
+    let is_counted = members.iter().all(|(_, found)| found.uncounted.is_none()) || !has_models;
     is_counted && (common >= all / 5 * 4 || !has_models) && largest < all / 4 * 3
 }
 
 fn digest(split: &WorkSplit) -> [u8; 16] {
     let mut hasher = blake3::Hasher::new();
-    hasher.update(&split.count.to_le_bytes());
+    hasher.update(&RULES.to_le_bytes()).update(&split.count.to_le_bytes());
     let mut text = |bytes: &[u8]| {
         hasher.update(&(bytes.len() as u64).to_le_bytes()).update(bytes);
     };
     for (directory, family) in &split.families {
-        // A directory of its own family falls to the same share without models.
-        if *family != of_directory(directory) || split.heads.contains(directory) {
+        // A directory of its own family falls to the same share without models, unless it is part of another one then.
+        let has_head = directory.ancestors().any(|above| split.heads.contains(above));
+        if *family != of_directory(directory) || has_head {
             text(directory.as_os_str().as_encoded_bytes());
             text(family.as_bytes());
         }
     }
     split.heads.iter().for_each(|head| text(head.as_os_str().as_encoded_bytes()));
-    split.by_file.iter().for_each(|family| text(family.as_bytes()));
+    for (family, has_models) in &split.by_file {
+        text(family.as_bytes());
+        text(&[u8::from(*has_models)]);
+    }
     for (unit, share) in &split.assigned {
         text(unit.as_bytes());
         text(&share.to_le_bytes());

@@ -98,7 +98,8 @@ fn the_steps_of_a_training_run_are_one_family() {
         ("user1/b", "", ONE),
         ("user2/a", "", ONE),
         ("alone/v2", "", ONE),
-        ("t/tune", "org/step_2000", ONE),
+        ("t/tune", "r/step_2000", ONE),
+        ("t/far", "p2/checkpoint-700", ONE),
     ];
     let split = split(&models, 8);
     let of = |directory: &str| family(&split, directory);
@@ -114,8 +115,12 @@ fn the_steps_of_a_training_run_are_one_family() {
     assert_eq!(of("w/llama-7b-step5"), "directory /m/w/llama-7b-step#");
     assert_ne!(of("w/llama-7b-step-7"), of("w/llama-13b-step-7"));
     assert_eq!(of("r/step_3/optimizer"), of("r/step_4/optimizer"), "without a model, too");
-    let file = |name: &str| split.unit_of(&Path::new("/m/r").join(name));
-    assert_eq!(file("step_1/epoch=3-loss=0.25.ckpt"), file("step_1/epoch=4-loss=0.2.ckpt"));
+    assert_eq!(of("t/far"), "base p2/checkpoint-700", "each run has a name like its last one");
+    let plain = |name: &str| super::steps::name_of_all_steps(name).into_owned();
+    assert_eq!(plain("epoch=3-loss=0.25.ckpt"), plain("epoch=04-loss=0.2.ckpt"));
+    assert_eq!(plain("model.ckpt-1000.data-00003-of-00032"), "model.ckpt-#.data-00003-of-00032");
+    assert_eq!(plain("checkpoint-00001-of-00030.bin"), "checkpoint-00001-of-00030.bin");
+    assert_eq!(plain("step_500-rank_3.pt"), "step_#-rank_3.pt");
     assert!(of("user1/a") != of("user1/b") && of("user1/a") != of("user2/a"));
     assert_eq!(of("alone/v2"), "directory /m/alone/v2");
     assert_eq!(of("t/tune"), of("r/step_1000"), "what descends from a step is with its run");
@@ -200,9 +205,9 @@ fn the_digest_says_whether_files_that_both_know_fall_to_the_same_shares() {
     assert_ne!(one.listing, more.listing);
     assert_ne!(one.digest, split(&models, 9).digest);
     assert_ne!(one.digest, split(&[models[0], ("b/tune", "x/y", ONE)], 8).digest);
-    // A run that goes on, with cards and without them.
+    // A run that goes on, with cards and without them, and a card that comes after its model.
     let run = [("r/iter_1", "", ONE), ("r/iter_2", "", ONE), ("h/checkpoint-9", "org/x", ONE)];
-    let later = [("r/iter_3", "", ONE), ("r/iter_3/optimizer", "", &["x.bin"]), ("h/checkpoint-10", "org/x", ONE)];
+    let later = [("r/iter_3", "", ONE), ("r/iter_3/optimizer", "", &["x.bin"]), ("h/checkpoint-10", "", ONE)];
     let later: Vec<_> = run.into_iter().chain(later).collect();
     assert_eq!(split(&run, 8).digest, split(&later, 8).digest, "a step that comes later");
     let changed = |state: &[u8]| {
@@ -250,4 +255,31 @@ fn directories_are_bounded_and_the_order_of_files_decides_nothing() {
     assert_eq!((&forward.units, forward.uncounted), (&back.units, back.uncounted));
     assert_eq!((forward.units.len(), forward.uncounted), (4, UnitTally { files: 18, bytes: 18 }));
     assert_eq!(forward.total, UnitTally { files: 30, bytes: 30 });
+}
+
+#[test]
+fn plain_files_are_split_whatever_they_are_called_and_an_object_falls_with_its_former_name() {
+    let mut builder = SplitBuilder::new(Vec::new());
+    (0..1000).for_each(|number| builder.add(Path::new(&format!("/m/data/step_{number:04}.png")), 1000, b""));
+    let split = builder.finish(4, &|_| None);
+    let of = |name: &str| split.unit_of(&Path::new("/m/data").join(name));
+    assert_ne!(of("step_0001.png"), of("step_0002.png"));
+    assert_eq!(of("step_0001.png"), of("step_0001.png%2F"));
+}
+
+#[test]
+fn a_directory_that_is_part_of_a_model_without_its_own_is_in_the_digest() {
+    let split = |has_model: bool| {
+        let mut builder = SplitBuilder::new(vec!["/m".into(), "/m/x/y".into()]);
+        for path in ["/m/x/model.safetensors", "/m/x/README.md", "/m/x/y/README.md"] {
+            builder.add(Path::new(path), MODEL, b"");
+        }
+        if has_model {
+            builder.add(Path::new("/m/x/y/model.safetensors"), MODEL, b"");
+        }
+        builder.finish(8, &|_| None)
+    };
+    let unit = |split: &WorkSplit| split.unit_of(Path::new("/m/x/y/README.md"));
+    let (one, other) = (split(false), split(true));
+    assert!(unit(&one) != unit(&other) && one.digest != other.digest);
 }

@@ -1,17 +1,19 @@
 //! The split itself: which file is in which unit, and which unit falls to which share.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
 use super::families;
-use super::steps::{file_name_of_all_steps, of_all_steps};
+use super::steps::{name_of_all_steps, of_all_steps};
 use crate::config::share_of;
 use crate::repo::share_record::ShareOrigin;
+use crate::repo::tree::BESIDE;
 
 /// Separates the name of a family from that of a file.
-pub(super) const BY_FILE: char = '\0';
+const BY_FILE: char = '\0';
 /// What directories of models in a hub's cache begin with.
 pub(super) const HUB: &[u8] = b"models--";
 
@@ -26,8 +28,8 @@ pub struct UnitTally {
 
 impl UnitTally {
     pub(super) fn add(&mut self, other: UnitTally) {
-        self.files += other.files;
-        self.bytes += other.bytes;
+        self.files = self.files.saturating_add(other.files);
+        self.bytes = self.bytes.saturating_add(other.bytes);
     }
 
     /// Takes away what is part of it.
@@ -63,8 +65,8 @@ pub struct WorkSplit {
     pub(super) families: BTreeMap<PathBuf, String>,
     /// Directories that pass their family to those below them.
     pub(super) heads: BTreeSet<PathBuf>,
-    /// Families that are split by file.
-    pub(super) by_file: BTreeSet<String>,
+    /// Families that are split by file, and whether models are in them.
+    pub(super) by_file: BTreeMap<String, bool>,
     /// The shares of units that do not follow from their names.
     pub(super) assigned: BTreeMap<String, u32>,
     pub(super) last: LastUnit,
@@ -116,10 +118,10 @@ impl WorkSplit {
     pub(super) fn unit_of(&self, path: &Path) -> String {
         let directory = unit_directory(path);
         let family = self.family_of(directory);
-        if !self.by_file.contains(&family) {
-            return family;
+        match self.by_file.get(&family) {
+            Some(has_models) => unit_of_name(&family, &unit_name(path), *has_models),
+            None => family,
         }
-        format!("{family}{BY_FILE}{}", file_name_of_all_steps(path))
     }
 
     /// The family of a directory.
@@ -135,7 +137,7 @@ impl WorkSplit {
 
     /// Whether the cards beside a file are needed by shares to which they do not fall.
     pub fn is_beside_others(&self, path: &Path) -> bool {
-        !self.by_file.is_empty() && self.by_file.contains(&self.family_of(unit_directory(path)))
+        !self.by_file.is_empty() && self.by_file.contains_key(&self.family_of(unit_directory(path)))
     }
 
     /// What decided which file falls to which share, and the files.
@@ -166,6 +168,23 @@ impl WorkSplit {
 /// A unit as people read it.
 pub fn shown_unit(unit: &str) -> String {
     unit.replace(BY_FILE, ": ")
+}
+
+/// The name by which a file falls to a unit. An object has another one once others lie below its key.
+pub(super) fn unit_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.strip_suffix(BESIDE).unwrap_or(&name).to_string()
+}
+
+/// What a name counts as in a family that is split by file. Steps of models stay together; other files have nothing to
+/// stay together for.
+pub(super) fn name_in_family(name: &str, has_models: bool) -> Cow<'_, str> {
+    if has_models { name_of_all_steps(name) } else { Cow::Borrowed(name) }
+}
+
+/// The unit of the files of a name.
+pub(super) fn unit_of_name(family: &str, name: &str, has_models: bool) -> String {
+    format!("{family}{BY_FILE}{}", name_in_family(name, has_models))
 }
 
 /// The directory that decides about a file: its own, or that of its model in a hub's cache.
