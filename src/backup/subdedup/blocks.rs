@@ -175,6 +175,7 @@ impl SubDedupStage {
             BlockPlan::Delta(planned) => Some(planned),
             BlockPlan::Unplanned => None,
             BlockPlan::Root => {
+                self.slices.set_last(None);
                 exact = Counterparts { exact: counterparts.exact.clone(), near: Vec::new() };
                 counterparts = &exact;
                 None
