@@ -16,9 +16,8 @@ A bucket is listed once, by the driver, and split by bytes: families of models s
 the share with the fewest bytes. Each task runs the command `fhrd` with as many threads as it has CPUs, and stores a
 snapshot of its own. A task that dies is repeated. If a node is cut off, a task may run twice at once. The driver ends the
 one whose result it does not need. It forgets what that has stored, unless the share could not read a file, or the attempts
-could not be counted. A node
-that stays cut off may store its snapshot after the job has ended. That one is as whole: the group has the one that began
-later.
+could not be counted. A node that stays cut off may store its snapshot after the job has ended. That one is as whole: the
+group has the one that began later.
 
 Passwords and credentials come from the environment of the nodes, as `FHRD_PASSWORD_FILE` and `AWS_ACCESS_KEY_ID`. None of
 them is in an argument, a task or a log. Paths are those of the nodes.
@@ -322,7 +321,9 @@ class _Board:
         self._signs: dict[tuple[int, int], float] = {}
         self._settled: set[int] = set()
         # A board that has died knows nothing of what was before.
-        self._is_first = not ray.get_runtime_context().was_current_actor_reconstructed
+        self._is_first = False
+        with contextlib.suppress(Exception):
+            self._is_first = ray.get_runtime_context().was_current_actor_reconstructed is False
 
     def started(self, at: int) -> int:
         """Notes another attempt of a share, and returns how many there are."""

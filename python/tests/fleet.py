@@ -332,11 +332,23 @@ def test_only_whole_shares_that_began_twice_have_twins_forgotten() -> None:
 def test_a_task_that_begins_after_the_job_ends_at_once(fleet: Fleet, cluster: Cluster) -> None:
     location = fleet.init("after")
     board: Any = ray.remote(fhrd.ray._Board).options(num_cpus=0, max_restarts=-1).remote()
-    ray.get(board.starts.remote())
+    assert ray.get(board.started.remote(0)) == 1 and ray.get(board.starts.remote()) == {0: 1}
+    ray.kill(board, no_restart=False)
+    end = time.monotonic() + 120
+    while True:
+        try:
+            assert ray.get(board.starts.remote()) == {}, "a board that died knows nothing"
+            break
+        except ray.exceptions.ActorUnavailableError:
+            assert time.monotonic() < end
+            time.sleep(0.1)
     ray.kill(board)
+    with pytest.raises(ray.exceptions.ActorDiedError):
+        while time.monotonic() < end:
+            ray.get(board.starts.remote(), timeout=60)
     words = ["backup", "s3://source/data", "--repo", location, "--host", "ray", "--shard", "1/4", "--group", "job"]
-    with pytest.raises(ray.exceptions.RayError):
-        ray.get(ray.remote(fhrd.ray._task).options(num_cpus=1).remote(0, words, PROGRAM, None, board), timeout=60)
+    with pytest.raises(ray.exceptions.ActorDiedError):
+        ray.get(ray.remote(fhrd.ray._task).options(num_cpus=1).remote(0, words, PROGRAM, None, board), timeout=120)
     assert fleet.run("snapshots", "--repo", location) == []
 
 
