@@ -16,7 +16,7 @@ impl WorkSplit {
         for (unit, tally) in units {
             let Some(Reverse((bytes, files, share))) = shares.pop() else { break };
             placed.push((unit.clone(), share));
-            shares.push(Reverse((bytes + tally.bytes, files + tally.files, share)));
+            shares.push(Reverse((bytes.saturating_add(tally.bytes), files.saturating_add(tally.files), share)));
         }
         self.assigned = placed.into_iter().collect();
         self.last = LastUnit::default();

@@ -1,13 +1,12 @@
 //! Counts the files of a listing by directory, and makes the split of them.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 use super::families::{families, of_directory};
-use super::steps::of_all_steps;
-use super::work_split::{HUB, LastUnit, UnitTally, WorkSplit, name_in_family, unit_directory, unit_name, unit_of_name};
+use super::steps::{name_of_all_steps, of_all_steps};
+use super::work_split::{BY_FILE, HUB, LastUnit, UnitTally, WorkSplit, unit_directory, unit_name};
 use crate::filesystem::suggests_model;
 use crate::model::{CANDIDATES_MAX, CARD, CONFIGURATIONS, MODEL_BYTES_MIN};
 
@@ -19,59 +18,59 @@ const DIRECTORY_BYTES_MAX: usize = 64 << 20;
 /// last directories by path, which are never split by file.
 const NAMES_MAX: usize = 256;
 const ALL_NAMES_MAX: usize = 1 << 19;
-/// Bytes of a name that count as one name.
-const NAME_BYTES: usize = 64;
 /// Longest path of a model that may have a family, bytes.
 const MODEL_PATH_MAX: usize = 512;
 /// Which rules these are. What follows other rules has another digest.
 const RULES: u32 = 2;
 
-/// What is known of a directory.
+/// Files by name, of the first names of a directory.
 #[derive(Default)]
-struct DirectoryTally {
-    tally: UnitTally,
-    /// The first file that may be a model, by path, with the numbers of its step.
-    model: Option<PathBuf>,
-    /// The first card, by path.
-    card: Option<PathBuf>,
-    /// Bytes by name, of the first names.
-    names: BTreeMap<String, UnitTally>,
+struct NameTallies {
+    tallies: BTreeMap<String, UnitTally>,
     /// The first name that is not counted.
     uncounted: Option<String>,
 }
 
+impl NameTallies {
+    /// Takes a file, also with a new name if that `is_counted`. Returns whether there are more names now.
+    fn add(&mut self, name: &str, is_counted: bool, one: UnitTally) -> bool {
+        if let Some(tally) = self.tallies.get_mut(name) {
+            tally.add(one);
+            return false;
+        }
+        if !is_counted || self.uncounted.as_deref().is_some_and(|first| name >= first) {
+            return false;
+        }
+        self.tallies.insert(name.to_string(), one);
+        if self.tallies.len() <= NAMES_MAX {
+            return true;
+        }
+        self.uncounted = self.tallies.pop_last().map(|(last, _)| last);
+        false
+    }
+}
+
+/// What is known of a directory.
+#[derive(Default)]
+struct DirectoryTally {
+    tally: UnitTally,
+    /// The first file that may be a model, by the length of its path and by that, with the number of its step. So it is
+    /// of the first step of a run, whose card is whole when others begin.
+    model: Option<PathBuf>,
+    has_card: bool,
+    names: NameTallies,
+    /// By name without the number of a step.
+    names_of_steps: NameTallies,
+}
+
 impl DirectoryTally {
-    /// A file of a model, beside the first card if there is one.
-    fn model_with_card(&self) -> Option<PathBuf> {
-        let model = self.model.as_ref()?;
-        let name = model.file_name().unwrap_or_default();
-        Some(self.card.as_ref().map_or_else(|| model.clone(), |card| card.with_file_name(name)))
+    fn names(&self, has_models: bool) -> &NameTallies {
+        if has_models { &self.names_of_steps } else { &self.names }
     }
 
-    /// Counts a name that is new, and returns the change of what all names count.
-    fn add_name(&mut self, name: &str, one: UnitTally) -> isize {
-        if self.uncounted.as_deref().is_some_and(|first| name >= first) {
-            return 0;
-        }
-        self.names.insert(name.to_string(), one);
-        let mut change = name_weight(name) as isize;
-        if self.names.len() > NAMES_MAX
-            && let Some((last, _)) = self.names.pop_last()
-        {
-            change -= name_weight(&last) as isize;
-            self.uncounted = Some(last);
-        }
-        change
+    fn names_len(&self) -> usize {
+        self.names.tallies.len() + self.names_of_steps.tallies.len()
     }
-}
-
-/// How many names a name counts as.
-fn name_weight(name: &str) -> usize {
-    name.len().div_ceil(NAME_BYTES).max(1)
-}
-
-fn names_weight(names: &BTreeMap<String, UnitTally>) -> usize {
-    names.keys().map(|name| name_weight(name)).sum()
 }
 
 /// Takes the files of a listing, in any order.
@@ -123,27 +122,19 @@ impl SplitBuilder {
         let found = self.directories.entry(directory.to_path_buf()).or_default();
         found.tally.add(one);
         let name = unit_name(path);
-        let is_short = path.as_os_str().len() <= MODEL_PATH_MAX;
-        let note_first = |first: &mut Option<PathBuf>| {
-            if is_short && first.as_deref().is_none_or(|first| path < first) {
-                *first = Some(path.to_path_buf());
-            }
-        };
-        if name == CARD || CONFIGURATIONS.contains(&name.as_str()) {
-            note_first(&mut found.card);
-        }
-        if size >= MODEL_BYTES_MIN && suggests_model(path) {
-            note_first(&mut found.model);
+        found.has_card |= name == CARD || CONFIGURATIONS.contains(&name.as_str());
+        let len = path.as_os_str().len();
+        let is_before = |first: &PathBuf| (len, path) < (first.as_os_str().len(), first.as_path());
+        let is_model = size >= MODEL_BYTES_MIN && len <= MODEL_PATH_MAX && suggests_model(path);
+        if is_model && found.model.as_ref().is_none_or(is_before) {
+            found.model = Some(path.to_path_buf());
         }
         let is_named = self.nameless.as_deref().is_none_or(|first| directory < first);
-        if let Some(counted) = found.names.get_mut(&name) {
-            counted.add(one);
-        } else if is_named {
-            self.names = self.names.saturating_add_signed(found.add_name(&name, one));
-        }
+        self.names += usize::from(found.names.add(&name, is_named, one));
+        self.names += usize::from(found.names_of_steps.add(&name_of_all_steps(&name), is_named, one));
         while self.directories.len() > DIRECTORIES_MAX || self.directory_bytes > self.directory_bytes_max {
             let Some((path, last)) = self.directories.pop_last() else { break };
-            self.names -= names_weight(&last.names);
+            self.names -= last.names_len();
             self.directory_bytes -= path.as_os_str().len();
             self.uncounted = Some(path);
         }
@@ -155,7 +146,8 @@ impl SplitBuilder {
         let end = self.nameless.take().map_or(Bound::Unbounded, Bound::Excluded);
         let last = self.directories.range_mut::<PathBuf, _>((Bound::Unbounded, end)).next_back();
         let Some((path, last)) = last else { return false };
-        self.names -= names_weight(&std::mem::take(&mut last.names));
+        self.names -= last.names_len();
+        (last.names, last.names_of_steps) = (NameTallies::default(), NameTallies::default());
         self.nameless = Some(path.clone());
         true
     }
@@ -175,16 +167,16 @@ impl SplitBuilder {
     /// The split into `count` shares. `read` reads cards.
     pub fn finish(self, count: u32, read: &dyn Fn(&Path) -> Option<Vec<u8>>) -> WorkSplit {
         let is_head = |path: &Path| {
-            let found = self.directories.get(path).filter(|found| found.card.is_some() && found.model.is_some());
+            let found = self.directories.get(path).filter(|found| found.has_card && found.model.is_some());
             found.is_some() && !self.roots.iter().any(|root| root == path)
         };
         let heads: BTreeSet<PathBuf> = self.directories.keys().filter(|path| is_head(path)).cloned().collect();
         // A directory without a card below such a one is part of that model.
         let is_own = |path: &Path, found: &DirectoryTally| {
-            found.card.is_some() || !path.ancestors().skip(1).any(|above| heads.contains(above))
+            found.has_card || !path.ancestors().skip(1).any(|above| heads.contains(above))
         };
         let with_models = self.directories.iter().filter(|(path, found)| is_own(path, found));
-        let with_models = with_models.filter_map(|(path, found)| Some((path.clone(), found.model_with_card()?)));
+        let with_models = with_models.filter_map(|(path, found)| Some((path.clone(), found.model.clone()?)));
         let models = with_models.take(CANDIDATES_MAX).collect();
         let families = families(&models, read);
         let mut split = WorkSplit {
@@ -210,8 +202,8 @@ impl SplitBuilder {
                 continue;
             };
             let mut rest = found.tally;
-            for (name, tally) in &found.names {
-                split.units.entry(unit_of_name(&family, name, has_models)).or_default().add(*tally);
+            for (name, tally) in &found.names(has_models).tallies {
+                split.units.entry(format!("{family}{BY_FILE}{name}")).or_default().add(*tally);
                 rest.take(*tally);
             }
             split.uncounted.add(rest);
@@ -232,15 +224,17 @@ fn by_file(
     for (path, found) in directories {
         members.entry(split.family_of(path)).or_default().push((path, found));
     }
-    let is_large = |members: &Vec<(&PathBuf, &DirectoryTally)>| {
-        members.iter().map(|(_, found)| found.tally.bytes).sum::<u64>() > 2 * even
-    };
+    let is_large = |members: &Vec<(&PathBuf, &DirectoryTally)>| bytes_of(members) > even.saturating_mul(2);
     let is_named = |members: &Vec<(&PathBuf, &DirectoryTally)>| {
         members.iter().all(|(path, _)| nameless.is_none_or(|first| path.as_path() < first))
     };
     let large = members.into_iter().filter(|(_, members)| split.count > 1 && is_named(members) && is_large(members));
     let by_file = large.filter(|(_, members)| has_common_names(members));
     by_file.map(|(family, members)| (family, has_models(&members))).collect()
+}
+
+fn bytes_of(members: &[(&PathBuf, &DirectoryTally)]) -> u64 {
+    members.iter().fold(0, |sum, (_, found)| sum.saturating_add(found.tally.bytes))
 }
 
 fn has_models(members: &[(&PathBuf, &DirectoryTally)]) -> bool {
@@ -255,16 +249,16 @@ fn has_common_names(members: &[(&PathBuf, &DirectoryTally)]) -> bool {
         return false;
     }
     let has_models = has_models(members);
-    let mut names: BTreeMap<Cow<'_, str>, (u64, u64)> = BTreeMap::new();
-    for (name, tally) in members.iter().flat_map(|(_, found)| &found.names) {
-        let (bytes, count) = names.entry(name_in_family(name, has_models)).or_default();
-        (*bytes, *count) = (*bytes + tally.bytes, *count + tally.files);
+    let mut names: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for (name, tally) in members.iter().flat_map(|(_, found)| &found.names(has_models).tallies) {
+        let (bytes, count) = names.entry(name).or_default();
+        (*bytes, *count) = (bytes.saturating_add(tally.bytes), count.saturating_add(tally.files));
     }
-    let all: u64 = members.iter().map(|(_, found)| found.tally.bytes).sum();
+    let all = bytes_of(members);
     let common = names.values().filter(|(_, count)| *count > 1 || !has_models || members.len() == 1);
-    let common: u64 = common.map(|(bytes, _)| bytes).sum();
+    let common = common.fold(0, |sum: u64, (bytes, _)| sum.saturating_add(*bytes));
     let largest = names.values().map(|(bytes, _)| *bytes).max().unwrap_or_default();
-    let is_counted = members.iter().all(|(_, found)| found.uncounted.is_none()) || !has_models;
+    let is_counted = members.iter().all(|(_, found)| found.names(true).uncounted.is_none()) || !has_models;
     is_counted && (common >= all / 5 * 4 || !has_models) && largest < all / 4 * 3
 }
 

@@ -7,8 +7,7 @@
 //!    of these names the family, so that the descendants of a base that is elsewhere stay together.
 //! 3. In a circle, the first directory by path is the end of the chain.
 //! 4. The steps of a training run are one directory here: paths are without the numbers of steps
-//!    ([`of_all_steps`]), and so are names of bases with their owners. The first card of a run is that of all its
-//!    steps.
+//!    ([`of_all_steps`]), and so are names of bases with their owners. The card of the first step counts for all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -41,7 +40,9 @@ pub(super) fn families(
         .map(|(directory, file)| {
             let found = names(file, read);
             for name in own_names(directory, &found.names) {
-                by_name.entry(of_all(name)).or_insert(directory);
+                if let Some(name) = listed_name(&name) {
+                    by_name.entry(name).or_insert(directory);
+                }
             }
             (directory, found.bases)
         })
@@ -51,10 +52,10 @@ pub(super) fn families(
     descents.keys().map(|directory| ((*directory).clone(), root_of(directory, &descents))).collect()
 }
 
-/// A name with its owner without the numbers of steps. Runs have the name `checkpoint-500` in common, so that says
-/// nothing without an owner but what it says.
-fn of_all(name: String) -> String {
-    if name.contains('/') { of_all_steps(Path::new(&name)).to_string_lossy().into_owned() } else { name }
+/// A name without the numbers of steps. `None` for `checkpoint-500` without an owner, which is in many runs.
+fn listed_name(name: &str) -> Option<String> {
+    let plain = of_all_steps(Path::new(name)).to_string_lossy().into_owned();
+    (name.contains('/') || plain == name).then_some(plain)
 }
 
 /// The names by which cards may name the models of a directory. The last of `names` is that of the file, which is the
@@ -71,7 +72,7 @@ fn own_names(directory: &Path, names: &[String]) -> Vec<String> {
 fn descent(directory: &Path, bases: &[String], by_name: &BTreeMap<String, &PathBuf>) -> CardDescent {
     // A base comes by its last name, then by its whole one.
     let whole = bases.iter().filter(|base| base.contains('/'));
-    let there = |base: &&String| by_name.get(&of_all(last_two(base).to_string()));
+    let there = |base: &&String| by_name.get(&listed_name(last_two(base))?);
     let is_other = |base: &&String| there(base).is_none_or(|found| found.as_path() != directory);
     let all = whole.chain(bases.iter().filter(|base| !base.contains('/')));
     let ordered: Vec<&String> = all.filter(is_other).collect();

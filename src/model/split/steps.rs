@@ -17,8 +17,11 @@ const WHOLE_TERM: &[u8] = b"iter";
 /// What stands for a number.
 const NUMBER: u8 = b'#';
 
-/// What comes between the number of a part and that of all parts.
+/// What comes between the number of a part and that of all parts, and the digits that both have at least.
 const OF: &[u8] = b"-of-";
+const PART_DIGITS: usize = 5;
+/// Bytes before a number that are looked at.
+const TERM_MAX: usize = 32;
 /// What the number of a part of one step comes behind.
 const PART_TERMS: [&[u8]; 3] = [b"rank", b"shard", b"part"];
 
@@ -47,7 +50,8 @@ fn without_numbers(name: &[u8]) -> Vec<u8> {
         let is_digit = first.is_ascii_digit();
         let len = rest.iter().position(|byte| byte.is_ascii_digit() != is_digit).unwrap_or(rest.len());
         let (run, after) = rest.split_at(len);
-        let is_part = || after.starts_with(OF) || plain.ends_with(OF) || ends_with(&plain, &PART_TERMS);
+        let is_of_parts = len >= PART_DIGITS && (after.starts_with(OF) || plain.ends_with(OF));
+        let is_part = || is_of_parts || ends_with(&plain, &PART_TERMS);
         if is_digit && !is_part() {
             plain.push(NUMBER);
         } else {
@@ -80,6 +84,7 @@ fn is_between(byte: u8) -> bool {
 
 /// Whether one of these terms is at the end but for punctuation, in any case, perhaps of more than one.
 fn ends_with(text: &[u8], terms: &[&[u8]]) -> bool {
+    let text = text.get(text.len().saturating_sub(TERM_MAX)..).unwrap_or_default();
     let len = text.iter().rposition(|byte| !is_between(*byte)).map_or(0, |last| last + 1);
     let text = text.get(..len).unwrap_or_default();
     let ends = |text: &[u8], term: &[u8]| {

@@ -121,6 +121,7 @@ fn the_steps_of_a_training_run_are_one_family() {
     assert_eq!(plain("model.ckpt-1000.data-00003-of-00032"), "model.ckpt-#.data-00003-of-00032");
     assert_eq!(plain("checkpoint-00001-of-00030.bin"), "checkpoint-00001-of-00030.bin");
     assert_eq!(plain("step_500-rank_3.pt"), "step_#-rank_3.pt");
+    assert_eq!(plain("step-500-of-1000"), "step-#-of-#");
     assert!(of("user1/a") != of("user1/b") && of("user1/a") != of("user2/a"));
     assert_eq!(of("alone/v2"), "directory /m/alone/v2");
     assert_eq!(of("t/tune"), of("r/step_1000"), "what descends from a step is with its run");
@@ -205,7 +206,7 @@ fn the_digest_says_whether_files_that_both_know_fall_to_the_same_shares() {
     assert_ne!(one.listing, more.listing);
     assert_ne!(one.digest, split(&models, 9).digest);
     assert_ne!(one.digest, split(&[models[0], ("b/tune", "x/y", ONE)], 8).digest);
-    // A run that goes on, with cards and without them, and a card that comes after its model.
+    // A run that goes on, with cards and without them, and cards that come after their models.
     let run = [("r/iter_1", "", ONE), ("r/iter_2", "", ONE), ("h/checkpoint-9", "org/x", ONE)];
     let later = [("r/iter_3", "", ONE), ("r/iter_3/optimizer", "", &["x.bin"]), ("h/checkpoint-10", "", ONE)];
     let later: Vec<_> = run.into_iter().chain(later).collect();
@@ -235,10 +236,10 @@ fn names_are_bounded_and_the_order_of_files_decides_nothing() {
         by_file(&forward)
     };
     // Ten names in each of four directories, each of which has an even share.
-    assert_eq!((one(40), one(25), one(9)), (0, 0, 0));
+    assert_eq!((one(80), one(50), one(18)), (0, 0, 0));
     let large: Vec<String> = (0..30).map(|at| format!("/m/a/part-{at}")).chain(["/m/b/x".into()]).collect();
     let large = |names_max| by_file(&split(&mut large.iter(), names_max));
-    assert_eq!((large(31), large(30), large(29)), (1, 1, 0));
+    assert_eq!((large(62), large(60), large(59)), (1, 1, 0));
 }
 
 #[test]
@@ -282,4 +283,31 @@ fn a_directory_that_is_part_of_a_model_without_its_own_is_in_the_digest() {
     let unit = |split: &WorkSplit| split.unit_of(Path::new("/m/x/y/README.md"));
     let (one, other) = (split(false), split(true));
     assert!(unit(&one) != unit(&other) && one.digest != other.digest);
+}
+
+#[test]
+fn a_cache_of_the_hub_has_the_card_of_its_model() {
+    let hub = Path::new("/m/hub/models--org--tune");
+    let card = hub.join("snapshots/1/README.md");
+    let mut builder = SplitBuilder::new(vec!["/m".into()]);
+    let markers = [".no_exist/1/adapter_config.json", "snapshots/1/1_Pooling/config.json"];
+    markers.iter().for_each(|marker| builder.add(&hub.join(marker), 0, b""));
+    builder.add(&card, 50, b"");
+    builder.add(&hub.join("snapshots/1/model.safetensors"), MODEL, b"");
+    builder.add(Path::new("/m/org/stem/model.safetensors"), MODEL, b"");
+    let text = b"---\nbase_model: org/stem\n---\n".to_vec();
+    let split = builder.finish(8, &|path| (path == card).then(|| text.clone()));
+    assert_eq!(split.family_of(hub), "directory /m/org/stem");
+}
+
+#[test]
+fn a_run_of_many_steps_in_one_directory_is_split_by_its_parts() {
+    let mut builder = SplitBuilder::new(Vec::new());
+    let path = |step: u32, rank: u32| format!("/m/run/step_{step}-rank_{rank}.pt");
+    (0..400).flat_map(|step| (0..8).map(move |rank| (step, rank))).for_each(|(step, rank)| {
+        builder.add(Path::new(&path(step, rank)), MODEL, b"");
+    });
+    let split = builder.finish(4, &|_| None);
+    let of = |step: u32, rank: u32| split.unit_of(Path::new(&path(step, rank)));
+    assert!(of(1, 2) == of(399, 2) && of(1, 2) != of(1, 3));
 }

@@ -1,6 +1,5 @@
 //! The split itself: which file is in which unit, and which unit falls to which share.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -13,7 +12,7 @@ use crate::repo::share_record::ShareOrigin;
 use crate::repo::tree::BESIDE;
 
 /// Separates the name of a family from that of a file.
-const BY_FILE: char = '\0';
+pub(super) const BY_FILE: char = '\0';
 /// What directories of models in a hub's cache begin with.
 pub(super) const HUB: &[u8] = b"models--";
 
@@ -118,8 +117,11 @@ impl WorkSplit {
     pub(super) fn unit_of(&self, path: &Path) -> String {
         let directory = unit_directory(path);
         let family = self.family_of(directory);
+        let name = unit_name(path);
         match self.by_file.get(&family) {
-            Some(has_models) => unit_of_name(&family, &unit_name(path), *has_models),
+            // Steps of models stay together; other files have nothing to stay together for.
+            Some(true) => format!("{family}{BY_FILE}{}", name_of_all_steps(&name)),
+            Some(false) => format!("{family}{BY_FILE}{name}"),
             None => family,
         }
     }
@@ -174,17 +176,6 @@ pub fn shown_unit(unit: &str) -> String {
 pub(super) fn unit_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     name.strip_suffix(BESIDE).unwrap_or(&name).to_string()
-}
-
-/// What a name counts as in a family that is split by file. Steps of models stay together; other files have nothing to
-/// stay together for.
-pub(super) fn name_in_family(name: &str, has_models: bool) -> Cow<'_, str> {
-    if has_models { name_of_all_steps(name) } else { Cow::Borrowed(name) }
-}
-
-/// The unit of the files of a name.
-pub(super) fn unit_of_name(family: &str, name: &str, has_models: bool) -> String {
-    format!("{family}{BY_FILE}{}", name_in_family(name, has_models))
 }
 
 /// The directory that decides about a file: its own, or that of its model in a hub's cache.

@@ -31,7 +31,8 @@ impl FileToPut {
     /// Whether an object of the target is the one that was stored.
     fn was_stored(&self, found: KnownObject) -> bool {
         let Some(etag) = self.etag.as_deref().filter(|etag| found.etag == Some(short_hash(etag))) else { return false };
-        let is_as_old = || self.is_from_here && found.modified == Some(self.node.mtime.seconds);
+        let seconds = self.node.mtime.seconds;
+        let is_as_old = || self.is_from_here && seconds != 0 && found.modified == Some(seconds);
         found.size == self.node.size && (is_hash_of_bytes(etag) || is_as_old())
     }
 
