@@ -74,8 +74,12 @@ fn facts(metadata: &Metadata) -> EntryFacts {
 /// Whether the name of a file suggests a model.
 pub fn suggests_model(path: &Path) -> bool {
     let extension = path.extension().and_then(|extension| extension.to_str());
-    let in_blobs = path.parent().and_then(Path::file_name).is_some_and(|directory| directory == BLOBS);
-    in_blobs || extension.is_some_and(has_model_extension)
+    is_hub_blob(path) || extension.is_some_and(has_model_extension)
+}
+
+/// Whether a file lies where a hub's cache has the files of all models, by their hashes and without cards.
+pub fn is_hub_blob(path: &Path) -> bool {
+    path.parent().and_then(Path::file_name).is_some_and(|directory| directory == BLOBS)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::families::{families, of_directory};
 use super::steps::{name_of_all_steps, of_all_steps};
 use super::work_split::{BY_FILE, HUB, LastUnit, UnitTally, WorkSplit, unit_directory, unit_name};
-use crate::filesystem::suggests_model;
+use crate::filesystem::{is_hub_blob, suggests_model};
 use crate::model::{CANDIDATES_MAX, CARD, CONFIGURATIONS, MODEL_BYTES_MIN};
 
 /// Directories whose bytes are counted, at most, and the bytes of their paths. Of those that are too many, the last by
@@ -21,7 +21,7 @@ const ALL_NAMES_MAX: usize = 1 << 19;
 /// Longest path of a model that may have a family, bytes.
 const MODEL_PATH_MAX: usize = 512;
 /// Which rules these are. What follows other rules has another digest.
-const RULES: u32 = 2;
+const RULES: u32 = 3;
 
 /// Files by name, of the first names of a directory.
 #[derive(Default)]
@@ -50,12 +50,17 @@ impl NameTallies {
     }
 }
 
+/// The order of models: by whether no card can be beside them, by the length of their paths, and by these.
+fn rank(path: &Path) -> (bool, usize, &Path) {
+    (is_hub_blob(path), path.as_os_str().len(), path)
+}
+
 /// What is known of a directory.
 #[derive(Default)]
 struct DirectoryTally {
     tally: UnitTally,
-    /// The first file that may be a model, by the length of its path and by that, with the number of its step. So it is
-    /// of the first step of a run, whose card is whole when others begin.
+    /// The first file that may be a model, by its [`rank`], with the number of its step. So it is of the first step of
+    /// a run, whose card is whole when others begin.
     model: Option<PathBuf>,
     has_card: bool,
     names: NameTallies,
@@ -124,7 +129,7 @@ impl SplitBuilder {
         let name = unit_name(path);
         found.has_card |= name == CARD || CONFIGURATIONS.contains(&name.as_str());
         let len = path.as_os_str().len();
-        let is_before = |first: &PathBuf| (len, path) < (first.as_os_str().len(), first.as_path());
+        let is_before = |first: &PathBuf| rank(path) < rank(first);
         let is_model = size >= MODEL_BYTES_MIN && len <= MODEL_PATH_MAX && suggests_model(path);
         if is_model && found.model.as_ref().is_none_or(is_before) {
             found.model = Some(path.to_path_buf());
@@ -248,14 +253,15 @@ fn has_common_names(members: &[(&PathBuf, &DirectoryTally)]) -> bool {
     if members.iter().any(|(path, found)| is_hub(path) && found.model.is_some()) {
         return false;
     }
-    let has_models = has_models(members);
+    let models = members.iter().filter(|(_, found)| found.model.is_some()).count();
+    let has_models = models > 0;
     let mut names: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for (name, tally) in members.iter().flat_map(|(_, found)| &found.names(has_models).tallies) {
         let (bytes, count) = names.entry(name).or_default();
         (*bytes, *count) = (bytes.saturating_add(tally.bytes), count.saturating_add(tally.files));
     }
     let all = bytes_of(members);
-    let common = names.values().filter(|(_, count)| *count > 1 || !has_models || members.len() == 1);
+    let common = names.values().filter(|(_, count)| *count > 1 || models <= 1);
     let common = common.fold(0, |sum: u64, (bytes, _)| sum.saturating_add(*bytes));
     let largest = names.values().map(|(bytes, _)| *bytes).max().unwrap_or_default();
     let is_counted = members.iter().all(|(_, found)| found.names(true).uncounted.is_none()) || !has_models;

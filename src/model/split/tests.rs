@@ -294,6 +294,8 @@ fn a_cache_of_the_hub_has_the_card_of_its_model() {
     markers.iter().for_each(|marker| builder.add(&hub.join(marker), 0, b""));
     builder.add(&card, 50, b"");
     builder.add(&hub.join("snapshots/1/model.safetensors"), MODEL, b"");
+    // In a bucket, a blob is a file, too.
+    builder.add(&hub.join("blobs/0123.bin"), MODEL, b"");
     builder.add(Path::new("/m/org/stem/model.safetensors"), MODEL, b"");
     let text = b"---\nbase_model: org/stem\n---\n".to_vec();
     let split = builder.finish(8, &|path| (path == card).then(|| text.clone()));
@@ -310,4 +312,16 @@ fn a_run_of_many_steps_in_one_directory_is_split_by_its_parts() {
     let split = builder.finish(4, &|_| None);
     let of = |step: u32, rank: u32| split.unit_of(Path::new(&path(step, rank)));
     assert!(of(1, 2) == of(399, 2) && of(1, 2) != of(1, 3));
+}
+
+#[test]
+fn a_model_of_many_parts_is_split_whatever_lies_below_it() {
+    let mut builder = SplitBuilder::new(vec!["/m".into()]);
+    let path = |part: u32| format!("/m/large/model-{part:05}-of-00100.safetensors");
+    (0..100).for_each(|part| builder.add(Path::new(&path(part)), MODEL, b""));
+    ["README.md", "figures/one.png", ".cache/huggingface/download/x.metadata"].iter().for_each(|name| {
+        builder.add(&Path::new("/m/large").join(name), 100, b"");
+    });
+    let split = builder.finish(8, &|_| None);
+    assert_ne!(split.unit_of(Path::new(&path(1))), split.unit_of(Path::new(&path(2))));
 }
