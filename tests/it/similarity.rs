@@ -57,7 +57,8 @@ fn take_back(place: &Place, before: &[ListedBlob]) {
 
 #[test]
 fn a_new_machine_finds_near_versions_by_clues() {
-    for is_encrypted in [false, true] {
+    let mut ratios = Vec::new();
+    for is_encrypted in [false, true, false, true, false] {
         let (source, mut random) = source(100, 256 << 10);
         let here = Place::new(is_encrypted);
         here.back_up(source.path());
@@ -78,14 +79,16 @@ fn a_new_machine_finds_near_versions_by_clues() {
         clue_blobs(&here).iter().for_each(|name| here.memory.delete(name, Durable::OnReturn).unwrap());
         let (_, without) = here.other().back_up(source.path());
         assert!(known.bytes_written < 500_000, "versions are near: {known:?}");
-        let ratio = new.bytes_written as f64 / known.bytes_written as f64;
-        assert!(ratio <= 1.05, "{ratio}: {known:?} {new:?}");
+        ratios.push(new.bytes_written as f64 / known.bytes_written as f64);
         assert!(new.ranges + 60 < without.ranges, "{new:?} {without:?}");
         // Who had to read all indexes stores what is in them.
         let names = clue_blobs(&here);
         let containers: usize = names.iter().map(|name| load(&here.open().0, name).len()).sum();
         assert!(containers > 100, "{containers} in {names:?}");
     }
+    // With a key in twenty, none of the first chunks of a file is in the sample of one feature of eight.
+    ratios.sort_by(f64::total_cmp);
+    assert!(ratios[2] <= 1.05, "{ratios:?}");
 }
 
 #[test]
