@@ -119,8 +119,17 @@ fn split_of_tree(tree: &TreeSource, skip: &[PathBuf], count: u32, stop: &AtomicB
 
 fn card_at(path: &Path) -> Option<Vec<u8>> {
     let mut text = Vec::new();
-    open_regular(path).ok()?.take(CARD_BYTES_MAX).read_to_end(&mut text).ok()?;
-    Some(text)
+    let read = open_regular(path).and_then(|file| file.take(CARD_BYTES_MAX).read_to_end(&mut text));
+    match read {
+        Ok(_) => Some(text),
+        Err(error) => {
+            if error.kind() != std::io::ErrorKind::NotFound {
+                let path = printable(&path.to_string_lossy());
+                tracing::warn!("cannot read the card {path}, so what it says counts for nothing: {error}");
+            }
+            None
+        }
+    }
 }
 
 /// Shows how the source is split, and writes lists of it if they are asked for.

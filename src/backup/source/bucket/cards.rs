@@ -52,7 +52,7 @@ impl ObjectCards {
             return cached.clone();
         }
         let card = self.bucket.read_start(key, CARD_BYTES_MAX).unwrap_or_else(|error| {
-            tracing::debug!("{error}");
+            tracing::warn!("cannot read a card, so what it says counts for nothing: {error}");
             None
         });
         self.cached.lock().put(key.clone(), card.clone());
