@@ -45,10 +45,8 @@ pub struct PlannedDelta {
 pub enum BlockPlan {
     /// As this delta, unless slices are expected to take less.
     Delta(PlannedDelta),
-    /// Alone, whatever it is like, so that later blocks begin a chain there.
+    /// Alone, whatever it is like, so that later blocks begin a chain there. Only ranges that it equals are copied.
     Alone,
-    /// Alone, too, unless it equals ranges of others: deltas to its base have become long.
-    Root,
     /// In any way: it has no base.
     Unplanned,
 }

@@ -243,7 +243,7 @@ impl DeltaPlanner {
         }
         let planned = self.plan_near(block, len, bases)?;
         let begins_chain = planned.is_none() && self.begins_chain && self.is_of_run(bases)?;
-        Ok(if begins_chain { BlockPlan::Root } else { BlockPlan::of(planned) })
+        Ok(if begins_chain { BlockPlan::Alone } else { BlockPlan::of(planned) })
     }
 
     /// Whether the open model is one of many that follow each other. Only then has what long deltas cost already paid

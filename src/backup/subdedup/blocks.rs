@@ -60,7 +60,7 @@ impl SubDedupStage {
         let encoding = match copied.is_some() {
             true => match plan {
                 BlockPlan::Delta(planned) => BlockEncoding::Delta(planned),
-                BlockPlan::Alone | BlockPlan::Root | BlockPlan::Unplanned => BlockEncoding::Alone,
+                BlockPlan::Alone | BlockPlan::Unplanned => BlockEncoding::Alone,
             },
             false => {
                 let rows = self.planner.row_bytes(block.tensor);
@@ -174,15 +174,11 @@ impl SubDedupStage {
         let planned = match plan {
             BlockPlan::Delta(planned) => Some(planned),
             BlockPlan::Unplanned => None,
-            BlockPlan::Root => {
+            BlockPlan::Alone => {
                 self.slices.set_last(None);
                 exact = Counterparts { exact: counterparts.exact.clone(), near: Vec::new() };
                 counterparts = &exact;
                 None
-            }
-            BlockPlan::Alone => {
-                self.slices.set_last(None);
-                return Ok(BlockEncoding::Alone);
             }
         };
         let is_known = planned.as_ref().is_some_and(|planned| self.has_its_base(planned, counterparts, chunk.len));
