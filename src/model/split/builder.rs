@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 use super::families::{families, of_directory};
-use super::steps::{name_of_all_steps, of_all_steps};
+use super::steps::of_all_steps;
 use super::work_split::{BY_FILE, HUB, LastUnit, UnitTally, WorkSplit, unit_directory, unit_name};
 use crate::filesystem::{is_hub_blob, suggests_model};
 use crate::model::{CANDIDATES_MAX, CARD, CONFIGURATIONS, MODEL_BYTES_MIN};
@@ -21,34 +21,7 @@ const ALL_NAMES_MAX: usize = 1 << 19;
 /// Longest path of a model that may have a family, bytes.
 const MODEL_PATH_MAX: usize = 512;
 /// Which rules these are. What follows other rules has another digest.
-const RULES: u32 = 3;
-
-/// Files by name, of the first names of a directory.
-#[derive(Default)]
-struct NameTallies {
-    tallies: BTreeMap<String, UnitTally>,
-    /// The first name that is not counted.
-    uncounted: Option<String>,
-}
-
-impl NameTallies {
-    /// Takes a file, also with a new name if that `is_counted`. Returns whether there are more names now.
-    fn add(&mut self, name: &str, is_counted: bool, one: UnitTally) -> bool {
-        if let Some(tally) = self.tallies.get_mut(name) {
-            tally.add(one);
-            return false;
-        }
-        if !is_counted || self.uncounted.as_deref().is_some_and(|first| name >= first) {
-            return false;
-        }
-        self.tallies.insert(name.to_string(), one);
-        if self.tallies.len() <= NAMES_MAX {
-            return true;
-        }
-        self.uncounted = self.tallies.pop_last().map(|(last, _)| last);
-        false
-    }
-}
+const RULES: u32 = 4;
 
 /// The order of models: by whether no card can be beside them, by the length of their paths, and by these.
 fn rank(path: &Path) -> (bool, usize, &Path) {
@@ -63,18 +36,28 @@ struct DirectoryTally {
     /// a run, whose card is whole when others begin.
     model: Option<PathBuf>,
     has_card: bool,
-    names: NameTallies,
-    /// By name without the number of a step.
-    names_of_steps: NameTallies,
+    /// Files by name, of the first names.
+    names: BTreeMap<String, UnitTally>,
+    /// The first name that is not counted.
+    uncounted: Option<String>,
 }
 
 impl DirectoryTally {
-    fn names(&self, has_models: bool) -> &NameTallies {
-        if has_models { &self.names_of_steps } else { &self.names }
-    }
-
-    fn names_len(&self) -> usize {
-        self.names.tallies.len() + self.names_of_steps.tallies.len()
+    /// Takes a file, also with a new name if that `is_counted`. Returns whether there are more names now.
+    fn add_name(&mut self, name: String, is_counted: bool, one: UnitTally) -> bool {
+        if let Some(tally) = self.names.get_mut(&name) {
+            tally.add(one);
+            return false;
+        }
+        if !is_counted || self.uncounted.as_ref().is_some_and(|first| name >= *first) {
+            return false;
+        }
+        self.names.insert(name, one);
+        if self.names.len() <= NAMES_MAX {
+            return true;
+        }
+        self.uncounted = self.names.pop_last().map(|(last, _)| last);
+        false
     }
 }
 
@@ -135,11 +118,10 @@ impl SplitBuilder {
             found.model = Some(path.to_path_buf());
         }
         let is_named = self.nameless.as_deref().is_none_or(|first| directory < first);
-        self.names += usize::from(found.names.add(&name, is_named, one));
-        self.names += usize::from(found.names_of_steps.add(&name_of_all_steps(&name), is_named, one));
+        self.names += usize::from(found.add_name(name, is_named, one));
         while self.directories.len() > DIRECTORIES_MAX || self.directory_bytes > self.directory_bytes_max {
             let Some((path, last)) = self.directories.pop_last() else { break };
-            self.names -= last.names_len();
+            self.names -= last.names.len();
             self.directory_bytes -= path.as_os_str().len();
             self.uncounted = Some(path);
         }
@@ -151,8 +133,7 @@ impl SplitBuilder {
         let end = self.nameless.take().map_or(Bound::Unbounded, Bound::Excluded);
         let last = self.directories.range_mut::<PathBuf, _>((Bound::Unbounded, end)).next_back();
         let Some((path, last)) = last else { return false };
-        self.names -= last.names_len();
-        (last.names, last.names_of_steps) = (NameTallies::default(), NameTallies::default());
+        self.names -= std::mem::take(&mut last.names).len();
         self.nameless = Some(path.clone());
         true
     }
@@ -188,7 +169,7 @@ impl SplitBuilder {
             count,
             families,
             heads,
-            by_file: BTreeMap::new(),
+            by_file: BTreeSet::new(),
             assigned: BTreeMap::new(),
             last: LastUnit::default(),
             uncounted: UnitTally::default(),
@@ -202,12 +183,12 @@ impl SplitBuilder {
         for (directory, found) in &self.directories {
             split.uncounted.take(found.tally);
             let family = split.family_of(directory);
-            let Some(has_models) = split.by_file.get(&family).copied() else {
+            if !split.by_file.contains(&family) {
                 split.units.entry(family).or_default().add(found.tally);
                 continue;
-            };
+            }
             let mut rest = found.tally;
-            for (name, tally) in &found.names(has_models).tallies {
+            for (name, tally) in &found.names {
                 split.units.entry(format!("{family}{BY_FILE}{name}")).or_default().add(*tally);
                 rest.take(*tally);
             }
@@ -218,12 +199,12 @@ impl SplitBuilder {
     }
 }
 
-/// The families that are split by file, and whether models are in them.
+/// The families that are split by file.
 fn by_file(
     split: &WorkSplit,
     directories: &BTreeMap<PathBuf, DirectoryTally>,
     nameless: Option<&Path>,
-) -> BTreeMap<String, bool> {
+) -> BTreeSet<String> {
     let even = split.total.bytes / u64::from(split.count.max(1));
     let mut members: BTreeMap<String, Vec<(&PathBuf, &DirectoryTally)>> = BTreeMap::new();
     for (path, found) in directories {
@@ -234,16 +215,11 @@ fn by_file(
         members.iter().all(|(path, _)| nameless.is_none_or(|first| path.as_path() < first))
     };
     let large = members.into_iter().filter(|(_, members)| split.count > 1 && is_named(members) && is_large(members));
-    let by_file = large.filter(|(_, members)| has_common_names(members));
-    by_file.map(|(family, members)| (family, has_models(&members))).collect()
+    large.filter(|(_, members)| has_common_names(members)).map(|(family, _)| family).collect()
 }
 
 fn bytes_of(members: &[(&PathBuf, &DirectoryTally)]) -> u64 {
     members.iter().fold(0, |sum, (_, found)| sum.saturating_add(found.tally.bytes))
-}
-
-fn has_models(members: &[(&PathBuf, &DirectoryTally)]) -> bool {
-    members.iter().any(|(_, found)| found.model.is_some())
 }
 
 /// Whether files of one name are mostly those that descend from each other, and no name has most of the bytes. Files of
@@ -256,7 +232,7 @@ fn has_common_names(members: &[(&PathBuf, &DirectoryTally)]) -> bool {
     let models = members.iter().filter(|(_, found)| found.model.is_some()).count();
     let has_models = models > 0;
     let mut names: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
-    for (name, tally) in members.iter().flat_map(|(_, found)| &found.names(has_models).tallies) {
+    for (name, tally) in members.iter().flat_map(|(_, found)| &found.names) {
         let (bytes, count) = names.entry(name).or_default();
         (*bytes, *count) = (bytes.saturating_add(tally.bytes), count.saturating_add(tally.files));
     }
@@ -264,7 +240,7 @@ fn has_common_names(members: &[(&PathBuf, &DirectoryTally)]) -> bool {
     let common = names.values().filter(|(_, count)| *count > 1 || models <= 1);
     let common = common.fold(0, |sum: u64, (bytes, _)| sum.saturating_add(*bytes));
     let largest = names.values().map(|(bytes, _)| *bytes).max().unwrap_or_default();
-    let is_counted = members.iter().all(|(_, found)| found.names(true).uncounted.is_none()) || !has_models;
+    let is_counted = members.iter().all(|(_, found)| found.uncounted.is_none()) || !has_models;
     is_counted && (common >= all / 5 * 4 || !has_models) && largest < all / 4 * 3
 }
 
@@ -283,10 +259,7 @@ fn digest(split: &WorkSplit) -> [u8; 16] {
         }
     }
     split.heads.iter().for_each(|head| text(head.as_os_str().as_encoded_bytes()));
-    for (family, has_models) in &split.by_file {
-        text(family.as_bytes());
-        text(&[u8::from(*has_models)]);
-    }
+    split.by_file.iter().for_each(|family| text(family.as_bytes()));
     for (unit, share) in &split.assigned {
         text(unit.as_bytes());
         text(&share.to_le_bytes());

@@ -236,10 +236,10 @@ fn names_are_bounded_and_the_order_of_files_decides_nothing() {
         by_file(&forward)
     };
     // Ten names in each of four directories, each of which has an even share.
-    assert_eq!((one(80), one(50), one(18)), (0, 0, 0));
+    assert_eq!((one(40), one(25), one(9)), (0, 0, 0));
     let large: Vec<String> = (0..30).map(|at| format!("/m/a/part-{at}")).chain(["/m/b/x".into()]).collect();
     let large = |names_max| by_file(&split(&mut large.iter(), names_max));
-    assert_eq!((large(62), large(60), large(59)), (1, 1, 0));
+    assert_eq!((large(31), large(30), large(29)), (1, 1, 0));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use super::families;
 use super::steps::{name_of_all_steps, of_all_steps};
 use crate::config::share_of;
+use crate::filesystem::suggests_model;
 use crate::repo::share_record::ShareOrigin;
 use crate::repo::tree::BESIDE;
 
@@ -64,8 +65,8 @@ pub struct WorkSplit {
     pub(super) families: BTreeMap<PathBuf, String>,
     /// Directories that pass their family to those below them.
     pub(super) heads: BTreeSet<PathBuf>,
-    /// Families that are split by file, and whether models are in them.
-    pub(super) by_file: BTreeMap<String, bool>,
+    /// Families that are split by file.
+    pub(super) by_file: BTreeSet<String>,
     /// The shares of units that do not follow from their names.
     pub(super) assigned: BTreeMap<String, u32>,
     pub(super) last: LastUnit,
@@ -117,13 +118,10 @@ impl WorkSplit {
     pub(super) fn unit_of(&self, path: &Path) -> String {
         let directory = unit_directory(path);
         let family = self.family_of(directory);
-        let name = unit_name(path);
-        match self.by_file.get(&family) {
-            // Steps of models stay together; other files have nothing to stay together for.
-            Some(true) => format!("{family}{BY_FILE}{}", name_of_all_steps(&name)),
-            Some(false) => format!("{family}{BY_FILE}{name}"),
-            None => family,
+        if !self.by_file.contains(&family) {
+            return family;
         }
+        format!("{family}{BY_FILE}{}", unit_name(path))
     }
 
     /// The family of a directory.
@@ -139,7 +137,7 @@ impl WorkSplit {
 
     /// Whether the cards beside a file are needed by shares to which they do not fall.
     pub fn is_beside_others(&self, path: &Path) -> bool {
-        !self.by_file.is_empty() && self.by_file.contains_key(&self.family_of(unit_directory(path)))
+        !self.by_file.is_empty() && self.by_file.contains(&self.family_of(unit_directory(path)))
     }
 
     /// What decided which file falls to which share, and the files.
@@ -172,10 +170,12 @@ pub fn shown_unit(unit: &str) -> String {
     unit.replace(BY_FILE, ": ")
 }
 
-/// The name by which a file falls to a unit. An object has another one once others lie below its key.
+/// The name by which a file falls to a unit. An object has another one once others lie below its key. Models have the
+/// same name in all steps; other files have nothing to stay together for.
 pub(super) fn unit_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    name.strip_suffix(BESIDE).unwrap_or(&name).to_string()
+    let name = name.strip_suffix(BESIDE).unwrap_or(&name);
+    if suggests_model(&path.with_file_name(name)) { name_of_all_steps(name).into_owned() } else { name.to_string() }
 }
 
 /// The directory that decides about a file: its own, or that of its model in a hub's cache.
