@@ -256,6 +256,25 @@ fn directories_are_bounded_and_the_order_of_files_decides_nothing() {
     assert_eq!((&forward.units, forward.uncounted), (&back.units, back.uncounted));
     assert_eq!((forward.units.len(), forward.uncounted), (4, UnitTally { files: 18, bytes: 18 }));
     assert_eq!(forward.total, UnitTally { files: 30, bytes: 30 });
+    // What was left out for a long path does not come back when that is left out, too.
+    let paths = ["/m/c/1", "/m/bbbbbbbbbbbbbb/1", "/m/a/1", "/m/c/2"].map(String::from);
+    let (forward, back) = (split(&mut paths.iter()), split(&mut paths.iter().rev()));
+    assert_eq!((&forward.units, forward.uncounted), (&back.units, back.uncounted));
+    assert_eq!(forward.units.len(), 1);
+}
+
+#[test]
+fn the_names_of_a_directory_that_count_do_not_depend_on_the_order_of_files() {
+    let in_step = |step: u32| (0..300).map(move |number| format!("/m/step_{step}/{number:03}.png"));
+    let paths: Vec<String> = in_step(1).chain(in_step(2)).collect();
+    let split = |paths: &mut dyn Iterator<Item = &String>| {
+        let mut builder = SplitBuilder::new(Vec::new());
+        paths.for_each(|path| builder.add(Path::new(path), 1, b""));
+        builder.finish(4, &|_| None)
+    };
+    let (forward, back) = (split(&mut paths.iter()), split(&mut paths.iter().rev()));
+    assert_eq!((&forward.units, forward.uncounted), (&back.units, back.uncounted));
+    assert_eq!((forward.units.len(), forward.uncounted), (256, UnitTally { files: 88, bytes: 88 }));
 }
 
 #[test]
@@ -278,10 +297,12 @@ fn a_directory_that_is_part_of_a_model_without_its_own_is_in_the_digest() {
         if has_model {
             builder.add(Path::new("/m/x/y/model.safetensors"), MODEL, b"");
         }
-        builder.finish(8, &|_| None)
+        // None is so large that it is split by file.
+        builder.finish(2, &|_| None)
     };
     let unit = |split: &WorkSplit| split.unit_of(Path::new("/m/x/y/README.md"));
     let (one, other) = (split(false), split(true));
+    assert!(one.by_file.is_empty() && other.by_file.is_empty());
     assert!(unit(&one) != unit(&other) && one.digest != other.digest);
 }
 
