@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 use super::families::{families, of_directory};
-use super::steps::of_all_steps;
+use super::steps::{is_of_steps, of_all_steps};
 use super::work_split::{BY_FILE, HUB, LastUnit, UnitTally, WorkSplit, unit_directory, unit_name};
 use crate::filesystem::{is_hub_blob, suggests_model};
 use crate::model::{CANDIDATES_MAX, CARD, CONFIGURATIONS, MODEL_BYTES_MIN};
@@ -14,14 +14,17 @@ use crate::model::{CANDIDATES_MAX, CARD, CONFIGURATIONS, MODEL_BYTES_MIN};
 /// path fall to shares by their names all the same.
 const DIRECTORIES_MAX: usize = 1 << 20;
 const DIRECTORY_BYTES_MAX: usize = 64 << 20;
-/// Names of files of a directory that are counted apart, at most, and of all directories. Names beyond these are of the
-/// last directories by path, which are never split by file.
-const NAMES_MAX: usize = 256;
+/// Names of files of a directory that are counted apart, at most, and of all directories. Of the names of a directory
+/// the first count. Names beyond those of all are of the last directories by path, which are never split by file.
+pub(super) const NAMES_MAX: usize = 1024;
 const ALL_NAMES_MAX: usize = 1 << 19;
 /// Longest path of a model that may have a family, bytes.
 const MODEL_PATH_MAX: usize = 512;
 /// Which rules these are. What follows other rules has another digest.
-const RULES: u32 = 4;
+const RULES: u32 = 5;
+
+/// What the part of a card that programs read begins with.
+const FRONT_MATTER: &[u8] = b"---";
 
 /// The order of models: by whether no card can be beside them, by the length of their paths, and by these.
 fn rank(path: &Path) -> (bool, usize, &Path) {
@@ -36,10 +39,9 @@ struct DirectoryTally {
     /// a run, whose card is whole when others begin.
     model: Option<PathBuf>,
     has_card: bool,
+    has_configuration: bool,
     /// Files by name, of the first names.
     names: BTreeMap<String, UnitTally>,
-    /// The first name that is not counted.
-    uncounted: Option<String>,
 }
 
 impl DirectoryTally {
@@ -49,16 +51,29 @@ impl DirectoryTally {
             tally.add(one);
             return false;
         }
-        if !is_counted || self.uncounted.as_ref().is_some_and(|first| name >= *first) {
+        if !is_counted {
             return false;
         }
         self.names.insert(name, one);
         if self.names.len() <= NAMES_MAX {
             return true;
         }
-        self.uncounted = self.names.pop_last().map(|(last, _)| last);
+        self.names.pop_last();
         false
     }
+
+    /// Whether there is a model with something that describes it. A card alone does so if it has front matter: programs
+    /// have a `README.md`, too, and data or models of others below them. That of a hub's cache is in a snapshot.
+    fn is_described(&self, is_hub: bool, read: &dyn Fn(&Path) -> Option<Vec<u8>>) -> bool {
+        let Some(model) = &self.model else { return false };
+        let has_front_matter = || read(&model.with_file_name(CARD)).is_some_and(|card| card.starts_with(FRONT_MATTER));
+        self.has_configuration || (self.has_card && (is_hub || has_front_matter()))
+    }
+}
+
+/// Whether a directory is that of a model in a hub's cache.
+fn is_hub(directory: &Path) -> bool {
+    directory.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(HUB))
 }
 
 /// Takes the files of a listing, in any order.
@@ -110,7 +125,8 @@ impl SplitBuilder {
         let found = self.directories.entry(directory.to_path_buf()).or_default();
         found.tally.add(one);
         let name = unit_name(path);
-        found.has_card |= name == CARD || CONFIGURATIONS.contains(&name.as_str());
+        found.has_card |= name == CARD;
+        found.has_configuration |= CONFIGURATIONS.contains(&name.as_str());
         let len = path.as_os_str().len();
         let is_before = |first: &PathBuf| rank(path) < rank(first);
         let is_model = size >= MODEL_BYTES_MIN && len <= MODEL_PATH_MAX && suggests_model(path);
@@ -152,14 +168,16 @@ impl SplitBuilder {
 
     /// The split into `count` shares. `read` reads cards.
     pub fn finish(self, count: u32, read: &dyn Fn(&Path) -> Option<Vec<u8>>) -> WorkSplit {
-        let is_head = |path: &Path| {
-            let found = self.directories.get(path).filter(|found| found.has_card && found.model.is_some());
-            found.is_some() && !self.roots.iter().any(|root| root == path)
+        let is_head = |(path, found): &(&PathBuf, &DirectoryTally)| {
+            !self.roots.contains(path) && found.is_described(is_hub(path), read)
         };
-        let heads: BTreeSet<PathBuf> = self.directories.keys().filter(|path| is_head(path)).cloned().collect();
-        // A directory without a card below such a one is part of that model.
+        let heads = self.directories.iter().filter(is_head);
+        let heads: BTreeSet<PathBuf> = heads.map(|(path, _)| path.clone()).collect();
+        // A directory without a card below such a one is part of that model, and so are the steps of its training.
         let is_own = |path: &Path, found: &DirectoryTally| {
-            found.has_card || !path.ancestors().skip(1).any(|above| heads.contains(above))
+            let has_card = found.has_card || found.has_configuration;
+            let is_run_of_head = || is_of_steps(path) && path.parent().is_some_and(|above| heads.contains(above));
+            (has_card && !is_run_of_head()) || !path.ancestors().skip(1).any(|above| heads.contains(above))
         };
         let with_models = self.directories.iter().filter(|(path, found)| is_own(path, found));
         let with_models = with_models.filter_map(|(path, found)| Some((path.clone(), found.model.clone()?)));
@@ -223,25 +241,22 @@ fn bytes_of(members: &[(&PathBuf, &DirectoryTally)]) -> u64 {
 }
 
 /// Whether files of one name are mostly those that descend from each other, and no name has most of the bytes. Files of
-/// a directory without models have nothing to stay together for.
+/// a directory without models have nothing to stay together for. The names in a hub's cache are hashes, so none of
+/// them is a file of another directory, or of another revision. The names that are counted stand for the others.
 fn has_common_names(members: &[(&PathBuf, &DirectoryTally)]) -> bool {
-    let is_hub = |path: &Path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(HUB));
-    if members.iter().any(|(path, found)| is_hub(path) && found.model.is_some()) {
-        return false;
-    }
-    let models = members.iter().filter(|(_, found)| found.model.is_some()).count();
-    let has_models = models > 0;
-    let mut names: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    let with_models = || members.iter().filter(|(_, found)| found.model.is_some());
+    let (models, has_hub) = (with_models().count(), with_models().any(|(path, _)| is_hub(path)));
+    let mut names: BTreeMap<&str, UnitTally> = BTreeMap::new();
     for (name, tally) in members.iter().flat_map(|(_, found)| &found.names) {
-        let (bytes, count) = names.entry(name).or_default();
-        (*bytes, *count) = (bytes.saturating_add(tally.bytes), count.saturating_add(tally.files));
+        names.entry(name).or_default().add(*tally);
     }
-    let all = bytes_of(members);
-    let common = names.values().filter(|(_, count)| *count > 1 || models <= 1);
-    let common = common.fold(0, |sum: u64, (bytes, _)| sum.saturating_add(*bytes));
-    let largest = names.values().map(|(bytes, _)| *bytes).max().unwrap_or_default();
-    let is_counted = members.iter().all(|(_, found)| found.uncounted.is_none()) || !has_models;
-    is_counted && (common >= all / 5 * 4 || !has_models) && largest < all / 4 * 3
+    let bytes_of_names = |is_one: &dyn Fn(&UnitTally) -> bool| {
+        names.values().filter(|tally| is_one(tally)).fold(0, |sum: u64, tally| sum.saturating_add(tally.bytes))
+    };
+    let counted = bytes_of_names(&|_| true);
+    let common = bytes_of_names(&|tally| tally.files > 1 || (models <= 1 && !has_hub));
+    let largest = names.values().map(|tally| tally.bytes).max().unwrap_or_default();
+    (common >= counted / 5 * 4 || models == 0) && largest < bytes_of(members) / 4 * 3
 }
 
 fn digest(split: &WorkSplit) -> [u8; 16] {

@@ -1,8 +1,8 @@
 //! The families of directories of models, from their cards.
 //!
-//! 1. The base of a model is the first one in its card that is a directory of the listing: by its last two names if the
-//!    card gives two, else by its last name. Of several such directories it is the first by path. So a local path
-//!    counts by its last name. A card that names its own directory says nothing.
+//! 1. The base of a model is the first one in its card that is a directory of the listing: by its whole path, by its
+//!    last two names if the card gives two, else by its last name. Of several such directories it is the first by path.
+//!    A card that names its own directory, by its name or as `.`, says nothing.
 //! 2. The family is named by the model at the end of the chain. If its card names bases that are not there, the first
 //!    of these names the family, so that the descendants of a base that is elsewhere stay together.
 //! 3. In a circle, the first directory by path is the end of the chain.
@@ -48,8 +48,13 @@ pub(super) fn families(
         })
         .collect();
     let descents: BTreeMap<&PathBuf, CardDescent> =
-        found.into_iter().map(|(directory, bases)| (directory, descent(directory, &bases, &by_name))).collect();
-    descents.keys().map(|directory| ((*directory).clone(), root_of(directory, &descents))).collect()
+        found.into_iter().map(|(directory, bases)| (directory, descent(directory, &bases, models, &by_name))).collect();
+    let mut roots: BTreeMap<PathBuf, String> = BTreeMap::new();
+    for directory in descents.keys() {
+        let (chain, root) = root_of(directory, &descents, &roots);
+        roots.extend(chain.into_iter().map(|member| (member, root.clone())));
+    }
+    roots
 }
 
 /// A name without the numbers of steps. `None` for `checkpoint-500` without an owner, which is in many runs.
@@ -69,15 +74,25 @@ fn own_names(directory: &Path, names: &[String]) -> Vec<String> {
     own
 }
 
-fn descent(directory: &Path, bases: &[String], by_name: &BTreeMap<String, &PathBuf>) -> CardDescent {
+fn descent(
+    directory: &Path,
+    bases: &[String],
+    models: &BTreeMap<PathBuf, PathBuf>,
+    by_name: &BTreeMap<String, &PathBuf>,
+) -> CardDescent {
     // A base comes by its last name, then by its whole one.
-    let whole = bases.iter().filter(|base| base.contains('/'));
-    let there = |base: &&String| by_name.get(&listed_name(last_two(base))?);
+    let bases = || bases.iter().filter(|base| base.contains(|byte| !matches!(byte, '.' | '/')));
+    let whole = bases().filter(|base| base.contains('/'));
+    let there = |base: &&String| -> Option<&PathBuf> {
+        let path = of_all_steps(Path::new(base.as_str()));
+        let by_path = models.get_key_value(&*path).map(|(found, _)| found);
+        by_path.or_else(|| by_name.get(&listed_name(last_two(base))?).copied())
+    };
     let is_other = |base: &&String| there(base).is_none_or(|found| found.as_path() != directory);
-    let all = whole.chain(bases.iter().filter(|base| !base.contains('/')));
+    let all = whole.chain(bases().filter(|base| !base.contains('/')));
     let ordered: Vec<&String> = all.filter(is_other).collect();
     let base = ordered.iter().find_map(there).map(|found| (*found).clone());
-    let absent = ordered.first().filter(|_| base.is_none()).map(|base| unlisted_name(base).to_string());
+    let absent = ordered.first().filter(|_| base.is_none()).map(|base| unlisted_name(base));
     CardDescent { base, absent }
 }
 
@@ -88,28 +103,38 @@ fn last_two(base: &str) -> &str {
     before_last.and_then(|at| base.get(at + 1..)).unwrap_or(base)
 }
 
-/// How a base that is not there is called: a path of another machine by its last name.
-fn unlisted_name(base: &str) -> &str {
+/// How a base that is not there is called: a path of another machine by its last name, or by that of the run if this
+/// is the number of a step.
+fn unlisted_name(base: &str) -> String {
     let is_path = base.starts_with(['/', '.', '~']) || base.contains('\\');
-    let last = base.trim_end_matches(['/', '\\']).rsplit(['/', '\\']).next();
-    last.filter(|last| is_path && !last.is_empty()).unwrap_or(base)
+    let mut last = base.trim_end_matches(['/', '\\']).rsplit(['/', '\\']).filter(|name| !name.is_empty());
+    let last = last.find(|name| of_all_steps(Path::new(name)) == Path::new(name));
+    last.filter(|_| is_path).unwrap_or(base).to_string()
 }
 
-/// The name of the family at the end of the chain of a directory.
-fn root_of(directory: &Path, descents: &BTreeMap<&PathBuf, CardDescent>) -> String {
-    let mut seen: BTreeSet<PathBuf> = BTreeSet::new();
+/// The chain of bases of a directory, as far as `roots` does not know it, and the name of the family at its end.
+fn root_of(
+    directory: &Path,
+    descents: &BTreeMap<&PathBuf, CardDescent>,
+    roots: &BTreeMap<PathBuf, String>,
+) -> (BTreeSet<PathBuf>, String) {
+    let mut chain: BTreeSet<PathBuf> = BTreeSet::new();
     let mut at = directory.to_path_buf();
-    loop {
-        let Some(descent) = descents.get(&at) else { return of_directory(&at) };
-        if !seen.insert(at.clone()) {
-            return of_directory(&first_of_circle(&at, descents));
+    let root = loop {
+        if let Some(root) = roots.get(&at) {
+            break root.clone();
+        }
+        let Some(descent) = descents.get(&at) else { break of_directory(&at) };
+        if !chain.insert(at.clone()) {
+            break of_directory(&first_of_circle(&at, descents));
         }
         match (&descent.base, &descent.absent) {
             (Some(base), _) => at.clone_from(base),
-            (None, Some(absent)) => return format!("base {absent}"),
-            (None, None) => return of_directory(&at),
+            (None, Some(absent)) => break format!("base {absent}"),
+            (None, None) => break of_directory(&at),
         }
-    }
+    };
+    (chain, root)
 }
 
 /// The first directory, by path, of the circle that `start` is in.

@@ -2,8 +2,10 @@
 //!
 //! In a name such as `checkpoint-500`, `iter_0000500` or `epoch=3-loss=0.25.ckpt`, all numbers from that of the step on
 //! are replaced. Others stay, so that `mp_rank_00` of each step is with its likes, and models of two sizes are apart.
-//! So do the numbers of parts, as in `step_500-rank_3.pt` and `checkpoint-00001-of-00030.bin`. The result follows from
-//! the path alone: a step that comes later changes no path of those that are there.
+//! So do the numbers of parts, as in `step_500-rank_3.pt` and `checkpoint-00001-of-00030.bin`. What is measured has its
+//! number before that of the step, as in `loss=0.25-step=1000`: so those with a decimal point behind `=` are replaced,
+//! too. A number is a whole name in a directory that is called by what it has, as in `checkpoints/1000`. The result
+//! follows from the path alone: a step that comes later changes no path of those that are there.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -11,9 +13,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 /// What a step is called. A number comes behind it.
-const STEP_TERMS: [&[u8]; 6] = [b"step", b"checkpoint", b"ckpt", b"iter", b"iteration", b"epoch"];
-/// The one of these that also ends other words, as in `writer2`, so no letter may be before it.
-const WHOLE_TERM: &[u8] = b"iter";
+const STEP_TERMS: [&[u8]; 7] = [b"step", b"checkpoint", b"ckpt", b"iter", b"iteration", b"epoch", b"ba"];
+/// Those of these that also end others, as in `writer2` and `mamba2`, so no letter may be before them.
+const WHOLE_TERMS: [&[u8]; 2] = [b"iter", b"ba"];
 /// What stands for a number.
 const NUMBER: u8 = b'#';
 
@@ -28,11 +30,23 @@ const PART_TERMS: [&[u8]; 3] = [b"rank", b"shard", b"part"];
 /// A path without the numbers of its steps.
 pub(super) fn of_all_steps(path: &Path) -> Cow<'_, Path> {
     let names = || path.as_os_str().as_bytes().split(|byte| *byte == b'/');
-    if names().all(|name| first_number(name).is_none()) {
+    let above = || std::iter::once(&b""[..]).chain(names());
+    if above().zip(names()).all(|(above, name)| !is_step_of(above, name) && first_number(name).is_none()) {
         return Cow::Borrowed(path);
     }
-    let names: Vec<Vec<u8>> = names().map(without_numbers).collect();
+    let plain = |(above, name)| if is_step_of(above, name) { vec![NUMBER] } else { without_numbers(name) };
+    let names: Vec<Vec<u8>> = above().zip(names()).map(plain).collect();
     Cow::Owned(PathBuf::from(OsString::from_vec(names.join(&b'/'))))
+}
+
+/// Whether a path without numbers is that of the steps of a run.
+pub(super) fn is_of_steps(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.as_bytes().last() == Some(&NUMBER))
+}
+
+/// Whether a name is the number of a step in the directory `above`.
+fn is_step_of(above: &[u8], name: &[u8]) -> bool {
+    !name.is_empty() && name.iter().all(u8::is_ascii_digit) && ends_with(above, &STEP_TERMS)
 }
 
 /// A name without the number of its step.
@@ -44,7 +58,9 @@ pub(super) fn name_of_all_steps(name: &str) -> Cow<'_, str> {
 }
 
 fn without_numbers(name: &[u8]) -> Vec<u8> {
-    let (before, mut rest) = name.split_at(first_number(name).unwrap_or(name.len()));
+    let (before, _) = name.split_at(first_number(name).unwrap_or(name.len()));
+    let is_step = before.len() < name.len();
+    let (before, mut rest) = name.split_at(first_measure(before).filter(|_| is_step).unwrap_or(before.len()));
     let mut plain = before.to_vec();
     while let Some(first) = rest.first() {
         let is_digit = first.is_ascii_digit();
@@ -60,6 +76,16 @@ fn without_numbers(name: &[u8]) -> Vec<u8> {
         rest = after;
     }
     plain
+}
+
+/// Where the first number with a decimal point behind `=` begins.
+fn first_measure(name: &[u8]) -> Option<usize> {
+    let is_measure = |text: &[u8]| {
+        let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        digits > 0 && text.get(digits) == Some(&b'.') && text.get(digits + 1).is_some_and(u8::is_ascii_digit)
+    };
+    let behind = name.iter().enumerate().filter(|(_, byte)| **byte == b'=').map(|(at, _)| at + 1);
+    behind.into_iter().find(|at| name.get(*at..).is_some_and(is_measure))
 }
 
 /// Where the number of a step begins in a name. Between what a step is called and the number is neither a letter nor a
@@ -91,7 +117,8 @@ fn ends_with(text: &[u8], terms: &[&[u8]]) -> bool {
         let Some((before, end)) = text.len().checked_sub(term.len()).and_then(|at| text.split_at_checked(at)) else {
             return false;
         };
-        end.eq_ignore_ascii_case(term) && (term != WHOLE_TERM || !before.last().is_some_and(u8::is_ascii_alphabetic))
+        end.eq_ignore_ascii_case(term)
+            && (!WHOLE_TERMS.contains(&term) || !before.last().is_some_and(u8::is_ascii_alphabetic))
     };
     let singular = text.strip_suffix(b"s").or_else(|| text.strip_suffix(b"S"));
     terms.iter().any(|term| ends(text, term) || singular.is_some_and(|text| ends(text, term)))

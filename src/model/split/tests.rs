@@ -58,6 +58,12 @@ fn a_list_of_bases_a_missing_one_a_circle_and_a_local_path_are_defined() {
         ("l/nowhere", "./runs/gone", ONE),
         ("l/self", "l/self", ONE),
         ("l/both", "[l/both, x/first]", ONE),
+        ("l/here", ".", ONE),
+        ("l/there", "[.., ./]", ONE),
+        ("q/sft/checkpoint-9", "", ONE),
+        ("p/sft/checkpoint-9", "", ONE),
+        ("l/of_step", "/m/q/sft/checkpoint-9", ONE),
+        ("l/of_far_step", "/home/me/sft-2/checkpoint-9/", ONE),
     ];
     let split = split(&models, 8);
     let of = |directory: &str| family(&split, directory);
@@ -67,6 +73,10 @@ fn a_list_of_bases_a_missing_one_a_circle_and_a_local_path_are_defined() {
     assert!(["z/a", "z/b", "z/c", "z/tail"].iter().all(|member| of(member) == "directory /m/z/a"));
     assert_eq!(of("l/path"), of("x/first"), "by its last name");
     assert_eq!(of("l/both"), of("x/first"), "its own name says nothing");
+    assert_eq!((of("l/here"), of("l/there")), ("directory /m/l/here".into(), "directory /m/l/there".into()));
+    assert_eq!(of("l/of_step"), of("q/sft/checkpoint-900"), "by its whole path");
+    assert_ne!(of("q/sft/checkpoint-9"), of("p/sft/checkpoint-9"));
+    assert_eq!(of("l/of_far_step"), "base sft-2");
     assert_eq!((of("l/nowhere"), of("l/self")), ("base gone".into(), "directory /m/l/self".into()));
 }
 
@@ -114,10 +124,16 @@ fn the_steps_of_a_training_run_are_one_family() {
     assert_ne!(of("w/writer1"), of("w/writer2"));
     assert_eq!(of("w/llama-7b-step5"), "directory /m/w/llama-7b-step#");
     assert_ne!(of("w/llama-7b-step-7"), of("w/llama-13b-step-7"));
+    assert_eq!(of("o/checkpoints/1000/state"), of("o/checkpoints/90/state"));
+    assert_ne!(of("o/images/1000"), of("o/images/90"));
     assert_eq!(of("r/step_3/optimizer"), of("r/step_4/optimizer"), "without a model, too");
     assert_eq!(of("t/far"), "base p2/checkpoint-700", "each run has a name like its last one");
     let plain = |name: &str| super::steps::name_of_all_steps(name).into_owned();
     assert_eq!(plain("epoch=3-loss=0.25.ckpt"), plain("epoch=04-loss=0.2.ckpt"));
+    assert_eq!(plain("model--val_loss=0.25-step=1000.ckpt"), plain("model--val_loss=1.5-step=90.ckpt"));
+    assert_eq!(plain("size=7-step=1000.ckpt"), "size=7-step=#.ckpt");
+    assert_eq!(plain("loss=0.25.ckpt"), "loss=0.25.ckpt", "this says no step");
+    assert_eq!((plain("ba1000-rank0.pt"), plain("mamba2-8b.pt")), ("ba#-rank0.pt".into(), "mamba2-8b.pt".into()));
     assert_eq!(plain("model.ckpt-1000.data-00003-of-00032"), "model.ckpt-#.data-00003-of-00032");
     assert_eq!(plain("checkpoint-00001-of-00030.bin"), "checkpoint-00001-of-00030.bin");
     assert_eq!(plain("step_500-rank_3.pt"), "step_#-rank_3.pt");
@@ -167,6 +183,55 @@ fn a_family_with_most_of_the_bytes_is_split_by_file_and_keeps_bases_beside_their
     let others = [("a/stem", "", &["r.gguf"] as &[&str]), ("a/t1", "a/stem", &["t.gguf"] as &[&str])];
     assert!(super::tests::split(&others, 8).by_file.is_empty());
     assert!(super::tests::split(&models, 2).by_file.is_empty());
+}
+
+#[test]
+fn a_run_of_many_ranks_and_one_beside_a_hubs_cache_are_split_by_file() {
+    // More names than are counted, in two steps.
+    let ranks: Vec<String> = (0..super::builder::NAMES_MAX + 500).map(|rank| format!("__{rank}_0.distcp")).collect();
+    let ranks: Vec<&str> = ranks.iter().map(String::as_str).collect();
+    let one = split(&[("run/step_1", "", &ranks), ("run/step_2", "", &ranks)], 8);
+    let shares = one.shares();
+    assert_eq!(one.by_file.len(), 1);
+    assert_eq!(shares.iter().map(|share| share.tally.files).sum::<u64>(), 2 * ranks.len() as u64);
+    assert!(ranks.iter().all(|rank| {
+        let of = |step: &str| one.share_of(&Path::new("/m/run").join(step).join(rank));
+        of("step_1") == of("step_2")
+    }));
+    const PARTS: &[&str] = &["1.safetensors", "2.safetensors", "3.safetensors", "4.safetensors"];
+    let tunes: Vec<String> = (0..8).map(|number| format!("t/{number}")).collect();
+    let mut models: Vec<_> = tunes.iter().map(|tune| (tune.as_str(), "org/stem", PARTS)).collect();
+    models.push(("hub/models--org--stem", "", &["blobs/12ab", "blobs/34cd", "blobs/56ef", "blobs/78aa"]));
+    let both = split(&models, 8);
+    assert_eq!(family(&both, "hub/models--org--stem"), family(&both, "t/0"));
+    assert_eq!(both.by_file.len(), 1);
+    // Alone, nothing says which of its blobs descend from each other.
+    assert!(split(&models[8..], 8).by_file.is_empty());
+}
+
+#[test]
+fn a_model_beside_the_card_of_a_program_is_no_head_and_the_steps_of_a_training_are_part_of_its_result() {
+    let (mut builder, config) = (SplitBuilder::new(Vec::new()), "config.json");
+    for path in ["yolo/yolo.pt", "yolo/data/images/1.pt", "out/m.bin", "out/checkpoint-5/m.bin", "out/x/m.bin"] {
+        builder.add(&Path::new("/m").join(path), MODEL, b"");
+    }
+    builder.add(Path::new("/m/yolo/README.md"), 50, b"");
+    ["out", "out/checkpoint-5", "out/x"]
+        .iter()
+        .for_each(|above| builder.add(&Path::new("/m").join(above).join(config), 9, b""));
+    let split = builder.finish(2, &|path| path.ends_with("README.md").then(|| b"# A program\n".to_vec()));
+    assert_eq!(family(&split, "yolo/data/images"), "directory /m/yolo/data/images");
+    assert_eq!(family(&split, "out/checkpoint-5"), family(&split, "out"));
+    assert_ne!(family(&split, "out/x"), family(&split, "out"), "it has its own description");
+}
+
+#[test]
+fn a_long_chain_of_bases_takes_no_time() {
+    let models: Vec<(String, String)> =
+        (0..4000).map(|at| (format!("c/{at:05}"), format!("c/{:05}", at + 1))).collect();
+    let models: Vec<_> = models.iter().map(|(own, base)| (own.as_str(), base.as_str(), ONE)).collect();
+    let split = split(&models, 8);
+    assert_eq!((family(&split, "c/00000"), family(&split, "c/03999")), ("base c/04000".into(), "base c/04000".into()));
 }
 
 #[test]
@@ -265,7 +330,7 @@ fn directories_are_bounded_and_the_order_of_files_decides_nothing() {
 
 #[test]
 fn the_names_of_a_directory_that_count_do_not_depend_on_the_order_of_files() {
-    let in_step = |step: u32| (0..300).map(move |number| format!("/m/step_{step}/{number:03}.png"));
+    let in_step = |step: u32| (0..1200).map(move |number| format!("/m/step_{step}/{number:04}.png"));
     let paths: Vec<String> = in_step(1).chain(in_step(2)).collect();
     let split = |paths: &mut dyn Iterator<Item = &String>| {
         let mut builder = SplitBuilder::new(Vec::new());
@@ -274,7 +339,7 @@ fn the_names_of_a_directory_that_count_do_not_depend_on_the_order_of_files() {
     };
     let (forward, back) = (split(&mut paths.iter()), split(&mut paths.iter().rev()));
     assert_eq!((&forward.units, forward.uncounted), (&back.units, back.uncounted));
-    assert_eq!((forward.units.len(), forward.uncounted), (256, UnitTally { files: 88, bytes: 88 }));
+    assert_eq!((forward.units.len(), forward.uncounted), (1024, UnitTally { files: 352, bytes: 352 }));
 }
 
 #[test]
@@ -298,7 +363,7 @@ fn a_directory_that_is_part_of_a_model_without_its_own_is_in_the_digest() {
             builder.add(Path::new("/m/x/y/model.safetensors"), MODEL, b"");
         }
         // None is so large that it is split by file.
-        builder.finish(2, &|_| None)
+        builder.finish(2, &|_| Some(b"---\n---\n".to_vec()))
     };
     let unit = |split: &WorkSplit| split.unit_of(Path::new("/m/x/y/README.md"));
     let (one, other) = (split(false), split(true));
