@@ -13,10 +13,12 @@
 //! The stage has one owner and uses no clock, so the stored bytes depend on the stream only.
 
 mod blocks;
+mod looks;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
+use looks::NearLooks;
 
 use crate::backup::message::{
     Chunk, ChunkBatch, ChunkItem, CopySearch, FrameKind, NewEntry, Outcome, Packet, PendingFrame, SaveItem, TreeItem,
@@ -62,6 +64,7 @@ pub struct SubDedupStage {
     bases: Bases,
     planner: DeltaPlanner,
     slices: SliceSearch,
+    looks: NearLooks,
     trial: SliceTrial,
     /// Classifies chunks that Identify left out.
     classifier: ChunkClassifier,
@@ -118,6 +121,7 @@ impl SubDedupStage {
             trial: planner.trial(),
             planner,
             slices,
+            looks: NearLooks::default(),
             classifier: ChunkClassifier::new(&config.identify, config.model.planes_zstd_level),
             separates: config.identify.separate,
             encoder: Encoder::new(EncodeBounds {
@@ -442,6 +446,7 @@ impl Stage for SubDedupStage {
                 ChunkItem::Tree(item) => {
                     self.offset = 0;
                     self.slices.set_last(None);
+                    self.looks = NearLooks::default();
                     if let TreeItem::End { outcome, .. } = &item {
                         items.extend(
                             self.planner.end(*outcome == Outcome::Complete, &mut self.bases)?.map(SaveItem::Model),

@@ -5,6 +5,7 @@
 //!    read and compared ([`SliceSearch`]). They are in any case if the tensor has grown or shrunk, because its rows
 //!    may have moved. Then the first delta is tried on samples as well. What is to begin a new chain is compared only
 //!    with blocks that have equal ranges: those that are merely alike are what it is to be apart from.
+//!    Where several blocks of a file found nothing better so, few of the next ones are compared ([`super::looks`]).
 //! 3. Ranges that equal ranges of blocks become copies. The rest of the block gets a frame of its own.
 //! 4. Nothing is copied from a delta. If the block is like other ranges, or equals ranges of deltas, it becomes a delta
 //!    to them.
@@ -182,13 +183,24 @@ impl SubDedupStage {
             }
         };
         let is_known = planned.as_ref().is_some_and(|planned| self.has_its_base(planned, counterparts, chunk.len));
+        // Only where the delta is sure, and nothing equals ranges of the block.
+        let expected = planned.as_ref().filter(|planned| planned.bytes > 0 && !planned.may_have_moved);
+        let is_rare = expected.is_some() && counterparts.exact.is_empty() && !self.slices.has_last();
+        let expected = expected.map(|planned| planned.bytes);
         let otherwise = planned.map_or(BlockEncoding::Alone, BlockEncoding::Delta);
         if is_known || (counterparts.is_empty() && !self.slices.has_last()) {
             self.slices.set_last(None);
             return Ok(otherwise);
         }
+        if is_rare && !self.looks.is_due() {
+            return Ok(otherwise);
+        }
         let block = WeightBlock { bytes: &chunk.bytes, layout: of.layout, part, counterparts };
         let (chosen, last) = self.slices_or(block, chunk, of, otherwise)?;
+        if is_rare {
+            let is_same = matches!(&chosen, BlockEncoding::Delta(planned) if Some(planned.bytes) == expected);
+            self.looks.compared(!is_same);
+        }
         self.slices.set_last(last);
         Ok(chosen)
     }
