@@ -13,6 +13,9 @@ const NAME_BYTES_MAX: usize = 1024;
 /// Most names of a card.
 const NAMES_MAX: usize = 64;
 
+/// The lines around front matter.
+const FRONT_MATTER: &str = "---";
+
 /// What a hub puts before the name of a base among the tags of a model, and before that name the relation.
 const BASE_TAG: &str = "base_model:";
 const RELATIONS: [&str; 4] = ["finetune:", "adapter:", "merge:", "quantized:"];
@@ -29,6 +32,11 @@ pub fn base_models(readme: &[u8]) -> Vec<String> {
         }
     }
     bases
+}
+
+/// Whether a card begins with front matter, which only those of models and data sets have.
+pub fn has_front_matter(readme: &[u8]) -> bool {
+    text(readme).lines().next().is_some_and(|line| line.trim_end() == FRONT_MATTER)
 }
 
 /// The data sets that a card names.
@@ -90,10 +98,10 @@ fn text(readme: &[u8]) -> String {
 /// scalar, a list in brackets, or a list with one dash per line.
 fn values_of(text: &str, key: &str) -> Vec<String> {
     let mut lines = text.lines().map(str::trim_end);
-    if lines.next() != Some("---") {
+    if lines.next() != Some(FRONT_MATTER) {
         return Vec::new();
     }
-    let mut matter = lines.take_while(|line| !matches!(*line, "---" | "..."));
+    let mut matter = lines.take_while(|line| !matches!(*line, FRONT_MATTER | "..."));
     let on_key =
         |line: &str| line.strip_prefix(key).and_then(|rest| rest.trim_start().strip_prefix(':')).map(str::to_owned);
     let Some(first) = matter.find_map(on_key) else { return Vec::new() };

@@ -1,6 +1,7 @@
 //! Detection: recognises model files as they are read, and collects their tensors, a few values of each tensor, and
 //! what the cards beside them say of their family.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -36,6 +37,8 @@ const CONFIGURATION: &str = "config.json";
 pub const TOKENIZER: &str = "tokenizer.json";
 /// Blocks of a model, at most: a larger model is cut like any other file.
 const BLOCKS_MAX: u64 = 1 << 17;
+/// Snapshots of a hub's cache whose cards are read, at most: the first by name.
+const SNAPSHOTS_MAX: usize = 4;
 
 /// A model file that is about to be read.
 #[derive(Debug)]
@@ -215,9 +218,14 @@ pub fn names(path: &Path, read: &dyn Fn(&Path) -> Option<Vec<u8>>) -> ModelNames
         Some(name) => {
             // In a hub's cache the card is in a directory of snapshots that link to the content.
             let snapshots = directory.parent().map(|above| above.join("snapshots"));
-            let inside =
-                snapshots.and_then(|directory| std::fs::read_dir(directory).ok()).into_iter().flatten().flatten();
-            cards.extend(inside.take(4).map(|entry| entry.path()));
+            let mut first = BTreeSet::new();
+            for entry in snapshots.and_then(|directory| std::fs::read_dir(directory).ok()).into_iter().flatten() {
+                first.extend(entry.map(|entry| entry.path()));
+                if first.len() > SNAPSHOTS_MAX {
+                    first.pop_last();
+                }
+            }
+            cards.extend(first);
             found.names.extend(with_last_part(name));
         }
         None => found.names.extend(name_of(directory)),

@@ -1,30 +1,32 @@
 //! Counts the files of a listing by directory, and makes the split of them.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 use super::families::{families, of_directory};
-use super::steps::{is_of_steps, of_all_steps};
-use super::work_split::{BY_FILE, HUB, LastUnit, UnitTally, WorkSplit, unit_directory, unit_name};
+use super::steps::of_all_steps;
+use super::work_split::{HUB, LastUnit, UnitTally, WorkSplit, unit_directory, unit_name, unit_of_file};
 use crate::filesystem::{is_hub_blob, suggests_model};
-use crate::model::{CANDIDATES_MAX, CARD, CONFIGURATIONS, MODEL_BYTES_MIN};
+use crate::format::card;
+use crate::model::detect::ModelNames;
+use crate::model::{CANDIDATES_MAX, CARD, CONFIGURATIONS, MODEL_BYTES_MIN, names};
 
 /// Directories whose bytes are counted, at most, and the bytes of their paths. Of those that are too many, the last by
 /// path fall to shares by their names all the same.
 const DIRECTORIES_MAX: usize = 1 << 20;
 const DIRECTORY_BYTES_MAX: usize = 64 << 20;
-/// Names of files of a directory that are counted apart, at most, and of all directories. Of the names of a directory
-/// the first count. Names beyond those of all are of the last directories by path, which are never split by file.
-pub(super) const NAMES_MAX: usize = 1024;
-const ALL_NAMES_MAX: usize = 1 << 19;
+/// Names of files of a directory that are counted apart, at most, and of all directories: of models, and of others. Of
+/// the names of a directory the first count. Those beyond the names of all are of the last directories by path. Names
+/// of models there never split a family by file.
+pub(super) const MODEL_NAMES_MAX: usize = 1024;
+const OTHER_NAMES_MAX: usize = 256;
+const ALL_NAMES_MAX: usize = 1 << 18;
 /// Longest path of a model that may have a family, bytes.
 const MODEL_PATH_MAX: usize = 512;
 /// Which rules these are. What follows other rules has another digest.
 const RULES: u32 = 5;
-
-/// What the part of a card that programs read begins with.
-const FRONT_MATTER: &[u8] = b"---";
 
 /// The order of models: by whether no card can be beside them, by the length of their paths, and by these.
 fn rank(path: &Path) -> (bool, usize, &Path) {
@@ -40,34 +42,63 @@ struct DirectoryTally {
     model: Option<PathBuf>,
     has_card: bool,
     has_configuration: bool,
-    /// Files by name, of the first names.
-    names: BTreeMap<String, UnitTally>,
+    names: ByKind<NameTallies>,
 }
 
-impl DirectoryTally {
-    /// Takes a file, also with a new name if that `is_counted`. Returns whether there are more names now.
-    fn add_name(&mut self, name: String, is_counted: bool, one: UnitTally) -> bool {
-        if let Some(tally) = self.names.get_mut(&name) {
+/// One for files that may be models by their names, and one for others: so the names of many plain files take none from
+/// those of models.
+#[derive(Default)]
+pub(super) struct ByKind<T> {
+    pub models: T,
+    pub others: T,
+}
+
+impl<T> ByKind<T> {
+    fn of(&mut self, is_model: bool) -> &mut T {
+        if is_model { &mut self.models } else { &mut self.others }
+    }
+}
+
+/// Files by name, of the first names.
+#[derive(Default)]
+struct NameTallies(BTreeMap<String, UnitTally>);
+
+impl NameTallies {
+    /// Takes a file, also with a new name if `max` is not 0. Returns whether there are more names now.
+    fn add(&mut self, name: String, one: UnitTally, max: usize) -> bool {
+        if let Some(tally) = self.0.get_mut(&name) {
             tally.add(one);
             return false;
         }
-        if !is_counted {
+        if max == 0 {
             return false;
         }
-        self.names.insert(name, one);
-        if self.names.len() <= NAMES_MAX {
+        self.0.insert(name, one);
+        if self.0.len() <= max {
             return true;
         }
-        self.names.pop_last();
+        self.0.pop_last();
         false
     }
+}
 
-    /// Whether there is a model with something that describes it. A card alone does so if it has front matter: programs
-    /// have a `README.md`, too, and data or models of others below them. That of a hub's cache is in a snapshot.
-    fn is_described(&self, is_hub: bool, read: &dyn Fn(&Path) -> Option<Vec<u8>>) -> bool {
-        let Some(model) = &self.model else { return false };
-        let has_front_matter = || read(&model.with_file_name(CARD)).is_some_and(|card| card.starts_with(FRONT_MATTER));
-        self.has_configuration || (self.has_card && (is_hub || has_front_matter()))
+/// Names that are counted, in the directories before `nameless`, and how many may be.
+pub(super) struct NameBudget {
+    names: usize,
+    pub names_max: usize,
+    /// The first directory whose names are not counted.
+    nameless: Option<PathBuf>,
+}
+
+impl Default for NameBudget {
+    fn default() -> Self {
+        NameBudget { names: 0, names_max: ALL_NAMES_MAX, nameless: None }
+    }
+}
+
+impl NameBudget {
+    fn covers(&self, directory: &Path) -> bool {
+        self.nameless.as_deref().is_none_or(|first| directory < first)
     }
 }
 
@@ -80,7 +111,7 @@ fn is_hub(directory: &Path) -> bool {
 #[derive(Default)]
 pub struct SplitBuilder {
     /// Directories that the source is given by. They pass their family to no other one.
-    roots: Vec<PathBuf>,
+    roots: BTreeSet<PathBuf>,
     /// By path without the numbers of steps, so those of a training run are one.
     directories: BTreeMap<PathBuf, DirectoryTally>,
     /// Bytes of their paths, and how many may be.
@@ -88,11 +119,7 @@ pub struct SplitBuilder {
     pub(super) directory_bytes_max: usize,
     /// The first directory that is not counted.
     uncounted: Option<PathBuf>,
-    /// Names that are counted, in the directories before `nameless`, and how many may be.
-    names: usize,
-    pub(super) names_max: usize,
-    /// The first directory whose names are not counted.
-    nameless: Option<PathBuf>,
+    pub(super) names: ByKind<NameBudget>,
     total: UnitTally,
     /// Sum of the hashes of all files.
     listing: [u64; 4],
@@ -102,12 +129,7 @@ impl SplitBuilder {
     /// For a source that is given by these directories.
     pub fn new(roots: Vec<PathBuf>) -> Self {
         let roots = roots.iter().map(|root| of_all_steps(root).into_owned()).collect();
-        SplitBuilder {
-            roots,
-            directory_bytes_max: DIRECTORY_BYTES_MAX,
-            names_max: ALL_NAMES_MAX,
-            ..SplitBuilder::default()
-        }
+        SplitBuilder { roots, directory_bytes_max: DIRECTORY_BYTES_MAX, ..SplitBuilder::default() }
     }
 
     /// Takes a file, whose content changes with `state`.
@@ -129,29 +151,24 @@ impl SplitBuilder {
         found.has_configuration |= CONFIGURATIONS.contains(&name.as_str());
         let len = path.as_os_str().len();
         let is_before = |first: &PathBuf| rank(path) < rank(first);
-        let is_model = size >= MODEL_BYTES_MIN && len <= MODEL_PATH_MAX && suggests_model(path);
+        let has_name_of_model = suggests_model(path);
+        let is_model = size >= MODEL_BYTES_MIN && len <= MODEL_PATH_MAX && has_name_of_model;
         if is_model && found.model.as_ref().is_none_or(is_before) {
             found.model = Some(path.to_path_buf());
         }
-        let is_named = self.nameless.as_deref().is_none_or(|first| directory < first);
-        self.names += usize::from(found.add_name(name, is_named, one));
+        let budget = self.names.of(has_name_of_model);
+        let names_max = if has_name_of_model { MODEL_NAMES_MAX } else { OTHER_NAMES_MAX };
+        let names_max = if budget.covers(directory) { names_max } else { 0 };
+        budget.names += usize::from(found.names.of(has_name_of_model).add(name, one, names_max));
         while self.directories.len() > DIRECTORIES_MAX || self.directory_bytes > self.directory_bytes_max {
             let Some((path, last)) = self.directories.pop_last() else { break };
-            self.names -= last.names.len();
+            self.names.models.names -= last.names.models.0.len();
+            self.names.others.names -= last.names.others.0.len();
             self.directory_bytes -= path.as_os_str().len();
             self.uncounted = Some(path);
         }
-        while self.names > self.names_max && self.drop_last_names() {}
-    }
-
-    /// Forgets the names of the last directory that has some, so that the result does not depend on the order of files.
-    fn drop_last_names(&mut self) -> bool {
-        let end = self.nameless.take().map_or(Bound::Unbounded, Bound::Excluded);
-        let last = self.directories.range_mut::<PathBuf, _>((Bound::Unbounded, end)).next_back();
-        let Some((path, last)) = last else { return false };
-        self.names -= std::mem::take(&mut last.names).len();
-        self.nameless = Some(path.clone());
-        true
+        let budget = self.names.of(has_name_of_model);
+        while budget.names > budget.names_max && drop_last_names(&mut self.directories, has_name_of_model, budget) {}
     }
 
     fn add_to_listing(&mut self, path: &Path, size: u64, state: &[u8]) {
@@ -168,21 +185,8 @@ impl SplitBuilder {
 
     /// The split into `count` shares. `read` reads cards.
     pub fn finish(self, count: u32, read: &dyn Fn(&Path) -> Option<Vec<u8>>) -> WorkSplit {
-        let is_head = |(path, found): &(&PathBuf, &DirectoryTally)| {
-            !self.roots.contains(path) && found.is_described(is_hub(path), read)
-        };
-        let heads = self.directories.iter().filter(is_head);
-        let heads: BTreeSet<PathBuf> = heads.map(|(path, _)| path.clone()).collect();
-        // A directory without a card below such a one is part of that model, and so are the steps of its training.
-        let is_own = |path: &Path, found: &DirectoryTally| {
-            let has_card = found.has_card || found.has_configuration;
-            let is_run_of_head = || is_of_steps(path) && path.parent().is_some_and(|above| heads.contains(above));
-            (has_card && !is_run_of_head()) || !path.ancestors().skip(1).any(|above| heads.contains(above))
-        };
-        let with_models = self.directories.iter().filter(|(path, found)| is_own(path, found));
-        let with_models = with_models.filter_map(|(path, found)| Some((path.clone(), found.model.clone()?)));
-        let models = with_models.take(CANDIDATES_MAX).collect();
-        let families = families(&models, read);
+        let (models, heads) = self.described(read);
+        let families = families(models);
         let mut split = WorkSplit {
             count,
             families,
@@ -196,7 +200,7 @@ impl SplitBuilder {
             digest: [0; 16],
             listing: shortened(blake3::hash(&self.listing.map(u64::to_le_bytes).concat())),
         };
-        split.by_file = by_file(&split, &self.directories, self.nameless.as_deref());
+        split.by_file = by_file(&split, &self.directories, &self.names.models);
         split.uncounted = self.total;
         for (directory, found) in &self.directories {
             split.uncounted.take(found.tally);
@@ -206,8 +210,8 @@ impl SplitBuilder {
                 continue;
             }
             let mut rest = found.tally;
-            for (name, tally) in &found.names {
-                split.units.entry(format!("{family}{BY_FILE}{name}")).or_default().add(*tally);
+            for (name, tally) in found.names.models.0.iter().chain(&found.names.others.0) {
+                split.units.entry(unit_of_file(&family, name)).or_default().add(*tally);
                 rest.take(*tally);
             }
             split.uncounted.add(rest);
@@ -215,14 +219,65 @@ impl SplitBuilder {
         split.digest = digest(&split);
         split
     }
+
+    /// What the cards say of the models of directories, and the directories that pass their family to those below them.
+    /// No card is read twice.
+    ///
+    /// A model is described by a configuration, or by a card with front matter: programs have a `README.md`, too, and
+    /// models of others below it. A directory that is not, below one that is, is part of that model.
+    fn described(&self, read: &dyn Fn(&Path) -> Option<Vec<u8>>) -> (BTreeMap<PathBuf, ModelNames>, BTreeSet<PathBuf>) {
+        let (mut models, mut described) = (BTreeMap::new(), BTreeSet::new());
+        let has_card = |tally: &DirectoryTally| tally.has_card || tally.has_configuration;
+        let all = || self.directories.iter().filter_map(|(path, tally)| Some((path, tally, tally.model.as_ref()?)));
+        for (path, tally, model) in all().filter(|(_, tally, _)| has_card(tally)).take(CANDIDATES_MAX) {
+            let has_front_matter = Cell::new(false);
+            let noting = |card: &Path| {
+                let text = read(card)?;
+                let is_card = card.file_name().is_some_and(|name| name == CARD);
+                has_front_matter.set(has_front_matter.get() || (is_card && card::has_front_matter(&text)));
+                Some(text)
+            };
+            models.insert(path.clone(), names(model, &noting));
+            if tally.has_configuration || is_hub(path) || has_front_matter.get() {
+                described.insert(path.clone());
+            }
+        }
+        let mut heads: BTreeSet<PathBuf> = described.difference(&self.roots).cloned().collect();
+        let is_part = |path: &Path| path.ancestors().skip(1).any(|above| heads.contains(above));
+        models.retain(|path, _| described.contains(path) || !is_part(path));
+        let rest = all().filter(|(path, tally, _)| !has_card(tally) && !is_part(path));
+        for (path, _, model) in rest.take(CANDIDATES_MAX.saturating_sub(models.len())) {
+            models.insert(path.clone(), names(model, read));
+        }
+        // A head with nothing below it decides nothing, so it does not make jobs differ.
+        if self.uncounted.is_none() {
+            heads.retain(|head| self.has_directory_below(head));
+        }
+        (models, heads)
+    }
+
+    fn has_directory_below(&self, directory: &Path) -> bool {
+        let mut behind = self.directories.range::<Path, _>((Bound::Excluded(directory), Bound::Unbounded));
+        behind.next().is_some_and(|(next, _)| next.starts_with(directory))
+    }
+}
+
+/// Forgets the names of the last directory that has some, so that the result does not depend on the order of files.
+fn drop_last_names(
+    directories: &mut BTreeMap<PathBuf, DirectoryTally>,
+    of_models: bool,
+    budget: &mut NameBudget,
+) -> bool {
+    let end = budget.nameless.take().map_or(Bound::Unbounded, Bound::Excluded);
+    let last = directories.range_mut::<PathBuf, _>((Bound::Unbounded, end)).next_back();
+    let Some((path, last)) = last else { return false };
+    budget.names -= std::mem::take(last.names.of(of_models)).0.len();
+    budget.nameless = Some(path.clone());
+    true
 }
 
 /// The families that are split by file.
-fn by_file(
-    split: &WorkSplit,
-    directories: &BTreeMap<PathBuf, DirectoryTally>,
-    nameless: Option<&Path>,
-) -> BTreeSet<String> {
+fn by_file(split: &WorkSplit, directories: &BTreeMap<PathBuf, DirectoryTally>, names: &NameBudget) -> BTreeSet<String> {
     let even = split.total.bytes / u64::from(split.count.max(1));
     let mut members: BTreeMap<String, Vec<(&PathBuf, &DirectoryTally)>> = BTreeMap::new();
     for (path, found) in directories {
@@ -230,7 +285,7 @@ fn by_file(
     }
     let is_large = |members: &Vec<(&PathBuf, &DirectoryTally)>| bytes_of(members) > even.saturating_mul(2);
     let is_named = |members: &Vec<(&PathBuf, &DirectoryTally)>| {
-        members.iter().all(|(path, _)| nameless.is_none_or(|first| path.as_path() < first))
+        members.iter().all(|(path, found)| found.model.is_none() || names.covers(path))
     };
     let large = members.into_iter().filter(|(_, members)| split.count > 1 && is_named(members) && is_large(members));
     large.filter(|(_, members)| has_common_names(members)).map(|(family, _)| family).collect()
@@ -247,7 +302,7 @@ fn has_common_names(members: &[(&PathBuf, &DirectoryTally)]) -> bool {
     let with_models = || members.iter().filter(|(_, found)| found.model.is_some());
     let (models, has_hub) = (with_models().count(), with_models().any(|(path, _)| is_hub(path)));
     let mut names: BTreeMap<&str, UnitTally> = BTreeMap::new();
-    for (name, tally) in members.iter().flat_map(|(_, found)| &found.names) {
+    for (name, tally) in all_names(members) {
         names.entry(name).or_default().add(*tally);
     }
     let bytes_of_names = |is_one: &dyn Fn(&UnitTally) -> bool| {
@@ -259,6 +314,10 @@ fn has_common_names(members: &[(&PathBuf, &DirectoryTally)]) -> bool {
     (common >= counted / 5 * 4 || models == 0) && largest < bytes_of(members) / 4 * 3
 }
 
+fn all_names<'a>(members: &'a [(&PathBuf, &DirectoryTally)]) -> impl Iterator<Item = (&'a String, &'a UnitTally)> {
+    members.iter().flat_map(|(_, found)| found.names.models.0.iter().chain(&found.names.others.0))
+}
+
 fn digest(split: &WorkSplit) -> [u8; 16] {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&RULES.to_le_bytes()).update(&split.count.to_le_bytes());
@@ -267,7 +326,7 @@ fn digest(split: &WorkSplit) -> [u8; 16] {
     };
     for (directory, family) in &split.families {
         // A directory of its own family falls to the same share without models, unless it is part of another one then.
-        let has_head = directory.ancestors().any(|above| split.heads.contains(above));
+        let has_head = directory.ancestors().skip(1).any(|above| split.heads.contains(above));
         if *family != of_directory(directory) || has_head {
             text(directory.as_os_str().as_encoded_bytes());
             text(family.as_bytes());

@@ -2,18 +2,20 @@
 //!
 //! 1. The base of a model is the first one in its card that is a directory of the listing: by its whole path, by its
 //!    last two names if the card gives two, else by its last name. Of several such directories it is the first by path.
-//!    A card that names its own directory, by its name or as `.`, says nothing.
+//!    A card that names its own directory, by its name or as `.`, says nothing. Names such as `checkpoints/1000` are in
+//!    many runs, so those above them count, too.
 //! 2. The family is named by the model at the end of the chain. If its card names bases that are not there, the first
 //!    of these names the family, so that the descendants of a base that is elsewhere stay together.
 //! 3. In a circle, the first directory by path is the end of the chain.
 //! 4. The steps of a training run are one directory here: paths are without the numbers of steps
-//!    ([`of_all_steps`]), and so are names of bases with their owners. The card of the first step counts for all.
+//!    ([`of_all_steps`]), and so are names of bases with their owners. The card of the first step counts for all. If it
+//!    names no base, those directly below a model, the result of the training, descend from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::steps::of_all_steps;
-use crate::model::names;
+use super::steps::{is_general, is_of_steps, of_all_steps};
+use crate::model::detect::ModelNames;
 
 /// What cards say of a model.
 struct CardDescent {
@@ -28,27 +30,19 @@ pub(super) fn of_directory(directory: &Path) -> String {
     format!("directory {}", directory.to_string_lossy())
 }
 
-/// The families of directories, without the numbers of steps. `models` has a file of a model in each; `read` reads
-/// cards.
-pub(super) fn families(
-    models: &BTreeMap<PathBuf, PathBuf>,
-    read: &dyn Fn(&Path) -> Option<Vec<u8>>,
-) -> BTreeMap<PathBuf, String> {
+/// The families of directories, without the numbers of steps; `models` has what cards say of the models in each.
+pub(super) fn families(models: BTreeMap<PathBuf, ModelNames>) -> BTreeMap<PathBuf, String> {
     let mut by_name: BTreeMap<String, &PathBuf> = BTreeMap::new();
-    let found: Vec<(&PathBuf, Vec<String>)> = models
-        .iter()
-        .map(|(directory, file)| {
-            let found = names(file, read);
-            for name in own_names(directory, &found.names) {
-                if let Some(name) = listed_name(&name) {
-                    by_name.entry(name).or_insert(directory);
-                }
-            }
-            (directory, found.bases)
-        })
-        .collect();
+    for (directory, found) in &models {
+        // The last name is that of the file, which is the same in most directories.
+        let names = found.names.split_last().map_or(&[] as &[String], |(_, names)| names);
+        let whole = directory.to_string_lossy();
+        for name in names.iter().map(String::as_str).chain([&*whole]).filter_map(known_by) {
+            by_name.entry(name).or_insert(directory);
+        }
+    }
     let descents: BTreeMap<&PathBuf, CardDescent> =
-        found.into_iter().map(|(directory, bases)| (directory, descent(directory, &bases, models, &by_name))).collect();
+        models.iter().map(|(path, found)| (path, descent(path, &found.bases, &models, &by_name))).collect();
     let mut roots: BTreeMap<PathBuf, String> = BTreeMap::new();
     for directory in descents.keys() {
         let (chain, root) = root_of(directory, &descents, &roots);
@@ -57,59 +51,59 @@ pub(super) fn families(
     roots
 }
 
-/// A name without the numbers of steps. `None` for `checkpoint-500` without an owner, which is in many runs.
-fn listed_name(name: &str) -> Option<String> {
-    let plain = of_all_steps(Path::new(name)).to_string_lossy().into_owned();
-    (name.contains('/') || plain == name).then_some(plain)
+/// The names of a path, each without the number of its step and with whether it says which run or model it is.
+fn parts(path: &str, plain: &str) -> Vec<(String, bool)> {
+    let parts = path.split('/').zip(plain.split('/')).filter(|(name, _)| !name.is_empty());
+    // The numbers of a directory's steps are left out already.
+    parts.map(|(name, plain)| (plain.to_string(), name == plain && !is_general(name))).collect()
 }
 
-/// The names by which cards may name the models of a directory. The last of `names` is that of the file, which is the
-/// same in most directories.
-fn own_names(directory: &Path, names: &[String]) -> Vec<String> {
-    let mut own: Vec<String> = names.split_last().map(|(_, names)| names.to_vec()).unwrap_or_default();
-    let mut above = directory.iter().rev().map(|name| name.to_string_lossy());
-    if let (Some(last), Some(owner)) = (above.next(), above.next()) {
-        own.push(format!("{owner}/{last}"));
-    }
-    own
+fn plain(path: &str) -> String {
+    of_all_steps(Path::new(path)).to_string_lossy().into_owned()
+}
+
+/// The name by which a model at `path`, or with this name, is known: its last two names or its only one, and as many
+/// more as it takes to say which run it is. `None` for `checkpoint-500` alone, which is in many runs.
+fn known_by(path: &str) -> Option<String> {
+    let parts = parts(path, &plain(path));
+    let telling = parts.iter().rposition(|(_, is_telling)| *is_telling)?;
+    let known = parts.get(telling.min(parts.len().saturating_sub(2))..)?;
+    Some(known.iter().map(|(name, _)| name.as_str()).collect::<Vec<&str>>().join("/"))
 }
 
 fn descent(
     directory: &Path,
     bases: &[String],
-    models: &BTreeMap<PathBuf, PathBuf>,
+    models: &BTreeMap<PathBuf, ModelNames>,
     by_name: &BTreeMap<String, &PathBuf>,
 ) -> CardDescent {
     // A base comes by its last name, then by its whole one.
-    let bases = || bases.iter().filter(|base| base.contains(|byte| !matches!(byte, '.' | '/')));
-    let whole = bases().filter(|base| base.contains('/'));
+    let whole = bases.iter().filter(|base| base.contains('/'));
     let there = |base: &&String| -> Option<&PathBuf> {
         let path = of_all_steps(Path::new(base.as_str()));
-        let by_path = models.get_key_value(&*path).map(|(found, _)| found);
-        by_path.or_else(|| by_name.get(&listed_name(last_two(base))?).copied())
+        let result = path.parent().filter(|_| is_of_steps(&path));
+        let by_path = models.get_key_value(&*path).or_else(|| models.get_key_value(result?)).map(|(found, _)| found);
+        by_path.or_else(|| by_name.get(&known_by(base)?).copied())
     };
     let is_other = |base: &&String| there(base).is_none_or(|found| found.as_path() != directory);
-    let all = whole.chain(bases().filter(|base| !base.contains('/')));
+    let all = whole.chain(bases.iter().filter(|base| !base.contains('/')));
     let ordered: Vec<&String> = all.filter(is_other).collect();
-    let base = ordered.iter().find_map(there).map(|found| (*found).clone());
-    let absent = ordered.first().filter(|_| base.is_none()).map(|base| unlisted_name(base));
-    CardDescent { base, absent }
+    let base = ordered.iter().find_map(there).cloned();
+    let absent = ordered.iter().find_map(|base| unlisted_name(base)).filter(|_| base.is_none());
+    // The steps of a training below its result, whose cards say nothing more.
+    let result = directory.parent().filter(|above| is_of_steps(directory) && models.contains_key(*above));
+    let result = result.filter(|_| base.is_none() && absent.is_none()).map(Path::to_path_buf);
+    CardDescent { base: base.or(result), absent }
 }
 
-/// The last two names of a base, or its only one.
-fn last_two(base: &str) -> &str {
-    let base = base.trim_end_matches('/');
-    let before_last = base.rfind('/').and_then(|last| base.get(..last)?.rfind('/'));
-    before_last.and_then(|at| base.get(at + 1..)).unwrap_or(base)
-}
-
-/// How a base that is not there is called: a path of another machine by its last name, or by that of the run if this
-/// is the number of a step.
-fn unlisted_name(base: &str) -> String {
+/// How a base that is not there is called: a path of another machine by the last name that says which run or model it
+/// is. `None` if no name does.
+fn unlisted_name(base: &str) -> Option<String> {
     let is_path = base.starts_with(['/', '.', '~']) || base.contains('\\');
-    let mut last = base.trim_end_matches(['/', '\\']).rsplit(['/', '\\']).filter(|name| !name.is_empty());
-    let last = last.find(|name| of_all_steps(Path::new(name)) == Path::new(name));
-    last.filter(|_| is_path).unwrap_or(base).to_string()
+    let base = base.replace('\\', "/");
+    let plain = plain(&base);
+    let last = parts(&base, &plain).into_iter().rfind(|(_, is_telling)| *is_telling)?;
+    Some(if is_path { last.0 } else { plain })
 }
 
 /// The chain of bases of a directory, as far as `roots` does not know it, and the name of the family at its end.

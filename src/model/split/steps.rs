@@ -15,17 +15,18 @@ use std::path::{Path, PathBuf};
 /// What a step is called. A number comes behind it.
 const STEP_TERMS: [&[u8]; 7] = [b"step", b"checkpoint", b"ckpt", b"iter", b"iteration", b"epoch", b"ba"];
 /// Those of these that also end others, as in `writer2` and `mamba2`, so no letter may be before them.
-const WHOLE_TERMS: [&[u8]; 2] = [b"iter", b"ba"];
+const WHOLE_TERMS: [&[u8]; 8] = [b"iter", b"ba", b"mp", b"tp", b"pp", b"dp", b"ep", b"cp"];
 /// What stands for a number.
 const NUMBER: u8 = b'#';
 
-/// What comes between the number of a part and that of all parts, and the digits that both have at least.
+/// What comes between the number of a part and that of all parts, and the digits that both have at least where no step
+/// is before them.
 const OF: &[u8] = b"-of-";
 const PART_DIGITS: usize = 5;
 /// Bytes before a number that are looked at.
 const TERM_MAX: usize = 32;
-/// What the number of a part of one step comes behind.
-const PART_TERMS: [&[u8]; 3] = [b"rank", b"shard", b"part"];
+/// What the number of a part of one step comes behind: also the dimensions of parallel training.
+const PART_TERMS: [&[u8]; 9] = [b"rank", b"shard", b"part", b"mp", b"tp", b"pp", b"dp", b"ep", b"cp"];
 
 /// A path without the numbers of its steps.
 pub(super) fn of_all_steps(path: &Path) -> Cow<'_, Path> {
@@ -46,7 +47,19 @@ pub(super) fn is_of_steps(path: &Path) -> bool {
 
 /// Whether a name is the number of a step in the directory `above`.
 fn is_step_of(above: &[u8], name: &[u8]) -> bool {
-    !name.is_empty() && name.iter().all(u8::is_ascii_digit) && ends_with(above, &STEP_TERMS)
+    let is_number = !name.is_empty() && name.iter().all(u8::is_ascii_digit);
+    is_number && above.last().is_some_and(u8::is_ascii_alphabetic) && ends_with(above, &STEP_TERMS)
+}
+
+/// Whether a name says nothing of which run it is: a step, what steps are called, a number, or a relative path.
+pub(super) fn is_general(name: &str) -> bool {
+    let bytes = name.as_bytes();
+    let is_term = |name: &[u8]| STEP_TERMS.iter().any(|term| name.eq_ignore_ascii_case(term));
+    let singular = bytes.strip_suffix(b"s").unwrap_or(bytes);
+    bytes.contains(&NUMBER)
+        || bytes.iter().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'~'))
+        || is_term(bytes)
+        || is_term(singular)
 }
 
 /// A name without the number of its step.
@@ -66,7 +79,9 @@ fn without_numbers(name: &[u8]) -> Vec<u8> {
         let is_digit = first.is_ascii_digit();
         let len = rest.iter().position(|byte| byte.is_ascii_digit() != is_digit).unwrap_or(rest.len());
         let (run, after) = rest.split_at(len);
-        let is_of_parts = len >= PART_DIGITS && (after.starts_with(OF) || plain.ends_with(OF));
+        let is_sure = len >= PART_DIGITS || plain.contains(&NUMBER);
+        let is_behind = || plain.strip_suffix(OF).is_some_and(|part| part.last().is_some_and(u8::is_ascii_digit));
+        let is_of_parts = is_sure && (after.starts_with(OF) || is_behind());
         let is_part = || is_of_parts || ends_with(&plain, &PART_TERMS);
         if is_digit && !is_part() {
             plain.push(NUMBER);

@@ -13,7 +13,9 @@ use crate::repo::share_record::ShareOrigin;
 use crate::repo::tree::BESIDE;
 
 /// Separates the name of a family from that of a file.
-pub(super) const BY_FILE: char = '\0';
+const BY_FILE: char = '\0';
+/// Longest name of a family that is repeated for each name of a file, bytes.
+const FAMILY_BYTES_MAX: usize = 256;
 /// What directories of models in a hub's cache begin with.
 pub(super) const HUB: &[u8] = b"models--";
 
@@ -121,7 +123,7 @@ impl WorkSplit {
         if !self.by_file.contains(&family) {
             return family;
         }
-        format!("{family}{BY_FILE}{}", unit_name(path))
+        unit_of_file(&family, &unit_name(path))
     }
 
     /// The family of a directory.
@@ -130,8 +132,8 @@ impl WorkSplit {
         if let Some(family) = self.families.get(directory) {
             return family.clone();
         }
-        let head = directory.ancestors().skip(1).find(|above| self.heads.contains(*above));
-        let family = head.and_then(|head| self.families.get(head));
+        let heads = directory.ancestors().skip(1).filter(|above| self.heads.contains(*above));
+        let family = heads.filter_map(|head| self.families.get(head)).next();
         family.cloned().unwrap_or_else(|| families::of_directory(directory))
     }
 
@@ -168,6 +170,14 @@ impl WorkSplit {
 /// A unit as people read it.
 pub fn shown_unit(unit: &str) -> String {
     unit.replace(BY_FILE, ": ")
+}
+
+/// The unit of the files of one name in a family that is split by file. Families with long names have a digest there.
+pub(super) fn unit_of_file(family: &str, name: &str) -> String {
+    if family.len() <= FAMILY_BYTES_MAX {
+        return format!("{family}{BY_FILE}{name}");
+    }
+    format!("family {}{BY_FILE}{name}", blake3::hash(family.as_bytes()).to_hex())
 }
 
 /// The name by which a file falls to a unit. An object has another one once others lie below its key. Models have the

@@ -1,6 +1,6 @@
 //! The cards, configurations and tokenizers of models that the bucket has.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::model::{CARD, CARD_BYTES_MAX, CONFIGURATIONS, TOKENIZER};
 use crate::repo::read::at_least_one;
 use crate::store::{ListedObject, SourceBucket};
 
-/// Cards that are known, at most. Models beside others are found by their values.
+/// Cards that are known, at most: the first by path. Models beside others are found by their values.
 const KNOWN_MAX: usize = 1 << 16;
 /// Cards in memory: several files of one model ask for the same ones.
 const CACHED: usize = 64;
@@ -20,7 +20,7 @@ const CACHED: usize = 64;
 pub struct ObjectCards {
     bucket: Arc<SourceBucket>,
     /// Keys by stored paths.
-    known: HashMap<String, String>,
+    known: BTreeMap<String, String>,
     cached: Mutex<LruCache<String, Option<Vec<u8>>>>,
 }
 
@@ -28,7 +28,7 @@ impl ObjectCards {
     /// None yet.
     pub fn new(bucket: Arc<SourceBucket>) -> Self {
         let cached = Mutex::new(LruCache::new(at_least_one(CACHED)));
-        ObjectCards { bucket, known: HashMap::new(), cached }
+        ObjectCards { bucket, known: BTreeMap::new(), cached }
     }
 
     /// Whether an object of this name is one.
@@ -39,8 +39,11 @@ impl ObjectCards {
     /// Notes an object of the listing, if it is a card.
     pub fn note(&mut self, path: &str, object: &ListedObject) {
         let name = path.rsplit('/').next().unwrap_or_default();
-        if Self::is_card(name) && self.known.len() < KNOWN_MAX && self.bucket.has_address(&object.key) {
+        if Self::is_card(name) && self.bucket.has_address(&object.key) {
             self.known.insert(path.into(), object.key.clone());
+            if self.known.len() > KNOWN_MAX {
+                self.known.pop_last();
+            }
         }
     }
 
