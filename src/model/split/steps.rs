@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// What a step is called. A number comes behind it.
 const STEP_TERMS: [&[u8]; 7] = [b"step", b"checkpoint", b"ckpt", b"iter", b"iteration", b"epoch", b"ba"];
-/// Those of these that also end others, as in `writer2` and `mamba2`, so no letter may be before them.
+/// Terms that also end other words, as in `writer2` and `mamba2`: no letter may be before them.
 const WHOLE_TERMS: [&[u8]; 8] = [b"iter", b"ba", b"mp", b"tp", b"pp", b"dp", b"ep", b"cp"];
 /// What stands for a number.
 const NUMBER: u8 = b'#';
