@@ -108,8 +108,10 @@ fn values_of(text: &str, key: &str) -> Vec<String> {
     let first = uncommented(first.trim()).to_string();
     if let Some(list) = first.strip_prefix('[') {
         let mut list = list.to_string();
-        while !list.contains(']') {
+        let mut has_end = list.contains(']');
+        while !has_end {
             let Some(line) = matter.next() else { break };
+            has_end = line.contains(']');
             list.push_str(uncommented(line));
         }
         let items = list.split(']').next().unwrap_or_default();

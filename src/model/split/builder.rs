@@ -23,10 +23,12 @@ const DIRECTORY_BYTES_MAX: usize = 64 << 20;
 pub(super) const MODEL_NAMES_MAX: usize = 1024;
 const OTHER_NAMES_MAX: usize = 256;
 const ALL_NAMES_MAX: usize = 1 << 18;
+/// Bytes of the names of bases that count of a card.
+const BASES_BYTES_MAX: usize = 4 << 10;
 /// Longest path of a model that may have a family, bytes.
 const MODEL_PATH_MAX: usize = 512;
 /// Which rules these are. What follows other rules has another digest.
-const RULES: u32 = 5;
+const RULES: u32 = 6;
 
 /// The order of models: by whether no card can be beside them, by the length of their paths, and by these.
 fn rank(path: &Path) -> (bool, usize, &Path) {
@@ -237,7 +239,7 @@ impl SplitBuilder {
                 has_front_matter.set(has_front_matter.get() || (is_card && card::has_front_matter(&text)));
                 Some(text)
             };
-            models.insert(path.clone(), names(model, &noting));
+            models.insert(path.clone(), bounded(names(model, &noting)));
             if tally.has_configuration || is_hub(path) || has_front_matter.get() {
                 described.insert(path.clone());
             }
@@ -247,7 +249,7 @@ impl SplitBuilder {
         models.retain(|path, _| described.contains(path) || !is_part(path));
         let rest = all().filter(|(path, tally, _)| !has_card(tally) && !is_part(path));
         for (path, _, model) in rest.take(CANDIDATES_MAX.saturating_sub(models.len())) {
-            models.insert(path.clone(), names(model, read));
+            models.insert(path.clone(), bounded(names(model, read)));
         }
         // A head with nothing below it decides nothing, so it does not make jobs differ.
         if self.uncounted.is_none() {
@@ -260,6 +262,18 @@ impl SplitBuilder {
         let mut behind = self.directories.range::<Path, _>((Bound::Excluded(directory), Bound::Unbounded));
         behind.next().is_some_and(|(next, _)| next.starts_with(directory))
     }
+}
+
+/// What counts of the names of a model: those of many are in memory at the same time.
+fn bounded(mut found: ModelNames) -> ModelNames {
+    let mut bytes = 0;
+    found.evidence = Vec::new();
+    found.bases.retain(|base| {
+        bytes += base.len();
+        bytes <= BASES_BYTES_MAX
+    });
+    found.bases.shrink_to_fit();
+    found
 }
 
 /// Forgets the names of the last directory that has some, so that the result does not depend on the order of files.
@@ -301,15 +315,19 @@ fn bytes_of(members: &[(&PathBuf, &DirectoryTally)]) -> u64 {
 fn has_common_names(members: &[(&PathBuf, &DirectoryTally)]) -> bool {
     let with_models = || members.iter().filter(|(_, found)| found.model.is_some());
     let (models, has_hub) = (with_models().count(), with_models().any(|(path, _)| is_hub(path)));
-    let mut names: BTreeMap<&str, UnitTally> = BTreeMap::new();
+    let mut names: BTreeMap<&String, UnitTally> = BTreeMap::new();
     for (name, tally) in all_names(members) {
         names.entry(name).or_default().add(*tally);
     }
-    let bytes_of_names = |is_one: &dyn Fn(&UnitTally) -> bool| {
-        names.values().filter(|tally| is_one(tally)).fold(0, |sum: u64, tally| sum.saturating_add(tally.bytes))
+    let bytes_of_names = |is_one: &dyn Fn(&String, &UnitTally) -> bool| {
+        let found = names.iter().filter(|(name, tally)| is_one(name, tally));
+        found.fold(0, |sum: u64, (_, tally)| sum.saturating_add(tally.bytes))
     };
-    let counted = bytes_of_names(&|_| true);
-    let common = bytes_of_names(&|tally| tally.files > 1 || (models <= 1 && !has_hub));
+    let counted = bytes_of_names(&|_, _| true);
+    // The names of the largest model count, too: an adapter beside it has others.
+    let largest_model = with_models().filter(|(path, _)| !is_hub(path)).max_by_key(|(_, found)| found.tally.bytes);
+    let of_largest = |name: &String| largest_model.is_some_and(|(_, found)| found.names.models.0.contains_key(name));
+    let common = bytes_of_names(&|name, tally| tally.files > 1 || of_largest(name) || (models <= 1 && !has_hub));
     let largest = names.values().map(|tally| tally.bytes).max().unwrap_or_default();
     (common >= counted / 5 * 4 || models == 0) && largest < bytes_of(members) / 4 * 3
 }
@@ -321,23 +339,23 @@ fn all_names<'a>(members: &'a [(&PathBuf, &DirectoryTally)]) -> impl Iterator<It
 fn digest(split: &WorkSplit) -> [u8; 16] {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&RULES.to_le_bytes()).update(&split.count.to_le_bytes());
-    let mut text = |bytes: &[u8]| {
-        hasher.update(&(bytes.len() as u64).to_le_bytes()).update(bytes);
-    };
-    for (directory, family) in &split.families {
-        // A directory of its own family falls to the same share without models, unless it is part of another one then.
-        let has_head = directory.ancestors().skip(1).any(|above| split.heads.contains(above));
-        if *family != of_directory(directory) || has_head {
-            text(directory.as_os_str().as_encoded_bytes());
-            text(family.as_bytes());
+    // Each list begins with its length, so that none goes on in the next one.
+    let mut list = |texts: Vec<&[u8]>| {
+        hasher.update(&(texts.len() as u64).to_le_bytes());
+        for text in texts {
+            hasher.update(&(text.len() as u64).to_le_bytes()).update(text);
         }
-    }
-    split.heads.iter().for_each(|head| text(head.as_os_str().as_encoded_bytes()));
-    split.by_file.iter().for_each(|family| text(family.as_bytes()));
-    for (unit, share) in &split.assigned {
-        text(unit.as_bytes());
-        text(&share.to_le_bytes());
-    }
+    };
+    // A directory of its own family falls to the same share without models, unless it is part of another one then.
+    let is_part = |directory: &Path| directory.ancestors().skip(1).any(|above| split.heads.contains(above));
+    let families = split.families.iter();
+    let families = families.filter(|(path, family)| **family != of_directory(path) || is_part(path));
+    list(families.flat_map(|(path, family)| [path.as_os_str().as_encoded_bytes(), family.as_bytes()]).collect());
+    list(split.heads.iter().map(|head| head.as_os_str().as_encoded_bytes()).collect());
+    list(split.by_file.iter().map(String::as_bytes).collect());
+    let assigned: Vec<(&[u8], [u8; 4])> =
+        split.assigned.iter().map(|(unit, share)| (unit.as_bytes(), share.to_le_bytes())).collect();
+    list(assigned.iter().flat_map(|(unit, share)| [*unit, share.as_slice()]).collect());
     shortened(hasher.finalize())
 }
 

@@ -83,7 +83,8 @@ fn descent(
         let path = of_all_steps(Path::new(base.as_str()));
         let result = path.parent().filter(|_| is_of_steps(&path));
         let by_path = models.get_key_value(&*path).or_else(|| models.get_key_value(result?)).map(|(found, _)| found);
-        by_path.or_else(|| by_name.get(&known_by(base)?).copied())
+        let by_name = |path: &str| by_name.get(&known_by(path)?).copied();
+        by_path.or_else(|| by_name(base)).or_else(|| by_name(result?.file_name()?.to_str()?))
     };
     let is_other = |base: &&String| there(base).is_none_or(|found| found.as_path() != directory);
     let all = whole.chain(bases.iter().filter(|base| !base.contains('/')));

@@ -13,6 +13,8 @@
 //! the listing at different times agree on every file that both have seen.
 
 mod assign;
+#[cfg(test)]
+mod bounds_tests;
 mod builder;
 mod families;
 mod steps;

@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 const STEP_TERMS: [&[u8]; 7] = [b"step", b"checkpoint", b"ckpt", b"iter", b"iteration", b"epoch", b"ba"];
 /// Terms that also end other words, as in `writer2` and `mamba2`: no letter may be before them.
 const WHOLE_TERMS: [&[u8]; 8] = [b"iter", b"ba", b"mp", b"tp", b"pp", b"dp", b"ep", b"cp"];
+/// What DeepSpeed puts before the name of its steps.
+const GLOBAL: &[u8] = b"global_";
 /// What stands for a number.
 const NUMBER: u8 = b'#';
 
@@ -40,9 +42,19 @@ pub(super) fn of_all_steps(path: &Path) -> Cow<'_, Path> {
     Cow::Owned(PathBuf::from(OsString::from_vec(names.join(&b'/'))))
 }
 
-/// Whether a path without numbers is that of the steps of a run.
+/// Whether a path without numbers is that of steps, whose name says nothing else: `checkpoint-#`, not `tune-step-#`.
 pub(super) fn is_of_steps(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.as_bytes().last() == Some(&NUMBER))
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    let Some(rest) = name.strip_suffix(&[NUMBER]) else { return false };
+    let len = rest.iter().rposition(|byte| !is_between(*byte)).map_or(0, |last| last + 1);
+    let term = rest.get(..len).unwrap_or_default();
+    term.is_empty() || is_term(term.strip_prefix(GLOBAL).unwrap_or(term))
+}
+
+/// Whether a name is what steps are called, perhaps of more than one.
+fn is_term(name: &[u8]) -> bool {
+    let is_one = |name: &[u8]| STEP_TERMS.iter().any(|term| name.eq_ignore_ascii_case(term));
+    is_one(name) || is_one(name.strip_suffix(b"s").unwrap_or(name))
 }
 
 /// Whether a name is the number of a step in the directory `above`.
@@ -54,12 +66,9 @@ fn is_step_of(above: &[u8], name: &[u8]) -> bool {
 /// Whether a name says nothing of which run it is: a step, what steps are called, a number, or a relative path.
 pub(super) fn is_general(name: &str) -> bool {
     let bytes = name.as_bytes();
-    let is_term = |name: &[u8]| STEP_TERMS.iter().any(|term| name.eq_ignore_ascii_case(term));
-    let singular = bytes.strip_suffix(b"s").unwrap_or(bytes);
     bytes.contains(&NUMBER)
         || bytes.iter().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'~'))
         || is_term(bytes)
-        || is_term(singular)
 }
 
 /// A name without the number of its step.

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use super::*;
 
-const MODEL: u64 = 1 << 20;
+pub(super) const MODEL: u64 = 1 << 20;
 
 /// A split of models of this length: a directory, the base that its card names, and the names of its files.
-fn split(models: &[(&str, &str, &[&str])], count: u32) -> WorkSplit {
+pub(super) fn split(models: &[(&str, &str, &[&str])], count: u32) -> WorkSplit {
     let (mut builder, mut cards) = (SplitBuilder::new(vec!["/m".into()]), BTreeMap::new());
     for (directory, bases, files) in models {
         let directory = Path::new("/m").join(directory);
@@ -22,11 +22,11 @@ fn split(models: &[(&str, &str, &[&str])], count: u32) -> WorkSplit {
     builder.finish(count, &|path| cards.get(path).cloned())
 }
 
-fn family(split: &WorkSplit, directory: &str) -> String {
+pub(super) fn family(split: &WorkSplit, directory: &str) -> String {
     split.family_of(&Path::new("/m").join(directory))
 }
 
-const ONE: &[&str] = &["model.safetensors"];
+pub(super) const ONE: &[&str] = &["model.safetensors"];
 
 #[test]
 fn a_chain_of_bases_is_one_family_by_names_in_the_listing() {
@@ -253,12 +253,18 @@ fn bases_that_are_steps_are_found_and_names_that_say_nothing_join_no_runs() {
         ("of_far_b", "/scratch/b/checkpoints/2000", ONE),
         ("of_neither", "/scratch/c/checkpoints/1000", ONE),
         ("of_nothing", "[./checkpoint-500, ../checkpoint-3, ~/checkpoint-3, checkpoint-9]", ONE),
+        ("of_result", "/home/me/out/checkpoint-700", ONE),
+        ("of_none", "/home/me/gone/checkpoint-700", ONE),
+        (".", "", ONE),
+        ("runA-step-100", "", ONE),
         ("alone/step_7/0", "", ONE),
         ("alone/step_7/1", "", ONE),
     ];
     let split = split(&models, 8);
     let of = |directory: &str| family(&split, directory);
     assert_eq!((of("out/checkpoint-500"), of("dpo")), ("base far/stem".into(), "base far/stem".into()));
+    assert_eq!((of("of_result"), of("of_none")), ("base far/stem".into(), "base gone".into()));
+    assert_ne!(of("runA-step-100"), of("."), "the run has a name of its own");
     assert_ne!(of("a/checkpoints/1000"), of("b/checkpoints/1000"));
     assert_eq!((of("of_b"), of("of_far_b")), (of("b/checkpoints/1000"), of("b/checkpoints/1000")));
     assert_eq!((of("of_neither"), of("of_nothing")), ("base c".into(), "directory /m/of_nothing".into()));
@@ -272,29 +278,13 @@ fn bases_that_are_steps_are_found_and_names_that_say_nothing_join_no_runs() {
 }
 
 #[test]
-fn no_card_is_read_twice() {
-    let read = std::cell::RefCell::new(BTreeMap::<std::path::PathBuf, u32>::new());
-    let mut builder = SplitBuilder::new(Vec::new());
-    for number in 0..100 {
-        builder.add(Path::new(&format!("/m/{number}/m.gguf")), MODEL, b"");
-        builder.add(Path::new(&format!("/m/{number}/README.md")), 9, b"");
-        builder.add(Path::new(&format!("/m/{number}/sub/m.gguf")), MODEL, b"");
-    }
-    builder.finish(4, &|path| {
-        *read.borrow_mut().entry(path.into()).or_default() += 1;
-        Some(b"---\n---\n".to_vec())
-    });
-    assert!(read.borrow().values().all(|reads| *reads == 1));
-    assert!(read.borrow().contains_key(Path::new("/m/99/README.md")));
-}
-
-#[test]
-fn a_long_chain_of_bases_takes_no_time() {
-    let models: Vec<(String, String)> =
-        (0..4000).map(|at| (format!("c/{at:05}"), format!("c/{:05}", at + 1))).collect();
-    let models: Vec<_> = models.iter().map(|(own, base)| (own.as_str(), base.as_str(), ONE)).collect();
-    let split = split(&models, 8);
-    assert_eq!((family(&split, "c/00000"), family(&split, "c/03999")), ("base c/04000".into(), "base c/04000".into()));
+fn a_base_is_split_by_file_beside_its_adapter() {
+    let parts: Vec<String> = (1..=8).map(|part| format!("{part}.safetensors")).collect();
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let models = [("base", "", parts.as_slice()), ("lora", "m/base", &["adapter_model.safetensors"])];
+    let split = split(&models, 4);
+    assert_eq!(family(&split, "lora"), family(&split, "base"));
+    assert_eq!(split.by_file.len(), 1);
 }
 
 #[test]
@@ -351,63 +341,6 @@ fn the_digest_says_whether_files_that_both_know_fall_to_the_same_shares() {
 }
 
 #[test]
-fn names_are_bounded_and_the_order_of_files_decides_nothing() {
-    let paths: Vec<String> = (0..40).map(|at| format!("/m/d{}/part-{}.pt", at % 4, at / 4)).collect();
-    let split = |paths: &mut dyn Iterator<Item = &String>, names_max: usize| {
-        let mut builder = SplitBuilder::new(vec!["/m".into()]);
-        builder.names.models.names_max = names_max;
-        paths.for_each(|path| builder.add(Path::new(path), MODEL, b""));
-        builder.finish(4, &|_| None)
-    };
-    let by_file = |split: &WorkSplit| split.by_file.len();
-    let one = |names_max| {
-        let (forward, back) = (split(&mut paths.iter(), names_max), split(&mut paths.iter().rev(), names_max));
-        assert_eq!((by_file(&forward), forward.origin()), (by_file(&back), back.origin()), "{names_max}");
-        by_file(&forward)
-    };
-    // Ten names in each of four directories, each of which has an even share.
-    assert_eq!((one(40), one(25), one(9)), (0, 0, 0));
-    let large: Vec<String> = (0..30).map(|at| format!("/m/a/part-{at}.pt")).chain(["/m/b/x.pt".into()]).collect();
-    let large = |names_max| by_file(&split(&mut large.iter(), names_max));
-    assert_eq!((large(31), large(30), large(29)), (1, 1, 0));
-}
-
-#[test]
-fn directories_are_bounded_and_the_order_of_files_decides_nothing() {
-    let paths: Vec<String> = (0..30).map(|at| format!("/m/d{}/part-{}", at % 10, at / 10)).collect();
-    let split = |paths: &mut dyn Iterator<Item = &String>| {
-        let mut builder = SplitBuilder::new(Vec::new());
-        // Of four paths of five bytes.
-        builder.directory_bytes_max = 20;
-        paths.for_each(|path| builder.add(Path::new(path), 1, b""));
-        builder.finish(2, &|_| None)
-    };
-    let (forward, back) = (split(&mut paths.iter()), split(&mut paths.iter().rev()));
-    assert_eq!((&forward.units, forward.uncounted), (&back.units, back.uncounted));
-    assert_eq!((forward.units.len(), forward.uncounted), (4, UnitTally { files: 18, bytes: 18 }));
-    assert_eq!(forward.total, UnitTally { files: 30, bytes: 30 });
-    // What was left out for a long path does not come back when that is left out, too.
-    let paths = ["/m/c/1", "/m/bbbbbbbbbbbbbb/1", "/m/a/1", "/m/c/2"].map(String::from);
-    let (forward, back) = (split(&mut paths.iter()), split(&mut paths.iter().rev()));
-    assert_eq!((&forward.units, forward.uncounted), (&back.units, back.uncounted));
-    assert_eq!(forward.units.len(), 1);
-}
-
-#[test]
-fn the_names_of_a_directory_that_count_do_not_depend_on_the_order_of_files() {
-    let in_step = |step: u32| (0..300).map(move |number| format!("/m/step_{step}/{number:03}.png"));
-    let paths: Vec<String> = in_step(1).chain(in_step(2)).collect();
-    let split = |paths: &mut dyn Iterator<Item = &String>| {
-        let mut builder = SplitBuilder::new(Vec::new());
-        paths.for_each(|path| builder.add(Path::new(path), 1, b""));
-        builder.finish(4, &|_| None)
-    };
-    let (forward, back) = (split(&mut paths.iter()), split(&mut paths.iter().rev()));
-    assert_eq!((&forward.units, forward.uncounted), (&back.units, back.uncounted));
-    assert_eq!((forward.units.len(), forward.uncounted), (256, UnitTally { files: 88, bytes: 88 }));
-}
-
-#[test]
 fn plain_files_are_split_whatever_they_are_called_and_an_object_falls_with_its_former_name() {
     let mut builder = SplitBuilder::new(Vec::new());
     (0..1000).for_each(|number| builder.add(Path::new(&format!("/m/data/step_{number:04}.png")), 1000, b""));
@@ -415,6 +348,7 @@ fn plain_files_are_split_whatever_they_are_called_and_an_object_falls_with_its_f
     let of = |name: &str| split.unit_of(&Path::new("/m/data").join(name));
     assert_ne!(of("step_0001.png"), of("step_0002.png"));
     assert_eq!(of("step_0001.png"), of("step_0001.png%2F"));
+    assert_eq!(of("step_0001.png"), of("step_0001.png%2F%2F"));
 }
 
 #[test]

@@ -184,7 +184,7 @@ pub(super) fn unit_of_file(family: &str, name: &str) -> String {
 /// same name in all steps; other files have nothing to stay together for.
 pub(super) fn unit_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let name = name.strip_suffix(BESIDE).unwrap_or(&name);
+    let name = name.trim_end_matches(BESIDE);
     if suggests_model(&path.with_file_name(name)) { name_of_all_steps(name).into_owned() } else { name.to_string() }
 }
 
