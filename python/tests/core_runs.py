@@ -330,6 +330,36 @@ def test_trees_of_jax(repo: fhrd.Repository) -> None:
         assert bool((loaded["w"] == tree["w"]).all())
 
 
+def test_parameters_and_states_of_flax_and_optax(repo: fhrd.Repository) -> None:
+    jax = pytest.importorskip("jax", reason="NOT CHECKED: jax is not installed")
+    linen = pytest.importorskip("flax.linen", reason="NOT CHECKED: flax is not installed")
+    optax = pytest.importorskip("optax", reason="NOT CHECKED: optax is not installed")
+    from flax.training import train_state
+
+    class Network(linen.Module):  # type: ignore[misc, name-defined]
+        @linen.compact  # type: ignore[untyped-decorator]
+        def __call__(self, x: Any) -> Any:
+            return linen.Dense(2)(linen.relu(linen.Dense(8)(x)))
+
+    network, batch = Network(), jax.numpy.ones((4, 3))
+
+    def created(seed: int) -> Any:
+        parameters = network.init(jax.random.key(seed), batch)["params"]
+        return train_state.TrainState.create(apply_fn=network.apply, params=parameters, tx=optax.adam(1e-3))
+
+    state = created(1)
+    gradients = jax.grad(lambda parameters: (network.apply({"params": parameters}, batch) ** 2).sum())(state.params)
+    state = state.apply_gradients(grads=gradients)
+    fhrd.jax.save(repo, {"params": state.params, "optimizer": state.opt_state}, run="flax", step=1)
+    other = created(2)
+    loaded = fhrd.jax.load(repo, {"params": other.params, "optimizer": other.opt_state}, run="flax")
+    same = jax.tree_util.tree_map(lambda one, two: bool((one == two).all()), loaded["params"], state.params)
+    assert all(jax.tree_util.tree_leaves(same))
+    again = other.replace(params=loaded["params"], opt_state=loaded["optimizer"]).apply_gradients(grads=gradients)
+    once = state.apply_gradients(grads=gradients)
+    assert bool((again.apply_fn({"params": again.params}, batch) == once.apply_fn({"params": once.params}, batch)).all())
+
+
 # Directories and layers
 
 

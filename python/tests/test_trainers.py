@@ -107,6 +107,21 @@ def test_local_directories_can_be_deleted(repo: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "a/checkpoint-2").exists() and repo.checkpoint(run="tune").step == 2
 
 
+@pytest.mark.parametrize("lazy", [True, False])
+def test_a_stored_model_loads_from_pretrained(lazy: bool, repo: Any, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    if lazy and not os.access("/dev/fuse", os.W_OK):
+        pytest.skip("NOT CHECKED: this system has no FUSE")
+    model = trainer(tmp_path / "a", []).model
+    model.save_pretrained(tmp_path / "model")
+    files = {one.name: one.read_bytes() for one in (tmp_path / "model").iterdir()}
+    repo.save({}, run="tune", step=1, files=files)
+    with repo.checkpoint(run="tune").directory(lazy=lazy) as path:
+        loaded = transformers.AutoModelForSequenceClassification.from_pretrained(path)
+    for name, value in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], value), name
+
+
 def lightning_parts() -> tuple[Any, Any]:
     torch = pytest.importorskip("torch")
     lightning = pytest.importorskip("lightning.pytorch", reason="lightning is not installed")
