@@ -1,16 +1,21 @@
 //! Near versions on a machine that has no similarity index: what it stores, and what it reads to get there.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use fhrd::backup::{BackupRequest, ParentChoice, TreeSource, backup};
+use fhrd::config::Config;
 use fhrd::inspect::check::CheckReport;
 use fhrd::keep::{forget, prune};
+use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
 use fhrd::repo::index::similarity::clues::{self, ContainerClues, delete_damaged_clues};
+use fhrd::repo::salts::Salts;
 use fhrd::repo::snapshot;
 use fhrd::store::{
-    BlobKind, BlobName, BlobPrefix, Durable, ListedBlob, ObservedStore, Store, StoreCall, StoreObserver,
+    BlobKind, BlobName, BlobPrefix, Durable, ListedBlob, MemoryStore, ObservedStore, Store, StoreCall, StoreObserver,
 };
 use fhrd::types::ContainerId;
 
@@ -89,6 +94,42 @@ fn a_new_machine_finds_near_versions_by_clues() {
     // With a key in twenty, none of the first chunks of a file is in the sample of one feature of eight.
     ratios.sort_by(f64::total_cmp);
     assert!(ratios[2] <= 1.05, "{ratios:?}");
+}
+
+#[test]
+fn clues_do_not_depend_on_the_number_of_workers() {
+    let (source, mut random) = source(12, 256 << 10);
+    let first = Place::new(false);
+    let places: Vec<(usize, Place)> =
+        [1, 2, 8, 64].into_iter().map(|workers| (workers, Place::with(false, copied(&first.memory), false))).collect();
+    for version in 0..3 {
+        let mut expected = None;
+        for (workers, place) in &places {
+            let mut config = Config::default();
+            config.pipeline.workers = *workers;
+            let tree = TreeSource { bare: true, ..TreeSource::new(vec![source.path().into()], "test") };
+            let request = BackupRequest::new(TreeSource { parents: ParentChoice::Nothing, ..tree });
+            // Each run is on a new machine, which knows what the clues say.
+            let repository = Repository { salts: Salts::fixed(version), ..place.other().open().0 };
+            backup(&repository, &config, &request, &Progress::default(), &Arc::default()).unwrap();
+            let kinds = [BlobKind::Container, BlobKind::Segment, BlobKind::Similarity];
+            let names = kinds.iter().flat_map(|kind| names(place, *kind));
+            let stored: BTreeMap<String, Vec<u8>> =
+                names.map(|name| (name.as_str().into(), place.memory.get(&name, 1 << 26).unwrap())).collect();
+            assert!(stored.keys().filter(|name| name.starts_with("similarity/")).count() as u64 > version.min(1));
+            assert!(expected.get_or_insert_with(|| stored.clone()) == &stored, "version {version}, {workers} workers");
+        }
+        edit(source.path(), 2..9, &mut random);
+    }
+}
+
+/// A store with the same blobs.
+fn copied(from: &MemoryStore) -> Arc<MemoryStore> {
+    let to = MemoryStore::default();
+    for blob in from.list(BlobPrefix::All).unwrap() {
+        to.replace(&blob.name, &from.get(&blob.name, 1 << 26).unwrap());
+    }
+    Arc::new(to)
 }
 
 #[test]

@@ -151,3 +151,32 @@ fn moto_is_a_source() {
     assert_eq!(fs::read(target.join("odd/%2F/key")).unwrap(), b"odd");
     did_run("moto as a source", "backup, unchanged, restore");
 }
+
+#[test]
+fn azurite_is_a_source() {
+    let Some(server) = start("Azurite as a source", "Azurite") else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let source = directory.path().join("s");
+    for (number, (key, len)) in (0..).zip([("a/one", 900), ("a/two", 5_000_000), ("b", 0)]) {
+        let bytes = Random(number).bytes(len);
+        write(source.join(key), &bytes);
+        server.put_into_azurite(&format!("src/{key}"), &bytes);
+    }
+    let run = |words: &[&str]| {
+        let mut command = fhrd(&server, directory.path(), words);
+        finished(command.env("FHRD_SOURCE_ENDPOINT", &server.endpoint).output().unwrap(), &words.join(" "))
+    };
+    run(&["init"]);
+    assert_eq!(run(&["backup", "az://bucket/src"])["files"], 3);
+    let again = run(&["backup", "az://bucket/src"]);
+    assert_eq!((&again["files_unchanged"], &again["bytes_read"]), (&3.into(), &0.into()), "{again}");
+    server.put_into_azurite("src/a/one", b"another");
+    write(source.join("a/one"), b"another");
+    assert_eq!(run(&["backup", "az://bucket/src"])["files_changed"], 1);
+    let target = directory.path().join("restored");
+    run(&["restore", "latest", "--target", target.to_str().unwrap()]);
+    for key in ["a/one", "a/two", "b"] {
+        assert_eq!(fs::read(target.join(key)).unwrap(), fs::read(source.join(key)).unwrap(), "{key}");
+    }
+    did_run("Azurite as a source", "backup, unchanged, changed, restore");
+}

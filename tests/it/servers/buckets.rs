@@ -142,20 +142,20 @@ impl BucketServer {
             ("AZURE_STORAGE_ACCOUNT_NAME", "devstoreaccount1".into()),
             ("AZURE_STORAGE_ACCOUNT_KEY", AZURE_KEY.into()),
         ];
-        let date = jiff::Timestamp::now().strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
-        let signed = format!(
-            "PUT\n\n\n\n\n\n\n\n\n\n\n\nx-ms-date:{date}\nx-ms-version:2021-08-06\n\
-             /devstoreaccount1/devstoreaccount1/bucket\nrestype:container"
-        );
-        let signature = hmac_base64(AZURE_KEY, &signed);
-        let headers = format!(
-            "x-ms-date: {date}\r\nx-ms-version: 2021-08-06\r\n\
-             Authorization: SharedKey devstoreaccount1:{signature}\r\n"
-        );
+        let headers = azure_headers("", "", "/bucket\nrestype:container");
         server.until("a container", || {
             (http(port, "PUT", "/devstoreaccount1/bucket?restype=container", &headers, b"").0 == 201).then_some(())
         });
         Some(server)
+    }
+
+    /// Puts an object into the container of Azurite; `key` needs no escapes.
+    pub fn put_into_azurite(&self, key: &str, bytes: &[u8]) {
+        let port = self.endpoint.split(':').nth(2).and_then(|rest| rest.split('/').next()).unwrap().parse().unwrap();
+        let (kind, path) = ("x-ms-blob-type:BlockBlob\n", format!("/bucket/{key}"));
+        let len = if bytes.is_empty() { String::new() } else { bytes.len().to_string() };
+        let headers = azure_headers(&len, kind, &path) + "x-ms-blob-type: BlockBlob\r\n";
+        assert_eq!(http(port, "PUT", &format!("/devstoreaccount1{path}"), &headers, bytes).0, 201, "{key}");
     }
 
     /// Tries until there is a result.
@@ -183,6 +183,20 @@ impl BucketServer {
         }
         command.env("FHRD_ENDPOINT", &self.endpoint).envs(self.environment.iter().map(|(name, value)| (name, value)));
     }
+}
+
+/// The headers that sign a PUT of `len` bytes, with more of them as they are signed, to what is at `path`.
+fn azure_headers(len: &str, more: &str, path: &str) -> String {
+    let date = jiff::Timestamp::now().strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+    let signed = format!(
+        "PUT\n\n\n{len}\n\n\n\n\n\n\n\n\n{more}x-ms-date:{date}\nx-ms-version:2021-08-06\n\
+         /devstoreaccount1/devstoreaccount1{path}"
+    );
+    let signature = hmac_base64(AZURE_KEY, &signed);
+    format!(
+        "x-ms-date: {date}\r\nx-ms-version: 2021-08-06\r\n\
+         Authorization: SharedKey devstoreaccount1:{signature}\r\n"
+    )
 }
 
 /// Sends a request that needs no client: status, and what precedes the body.
