@@ -111,8 +111,9 @@ fn values_of(text: &str, key: &str) -> Vec<String> {
         let mut has_end = list.contains(']');
         while !has_end {
             let Some(line) = matter.next() else { break };
+            let line = uncommented(line);
             has_end = line.contains(']');
-            list.push_str(uncommented(line));
+            list.push_str(line);
         }
         let items = list.split(']').next().unwrap_or_default();
         return items.split(',').filter_map(unquoted).take(NAMES_MAX).collect();
@@ -157,6 +158,7 @@ mod tests {
         assert_eq!(bases("base_model: \"a/b\"  # said so"), ["a/b"]);
         assert_eq!(bases("base_model: [a/b, 'c/d']"), ["a/b", "c/d"]);
         assert_eq!(bases("base_model: [a/b,\n  c/d\n]"), ["a/b", "c/d"]);
+        assert_eq!(bases("base_model: [a/b, # see [1]\n  c/d]"), ["a/b", "c/d"]);
         assert_eq!(bases("base_model:\n- a/b\n- c/d"), ["a/b", "c/d"]);
         assert_eq!(bases("base_model:\n  - 'a/b'\n\n  # why\n  - c/d"), ["a/b", "c/d"]);
         assert_eq!(bases("base_model:\n  a/b"), ["a/b"]);
