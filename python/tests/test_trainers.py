@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -109,7 +110,7 @@ def test_local_directories_can_be_deleted(repo: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lazy", [True, False])
 def test_a_stored_model_loads_from_pretrained(lazy: bool, repo: Any, tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     if lazy and not os.access("/dev/fuse", os.W_OK):
         pytest.skip("NOT CHECKED: this system has no FUSE")
     model = trainer(tmp_path / "a", []).model
