@@ -506,8 +506,8 @@ def _watched(
 
 def _run_all(job: _Job) -> list[dict[str, Any]]:
     """Runs all shares, those with the most bytes first. Returns their rows in the order of the shares."""
-    # On the node of the driver: the job ends with that one anyway.
-    beside = NodeAffinitySchedulingStrategy(node_id=ray.get_runtime_context().get_node_id(), soft=True)
+    # On the node of the driver: the job ends with that one anyway. As a mere wish, Ray takes another one now and then.
+    beside = NodeAffinitySchedulingStrategy(node_id=ray.get_runtime_context().get_node_id(), soft=False)
     # It starts again if it dies, and does not if the job ends.
     board: Any = ray.remote(_Board).options(num_cpus=0, max_restarts=-1, scheduling_strategy=beside).remote()
     task: Any = ray.remote(_task)

@@ -237,7 +237,6 @@ def test_workers_raylets_and_nodes_die_and_nothing_is_lost(fleet: Fleet, cluster
     location = fleet.init("killed")
     events: list[str] = []
     started = time.monotonic()
-
     own = ray.get_runtime_context().get_node_id()
 
     def kill() -> None:
