@@ -21,6 +21,13 @@ def _homes(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
 
 
 @pytest.fixture
+def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some credentials, for a server that does not look at them."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "y")
+
+
+@pytest.fixture
 def repo(tmp_path: pathlib.Path) -> Iterator[fhrd.Repository]:
     """An empty repository."""
     with fhrd.open(tmp_path / "repo", create=True) as opened:

@@ -255,12 +255,6 @@ def test_numbers_of_numpy_are_numbers(repo: fhrd.Repository) -> None:
     assert repo.checkpoint(snapshot=saved.id).metrics == {"l": 0.5}
 
 
-@pytest.fixture
-def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "y")
-
-
 @pytest.mark.usefixtures("_credentials")
 def test_a_store_that_does_not_answer_is_an_error_of_its_own_within_the_timeout() -> None:
     with socket.socket() as free:

@@ -17,12 +17,6 @@ import fhrd
 ARRAYS = {"a": np.arange(300_000, dtype=np.float32)}
 
 
-@pytest.fixture
-def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "y")
-
-
 class _Bucket(http.server.BaseHTTPRequestHandler):
     """As much of S3 as a repository needs, in memory. Each request has a connection of its own, so none outlives the server."""
 

@@ -244,7 +244,7 @@ def test_workers_raylets_and_nodes_die_and_nothing_is_lost(fleet: Fleet, cluster
             time.sleep(0.01)
         os.kill(busy_workers()[0], signal.SIGKILL)
         events.append("worker")
-        # All nodes have one address here, so the driver may be at any of them. Its own counts the attempts.
+        # What counts the attempts is on the driver's node.
         nodes = [node for node in cluster.list_all_nodes() if node != cluster.head_node and node.node_id != own]
         raylet = nodes[0].all_processes["raylet"][0].process
         os.kill(raylet.pid, signal.SIGKILL)

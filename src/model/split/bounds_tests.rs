@@ -91,19 +91,6 @@ fn a_long_chain_of_bases_takes_no_time() {
 
 #[test]
 fn the_lists_in_the_digest_do_not_run_together() {
-    let split_of = |has_card: bool| {
-        let mut builder = SplitBuilder::new(vec!["/m".into()]);
-        (1..=4).for_each(|part| builder.add(Path::new(&format!("/m/y/{part}.safetensors")), 1000 * MODEL, b""));
-        builder.add(Path::new("/m/x/w.bin"), MODEL, b"");
-        builder.add(Path::new("/m/x/config.json"), 9, b"");
-        let path = if has_card { "/m/x/README.md" } else { "/m/x/.cache/file" };
-        builder.add(Path::new(path), 1, b"");
-        let card = b"---\nbase_model: y\n---\n".to_vec();
-        builder.finish(4, &|path| (has_card && path.ends_with("README.md")).then(|| card.clone()))
-    };
-    let (with_card, without) = (split_of(true), split_of(false));
-    let file = Path::new("/m/y/1.safetensors");
-    assert_ne!(with_card.unit_of(file), without.unit_of(Path::new("/m/x/w.bin")));
     // The same texts in other lists: a family, and a head with a family that is split by file.
     let made = |families: bool| {
         let mut split = split(&[], 4);
@@ -118,4 +105,34 @@ fn the_lists_in_the_digest_do_not_run_together() {
         split.digest
     };
     assert_ne!(made(true), made(false));
+}
+
+#[test]
+fn names_of_plain_files_take_none_from_those_of_models() {
+    let mut builder = SplitBuilder::new(Vec::new());
+    builder.names.others.names_max = 10;
+    (0..100).for_each(|number| builder.add(Path::new(&format!("/m/images/{number}.png")), 1, b""));
+    for (step, part) in (0..40).map(|at| (at % 2, at / 2)) {
+        builder.add(Path::new(&format!("/m/run/step_{step}/{part}.pt")), MODEL, b"");
+    }
+    let split = builder.finish(4, &|_| None);
+    assert_eq!(split.by_file.iter().collect::<Vec<_>>(), ["directory /m/run/step_#"]);
+}
+
+#[test]
+fn of_many_bases_of_a_card_the_first_count() {
+    let long = |number: u32| format!("{number:03}-{}", "x".repeat(200));
+    let bases = (0..40).map(long).collect::<Vec<_>>();
+    let mut builder = SplitBuilder::new(Vec::new());
+    let near = [("/m/first", bases[..10].join(", ") + ", a/stem"), ("/m/last", bases.join(", ") + ", a/stem")];
+    for directory in ["/m/a/stem", near[0].0, near[1].0] {
+        builder.add(&Path::new(directory).join("m.gguf"), MODEL, b"");
+        builder.add(&Path::new(directory).join("README.md"), 1, b"");
+    }
+    let split = builder.finish(1, &|path| {
+        let card = near.iter().find(|(directory, _)| path.starts_with(directory)).map(|(_, bases)| bases.clone());
+        Some(format!("---\nbase_model: [{}]\n---\n", card?).into_bytes())
+    });
+    assert_eq!(split.family_of(Path::new("/m/first")), "directory /m/a/stem");
+    assert_eq!(split.family_of(Path::new("/m/last")), format!("base {}", long(0)));
 }

@@ -189,7 +189,7 @@ fn a_family_with_most_of_the_bytes_is_split_by_file_and_keeps_bases_beside_their
 
 #[test]
 fn a_run_of_many_ranks_and_one_beside_a_hubs_cache_are_split_by_file() {
-    // More names than are counted, in two steps, behind many classes of images.
+    // More names than are counted, in two steps.
     let ranks: Vec<String> =
         (0..super::builder::MODEL_NAMES_MAX + 500).map(|rank| format!("mp_rank_{rank:05}_model_states.pt")).collect();
     let ranks: Vec<&str> = ranks.iter().map(String::as_str).collect();

@@ -132,8 +132,8 @@ impl WorkSplit {
         if let Some(family) = self.families.get(directory) {
             return family.clone();
         }
-        let heads = directory.ancestors().skip(1).filter(|above| self.heads.contains(*above));
-        let family = heads.filter_map(|head| self.families.get(head)).next();
+        let head = directory.ancestors().skip(1).find(|above| self.heads.contains(*above));
+        let family = head.and_then(|head| self.families.get(head));
         family.cloned().unwrap_or_else(|| families::of_directory(directory))
     }
 
