@@ -110,7 +110,7 @@ fn the_lists_in_the_digest_do_not_run_together() {
 #[test]
 fn names_of_plain_files_take_none_from_those_of_models() {
     let mut builder = SplitBuilder::new(Vec::new());
-    builder.names.others.names_max = 10;
+    (builder.names.models.names_max, builder.names.others.names_max) = (60, 60);
     (0..100).for_each(|number| builder.add(Path::new(&format!("/m/images/{number}.png")), 1, b""));
     for (step, part) in (0..40).map(|at| (at % 2, at / 2)) {
         builder.add(Path::new(&format!("/m/run/step_{step}/{part}.pt")), MODEL, b"");
