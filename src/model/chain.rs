@@ -9,8 +9,10 @@
 //! 2. The top is a base if its depth is within the bound, the whole read fetches at most one and a half times the root,
 //!    decodes all deltas in at most twice the time of the root, and not three deltas of a single step lie on top
 //!    already. Those three are skipped together.
-//! 3. Below them, an entry is skipped unless its own delta is longer than expected. What a delta skips is added to the
-//!    expectation: a third of three single steps, half of any other.
+//! 3. Below them, an entry is skipped unless its own delta is longer than expected, and leaves room for two more single
+//!    steps: else every step after it would skip as much again. No room is asked of a delta that is three times as long
+//!    as expected: to skip it costs more than what the next steps skip. What a delta skips is added to the expectation:
+//!    a third of three single steps, half of any other.
 //! 4. The root itself is a base, whatever the delta costs. But the block is stored alone and becomes a root if the only
 //!    delta on the root is half its size, and clearly longer than the one expected of a single step. Likewise if that
 //!    delta leaves no room for another, and single steps have an eighth of its size: every few of them would store the
@@ -50,6 +52,10 @@ const SPARSE_SHARE: u64 = 160;
 const DECODED_PARTS: u64 = 32;
 /// So many deltas of a single step lie on each other.
 const SINGLE_STEPS: usize = 3;
+/// A delta that skips entries leaves room for this many single steps on top of it.
+const SPARE_STEPS: u8 = 2;
+/// A delta is not skipped for room if it is at least so many times as long as expected.
+const LONG_DELTA: u64 = 3;
 /// A delta is as long as expected up to this many quarters.
 const TOLERANCE_QUARTERS: u64 = 5;
 /// Entries that count as parts of a root.
@@ -95,15 +101,18 @@ impl Chain {
         fetched -= steps;
         decoded -= self.deltas.iter().take(skipped).map(|delta| parts(*delta)).sum::<u64>();
         for (down, top) in self.deltas.iter().copied().enumerate().skip(skipped) {
-            let is_shallow = usize::from(self.depth) <= usize::from(depth_max) + down;
-            let is_cheap = (fetched + expected) * 2 <= self.root * FETCHED_HALVES;
-            let is_quick = decoded + parts(expected) <= DECODED_PARTS;
-            if is_shallow && is_cheap && is_quick && (down == 0 || is_longer(top, expected)) {
+            let is_last = down + 1 == self.deltas.len();
+            let steps = if down == 0 || top >= expected * LONG_DELTA { 0 } else { SPARE_STEPS };
+            let fits = |steps: u8| (fetched + expected + u64::from(steps) * single) * 2 <= self.root * FETCHED_HALVES;
+            let is_shallow = usize::from(self.depth) + usize::from(steps) <= usize::from(depth_max) + down;
+            let is_quick = decoded + parts(expected) + u64::from(steps) * parts(single) <= DECODED_PARTS;
+            if is_shallow && fits(steps) && is_quick && (down == 0 || is_longer(top, expected)) {
                 return ChainLink::Below(down, expected);
             }
+            let is_cheap = fits(0);
             let has_drifted = top * 2 >= self.root && top * 8 >= single * DRIFT_EIGHTHS;
             let is_in_the_way = !is_cheap && top >= single * LONG_STEPS;
-            if depth_max > 1 && is_known && down + 1 == self.deltas.len() && (has_drifted || is_in_the_way) {
+            if depth_max > 1 && is_known && is_last && (has_drifted || is_in_the_way) {
                 return ChainLink::Root;
             }
             expected += top / 2;
@@ -258,6 +267,27 @@ mod tests {
             parts
         };
         assert!((0..40).all(|at| decoded(at) <= 32 || dense[at].1 == 2), "{dense:?}");
+    }
+
+    #[test]
+    fn what_skips_entries_leaves_room_for_steps() {
+        // Steps of which each changes three hundredths. Without room, seven steps in a row skip many: 2.7 MB.
+        let steps = run(1_110_000, 8, |steps| (24_000.0 * (steps as f64).powf(0.75)) as u64);
+        assert!(total(&steps) < 2_300_000, "{} of {steps:?}", total(&steps));
+        let long = steps[1..].windows(2).filter(|pair| pair.iter().all(|step| step.0 > 100_000)).count();
+        assert!(long <= 1, "{steps:?}");
+    }
+
+    #[test]
+    fn a_long_delta_is_not_skipped_for_room() {
+        // Steps of a fine-tune that stays as far from its base.
+        for (depth_max, tune, single) in [(2, 200_000, 10_000), (3, 200_000, 10_000), (8, 440_000, 30_000)] {
+            let small = |steps: usize| (single as f64 * (steps as f64).sqrt()) as u64;
+            let size = |base: usize, step: usize| if base == 0 { tune } else { small(step - base) };
+            let steps = run_from(1_000_000, depth_max, single, size);
+            let long = steps[2..].iter().filter(|step| step.0 >= tune).count();
+            assert!(long <= 1, "{depth_max}: {long} of {steps:?}");
+        }
     }
 
     #[test]
