@@ -302,7 +302,7 @@ impl Default for IndexConfig {
             local_containers: 8,
             lru_entries: 1 << 16,
             similar_lru_entries: 0,
-            filter_bytes: ByteSize::mib(16),
+            filter_bytes: ByteSize::mib(64),
             last_level: LastLevel::Segments,
             redb_cache_bytes: ByteSize::mib(16),
             similarity_bytes: ByteSize::mib(16),

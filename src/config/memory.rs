@@ -1,7 +1,8 @@
 //! One setting for memory: the sizes of caches and queues that follow from it.
 //!
-//! Each of them is a share of the memory. Those of a backup add up to two thirds of it. The rest is for data between
-//! stages, for the container that is filled, and for what no cache bounds: a frame, the metadata of a directory.
+//! Each of them is a share of the memory. Those of a backup add up to seven eighths of it once the
+//! filter is full, with ten million chunks for each 48 MiB. The rest is for data between stages, for the container that
+//! is filled, and for what no cache bounds: a frame, the metadata of a directory.
 
 use bytesize::ByteSize;
 
@@ -25,7 +26,7 @@ const SIZES: [(&str, &str, SetSize); 9] = [
     }),
     ("pipeline", "queue_depth", |config, memory| config.pipeline.queue_depth = count(memory >> 27, 4)),
     ("pipeline", "workers_max", |config, memory| config.pipeline.workers_max = count(memory / WORKER_BYTES, 8)),
-    ("index", "filter_bytes", |config, memory| config.index.filter_bytes = ByteSize(memory / 16)),
+    ("index", "filter_bytes", |config, memory| config.index.filter_bytes = ByteSize(memory / 4)),
     ("index", "similarity_bytes", |config, memory| config.index.similarity_bytes = ByteSize(memory / 16)),
     ("index", "container_index_bytes", |config, memory| config.index.container_index_bytes = ByteSize(memory / 8)),
     ("model", "outline_bytes", |config, memory| config.model.outline_bytes = ByteSize(memory / 16)),

@@ -18,7 +18,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -29,6 +29,7 @@ use super::container_indexes::ContainerIndexes;
 use super::database::{ChunkDatabase, DatabaseFile};
 use super::listing::ContainerListing;
 use super::locate::Locator;
+use super::merge::merge_written;
 use super::segment::{IndexRecord, IndexSegment};
 use super::segment_writer::write_segment;
 use super::whole::WholeEntries;
@@ -42,6 +43,8 @@ use crate::types::{ContainerId, Fingerprint};
 
 /// Records after which a segment is written before the end. It bounds memory.
 const SEGMENT_RECORDS_MAX: usize = 1 << 18;
+/// Merges of a run that fail before it tries no more.
+const MERGES_FAILED_MAX: u32 = 8;
 
 /// Look-ups answered by each level, and how many came to the last ones.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -110,6 +113,11 @@ pub struct ChunkIndex {
     recent: LruCache<Fingerprint, ()>,
     /// Segments of this run.
     written: Vec<Arc<IndexSegment>>,
+    /// Where large ones are merged; `None` if nothing may be deleted.
+    scratch: Option<PathBuf>,
+    /// Merges of this run that have failed.
+    merges_failed: u32,
+    segment_records_max: usize,
     filter: ChunkFilter,
     database: Option<ChunkDatabase>,
     stored: HashSet<ContainerId>,
@@ -144,6 +152,10 @@ impl ChunkIndex {
             temporary: HashMap::new(),
             recent: LruCache::new(capacity),
             written: Vec::new(),
+            // Without a cache, its directory does not exist.
+            scratch: Some(cache.filter(|it| it.is_dir()).map_or_else(std::env::temp_dir, Path::to_path_buf)),
+            merges_failed: 0,
+            segment_records_max: SEGMENT_RECORDS_MAX,
             filter: ChunkFilter::new(cache, config.filter_bytes.0),
             database: None,
             stored: HashSet::new(),
@@ -302,9 +314,25 @@ impl ChunkIndex {
         self.filter.insert(&id, container_index.entries.iter().map(|entry| &entry.fingerprint));
         self.stored.insert(id);
         self.local.insert(id, container_index);
-        if self.log.len() >= SEGMENT_RECORDS_MAX {
+        if self.log.len() >= self.segment_records_max {
             self.guard.as_ref().map_or(Ok(()), |guard| guard(&self.stored))?;
             self.write_log()?;
+            self.merge_written()?;
+        }
+        Ok(())
+    }
+
+    /// Merges the segments of this run. Each look-up that passes the filter asks all of them.
+    fn merge_written(&mut self) -> Result<()> {
+        let Some(scratch) = &self.scratch else { return Ok(()) };
+        match merge_written(&self.listing, &mut self.written, scratch) {
+            Err(error) if error.stops_reading() => return Err(error),
+            Err(error) => {
+                tracing::debug!("segments of this run are not merged: {error}");
+                self.merges_failed += 1;
+                self.scratch.take_if(|_| self.merges_failed > MERGES_FAILED_MAX);
+            }
+            Ok(may_delete) => _ = self.scratch.take_if(|_| !may_delete),
         }
         Ok(())
     }
@@ -321,7 +349,12 @@ impl ChunkIndex {
             .into_iter()
             .collect();
         for segment in &self.written {
-            found.extend(segment.find(&base.fingerprint)?);
+            match segment.find(&base.fingerprint) {
+                Ok(records) => found.extend(records),
+                // Another process has merged it: the base is not used.
+                Err(error) if error.kind() == ErrorKind::NotFound => tracing::debug!("{error}"),
+                Err(error) => return Err(error),
+            }
         }
         for (container, position) in found {
             let container_index = self.local.load(&container)?;
@@ -410,44 +443,5 @@ fn confirm(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::repo::index::NewSegment;
-    use crate::store::MemoryStore;
-
-    fn print(n: u64) -> Fingerprint {
-        Fingerprint(*blake3::hash(&n.to_le_bytes()).as_bytes())
-    }
-
-    fn index(filter_bytes: u64) -> ChunkIndex {
-        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-        let records = (0..3200).map(|n| IndexRecord { fingerprint: print(n), container: 0, entry: 0 }).collect();
-        write_segment(store.as_ref(), NewSegment::padded([7; 16]), &[ContainerId([0; 32])], &[], records)
-            .expect("writes");
-        let listing = Arc::new(ContainerListing::take(&store).expect("lists"));
-        let config = IndexConfig { filter_bytes: bytesize::ByteSize::b(filter_bytes), ..IndexConfig::default() };
-        let local = ContainerIndexes::new(store.clone(), 1, 1 << 20);
-        ChunkIndex::new(store, listing, local, &config, None)
-    }
-
-    #[test]
-    fn the_filter_is_built_after_enough_misses_and_passes_all_stored_chunks() {
-        let mut index = index(1 << 20);
-        for n in 10_000..10_300 {
-            assert!(!index.contains_or_claim(&print(n)).expect("asks"));
-        }
-        let hits = index.hits;
-        assert_eq!((hits.misses, hits.absent + hits.filter_wrong), (300, 275), "{hits:?}");
-        assert!(hits.absent > 250, "{hits:?}");
-        assert!((0..3200).all(|n| index.filter.may_hold(&print(n)) == Some(true)));
-    }
-
-    #[test]
-    fn a_filter_of_zero_bytes_is_not_built() {
-        let mut index = index(0);
-        for n in 10_000..10_300 {
-            assert!(!index.contains_or_claim(&print(n)).expect("asks"));
-        }
-        assert_eq!((index.hits.misses, index.hits.absent, index.hits.filter_wrong), (300, 0, 0));
-    }
-}
+#[path = "chunk_tests.rs"]
+mod tests;

@@ -4,7 +4,8 @@
 //!    of the run have cost as much. Small backups do neither.
 //! 2. The file has the filter and the containers whose chunks it has. Segments that list other containers are read. A
 //!    merged segment lists known ones only, so it is not read again.
-//! 3. A filter cannot forget. One that has twice the chunks of the segments, or many parts, is filled again.
+//! 3. A filter cannot forget, and grows by parts. One that has twice the chunks of the segments, or many parts, is
+//!    filled again. This is looked at whenever the misses of the run have doubled.
 //! 4. The file is a cache under a checksum. Without it, or if it is damaged, the filter is filled from the segments.
 
 use std::collections::HashSet;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use super::filter::PresenceFilter;
 use super::listing::ContainerListing;
 use super::segment::{IndexRecord, IndexSegment};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::store::LocalFile;
 use crate::types::{ContainerId, Fingerprint};
 use crate::wire::open_regular;
@@ -30,6 +31,8 @@ const RECORDS_PER_MISS: u64 = 128;
 const LOADED_RECORDS_PER_MISS: u64 = 1 << 15;
 /// A filter of fewer chunks is not stored: it is filled in milliseconds.
 const STORED_CHUNKS_MIN: u64 = 1 << 17;
+/// Listings of the segments that filling takes because a segment has vanished.
+const LISTINGS_MAX: usize = 10;
 /// Parts of a filter that is not filled again.
 const PARTS_MAX: usize = 4;
 const BUFFER_BYTES: usize = 1 << 20;
@@ -71,6 +74,12 @@ pub(super) struct IndexedChunks<'a> {
 }
 
 impl IndexedChunks<'_> {
+    /// Whether a segment of the run is gone: another process has merged it. The last level does not find its chunks
+    /// either, except in what that process wrote.
+    fn has_lost(&self, segment: &IndexSegment, error: &Error) -> bool {
+        error.kind() == ErrorKind::NotFound && self.written.iter().any(|it| it.name() == segment.name())
+    }
+
     fn segments(&self) -> Vec<Arc<IndexSegment>> {
         self.listing.segments().iter().chain(self.written).cloned().collect()
     }
@@ -119,10 +128,9 @@ impl ChunkFilter {
         if let FilterState::Ready(filled) = &self.state {
             if is_stale(&filled.filter, records) && self.pays(records, segments.len()) {
                 self.state = FilterState::Waiting(None);
-                self.fill(FilledFilter::empty(records, self.bytes_max), &segments, indexed)?;
+                self.fill(FilledFilter::empty(records, self.bytes_max), indexed)?;
             }
-            let is_stale = matches!(&self.state, FilterState::Ready(filled) if is_stale(&filled.filter, records));
-            self.next = Some(if is_stale { self.misses * 2 } else { u64::MAX });
+            self.next = Some(self.misses * 2);
             return Ok(());
         }
         if !self.is_loaded {
@@ -145,7 +153,7 @@ impl ChunkFilter {
         let FilterState::Waiting(loaded) = &mut self.state else { return Ok(()) };
         let filled = loaded.take().unwrap_or_else(|| FilledFilter::empty(records, self.bytes_max));
         self.next = None;
-        self.fill(filled, &segments, indexed)
+        self.fill(filled, indexed)
     }
 
     /// Whether the misses in `segments` segments have cost as much as adding `records`.
@@ -154,41 +162,31 @@ impl ChunkFilter {
     }
 
     /// Adds the segments that `filled` lacks.
-    fn fill(
-        &mut self,
-        mut filled: FilledFilter,
-        segments: &[Arc<IndexSegment>],
-        indexed: &IndexedChunks<'_>,
-    ) -> Result<()> {
-        for segment in segments {
-            if filled.has(segment) {
-                continue;
-            }
-            match filled.add(segment) {
-                Ok(()) => {}
+    fn fill(&mut self, mut filled: FilledFilter, indexed: &IndexedChunks<'_>) -> Result<()> {
+        for _ in 0..LISTINGS_MAX {
+            match filled.add_all(indexed) {
+                Ok(()) => {
+                    indexed.log.iter().for_each(|record| filled.filter.insert_absent(&record.fingerprint));
+                    filled.containers.extend(indexed.log_containers.iter().map(prefix));
+                    self.state = FilterState::Ready(filled);
+                    return Ok(());
+                }
                 Err(error) if error.stops_reading() => return Err(error),
                 // Another process has merged it.
-                Err(error) if error.kind() == ErrorKind::NotFound => {
-                    indexed.listing.refresh()?;
-                    self.next = Some(self.misses * 2);
-                    self.state = FilterState::Waiting(Some(filled));
+                Err(error) if error.kind() == ErrorKind::NotFound => _ = indexed.listing.refresh()?,
+                Err(error) if error.is_unreadable() => {
+                    tracing::debug!("no presence filter: {error}");
+                    self.state = FilterState::Off;
                     return Ok(());
                 }
                 Err(error) => {
-                    let copies =
-                        if error.is_unreadable() { indexed.listing.copies_of(segment, &error) } else { Err(error) };
-                    let added = copies.and_then(|copies| copies.iter().try_for_each(|copy| filled.add(copy)));
-                    if let Err(error) = added {
-                        tracing::debug!("no presence filter: {error}");
-                        self.state = FilterState::Off;
-                        return Ok(());
-                    }
+                    tracing::debug!("the presence filter is filled later: {error}");
+                    break;
                 }
             }
         }
-        indexed.log.iter().for_each(|record| filled.filter.insert_absent(&record.fingerprint));
-        filled.containers.extend(indexed.log_containers.iter().map(prefix));
-        self.state = FilterState::Ready(filled);
+        self.next = Some(self.misses * 2);
+        self.state = FilterState::Waiting(Some(filled));
         Ok(())
     }
 
@@ -231,6 +229,24 @@ impl FilledFilter {
     /// Whether the filter has the chunks of all containers of a segment.
     fn has(&self, segment: &IndexSegment) -> bool {
         segment.containers().iter().all(|id| self.containers.contains(&prefix(id)))
+    }
+
+    /// Adds the segments whose containers it lacks, or copies of what is damaged.
+    fn add_all(&mut self, indexed: &IndexedChunks<'_>) -> Result<()> {
+        for segment in indexed.segments() {
+            if self.has(&segment) {
+                continue;
+            }
+            match self.add(&segment) {
+                Err(error) if indexed.has_lost(&segment, &error) => {}
+                Err(error) if error.is_unreadable() && error.kind() != ErrorKind::NotFound => {
+                    let copies = indexed.listing.copies_of(&segment, &error)?;
+                    copies.iter().try_for_each(|copy| self.add(copy))?;
+                }
+                added => added?,
+            }
+        }
+        Ok(())
     }
 
     fn add(&mut self, segment: &IndexSegment) -> Result<()> {

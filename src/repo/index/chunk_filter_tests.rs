@@ -151,3 +151,35 @@ fn a_filter_of_chunks_that_are_gone_is_filled_again() {
     assert!(filled.filter.chunks() <= RECORDS, "{} chunks", filled.filter.chunks());
     assert_complete(&filter, RECORDS, "filled again");
 }
+
+#[test]
+fn a_filter_that_grows_in_a_long_run_is_filled_again() {
+    const LAST: u64 = 950_000;
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    put(store.as_ref(), 0..CONTAINER_RECORDS);
+    let listing = ContainerListing::take(&store).unwrap();
+    let (mut filter, mut written) = (ChunkFilter::new(None, 4 << 20), Vec::new());
+    for first in (CONTAINER_RECORDS..LAST).step_by(100 * CONTAINER_RECORDS as usize) {
+        let numbers = first..LAST.min(first + 100 * CONTAINER_RECORDS);
+        let mut log = Vec::new();
+        for number in numbers.clone() {
+            let indexed = IndexedChunks { listing: &listing, written: &written, log_containers: &[], log: &log };
+            filter.count_miss(&indexed).unwrap();
+            let fingerprint = print(number);
+            filter.insert(&container(number / CONTAINER_RECORDS), [fingerprint].iter());
+            log.push(IndexRecord { fingerprint, container: 0, entry: 0 });
+        }
+        let known = store.list(crate::store::BlobKind::Segment.into()).unwrap();
+        put(store.as_ref(), numbers);
+        for listed in store.list(crate::store::BlobKind::Segment.into()).unwrap() {
+            if known.iter().all(|it| it.name != listed.name) {
+                written.push(Arc::new(IndexSegment::open(store.clone(), &listed.name).unwrap()));
+            }
+        }
+    }
+    let FilterState::Ready(filled) = &filter.state else { panic!("not ready") };
+    assert!(filled.filter.parts() <= PARTS_MAX, "{} parts", filled.filter.parts());
+    let passing = (0..10_000).filter(|n| filter.may_hold(&print(u64::MAX - n)) == Some(true)).count();
+    assert!(passing < 500, "{passing} of 10000 absent chunks pass");
+    assert!((0..LAST).step_by(997).all(|n| filter.may_hold(&print(n)) == Some(true)));
+}

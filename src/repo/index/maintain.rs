@@ -125,7 +125,11 @@ fn verify_counts(
 /// Errors of the store.
 pub fn replace_damaged_segments(listing: &ContainerListing) -> Result<u64> {
     let damaged = listing.recovery().damaged();
-    let segments = listing.segments();
+    let mut segments = listing.segments();
+    // A run has written it since.
+    if !damaged.iter().all(|name| segments.iter().any(|segment| name == segment.name())) {
+        segments = listing.refresh()?;
+    }
     let damaged: Vec<_> = segments.iter().filter(|segment| damaged.iter().any(|name| name == segment.name())).collect();
     if damaged.is_empty() {
         return Ok(0);

@@ -21,7 +21,7 @@ use super::listing::ContainerListing;
 use super::lost::{SoughtContainers, give_up_lost_containers, lost_of, seek};
 use super::maintain::{delete_replaced_segments, replace_damaged_segments};
 use super::segment::{IndexRecord, IndexSegment};
-use super::segment_writer::SegmentWriter;
+use super::segment_writer::{MEMORY_BYTES_MAX, SegmentWriter};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Durable, Store, StoreExt};
 use crate::types::{ContainerId, Fingerprint};
@@ -34,6 +34,8 @@ const FAN: u64 = 4;
 const GROUP_RECORDS_MAX: u64 = 1_600_000;
 /// Segments of one merge, at most. It bounds the pages in memory.
 const SOURCES_MAX: usize = 64;
+/// Bytes of a segment that is merged in memory while all caches of a run are full, at most.
+const WRITTEN_MEMORY_BYTES_MAX: usize = 8 << 20;
 /// Times that segments are written again because containers are deleted meanwhile.
 const ROUNDS_MAX: u32 = 4;
 
@@ -62,8 +64,9 @@ pub fn merge_segments(listing: &ContainerListing, scratch: &Path, stop: &AtomicB
         }
         let sources: Vec<Arc<IndexSegment>> = chosen.into_iter().filter_map(|at| segments.get(at).cloned()).collect();
         let named = SegmentContainers::list(listing, &sources)?;
-        match merge(listing, &sources, &|id| !named.deleted.contains(id), scratch, stop) {
-            Ok(()) => {
+        let merging = Merging { scratch, memory: MEMORY_BYTES_MAX, stop };
+        match merge(listing, &sources, &|id| !named.deleted.contains(id), merging) {
+            Ok(_) => {
                 merges += 1;
                 drop_deleted_containers(listing, &named.there, stop)?;
             }
@@ -78,6 +81,60 @@ pub fn merge_segments(listing: &ContainerListing, scratch: &Path, stop: &AtomicB
         }
         listing.refresh()?;
         delete_replaced_segments(listing)?;
+    }
+}
+
+/// Merges segments that this run has written, and that its listing lacks, as [`merge_segments`] does: so a run of any
+/// length asks few of them. `written` then has the merged ones in their place, and lacks what another process has
+/// merged. What is damaged stays. Returns `false` if nothing may be deleted: merging more would only store more.
+///
+/// # Errors
+/// Errors of [`merge_segments`].
+pub(super) fn merge_written(
+    listing: &ContainerListing,
+    written: &mut Vec<Arc<IndexSegment>>,
+    scratch: &Path,
+) -> Result<bool> {
+    // The store stops the run.
+    let stop = AtomicBool::new(false);
+    let store = listing.store();
+    loop {
+        let damaged = listing.recovery().damaged();
+        let is_sound = |segment: &&Arc<IndexSegment>| damaged.iter().all(|name| name != segment.name());
+        let sound: Vec<&Arc<IndexSegment>> = written.iter().filter(is_sound).collect();
+        let sizes: Vec<u64> = sound.iter().map(|segment| segment.records()).collect();
+        let chosen = choose(&sizes).into_iter();
+        let sources: Vec<Arc<IndexSegment>> = chosen.filter_map(|at| sound.get(at).copied().cloned()).collect();
+        if sources.is_empty() {
+            return Ok(true);
+        }
+        let named = SegmentContainers::list(listing, &sources)?;
+        let merging = Merging { scratch, memory: WRITTEN_MEMORY_BYTES_MAX, stop: &stop };
+        let merged = match merge(listing, &sources, &|id| !named.deleted.contains(id), merging) {
+            Ok(merged) => merged,
+            Err(SourceError { source: Some(name), error }) if error.kind() == ErrorKind::NotFound => {
+                written.retain(|segment| **segment.name() != *name);
+                continue;
+            }
+            Err(SourceError { source: Some(name), error }) if error.is_unreadable() => {
+                listing.recovery().note_damage(&name, &error);
+                continue;
+            }
+            Err(SourceError { error, .. }) => return Err(error),
+        };
+        written.retain(|segment| sources.iter().all(|source| source.name() != segment.name()));
+        written.push(merged);
+        drop_deleted_containers(listing, &named.there, &stop)?;
+        for source in &sources {
+            match store.delete_replaced(source.name()) {
+                Err(error) if error.stops_reading() => return Err(error),
+                Err(error) => {
+                    tracing::debug!("no more merges in this run: {error}");
+                    return Ok(false);
+                }
+                Ok(_) => {}
+            }
+        }
     }
 }
 
@@ -202,8 +259,9 @@ fn write_without(listing: &ContainerListing, exists: &dyn Fn(&ContainerId) -> bo
             group.iter().try_for_each(|segment| listing.store().delete_replaced(segment.name()).map(drop))?;
             continue;
         }
-        match merge(listing, &group, exists, &std::env::temp_dir(), stop) {
-            Ok(()) => {}
+        let merging = Merging { scratch: &std::env::temp_dir(), memory: MEMORY_BYTES_MAX, stop };
+        match merge(listing, &group, exists, merging) {
+            Ok(_) => {}
             // Another process has merged it.
             Err(SourceError { error, .. }) if error.kind() == ErrorKind::NotFound => {}
             Err(SourceError { source: Some(name), error }) if error.is_unreadable() => {
@@ -271,22 +329,29 @@ impl<I: Iterator<Item = Result<IndexRecord>>> SourceRecords<I> {
     }
 }
 
+/// Where a merge builds a segment of more than `memory` bytes, and what stops it.
+struct Merging<'a> {
+    scratch: &'a Path,
+    memory: usize,
+    stop: &'a AtomicBool,
+}
+
 /// Writes and verifies a segment with the records of `sources` that replaces them. Containers for which `exists` is
 /// false are left out.
 fn merge(
     listing: &ContainerListing,
     sources: &[Arc<IndexSegment>],
     exists: &dyn Fn(&ContainerId) -> bool,
-    scratch: &Path,
-    stop: &AtomicBool,
-) -> Result<(), SourceError> {
+    merging: Merging<'_>,
+) -> Result<Arc<IndexSegment>, SourceError> {
     let store = listing.store();
     let containers: BTreeSet<ContainerId> =
         sources.iter().flat_map(|segment| segment.containers().iter().copied()).filter(exists).collect();
     let containers: Vec<ContainerId> = containers.into_iter().collect();
     let number_of: HashMap<ContainerId, u32> = containers.iter().copied().zip(0..).collect();
     let names = listing.replaced_by_successor(&sources.iter().map(AsRef::as_ref).collect::<Vec<_>>());
-    let mut writer = SegmentWriter::new(listing.new_segments().draw()?, &containers, &names, scratch)?;
+    let mut writer =
+        SegmentWriter::new(listing.new_segments().draw()?, &containers, &names, merging.scratch, merging.memory)?;
     let mut inputs: Vec<_> = sources
         .iter()
         .map(|segment| SourceRecords {
@@ -311,10 +376,14 @@ fn merge(
             group.clear();
         }
     }
-    let name = writer.finish(store.as_ref(), stop)?;
+    let name = writer.finish(store.as_ref(), merging.stop)?;
     // The sources are deleted next, so this one must be readable.
-    let verify = || IndexSegment::open(store.clone(), &name)?.visit_fingerprints(|_| {});
-    let verified = verify();
+    let verify = || {
+        let segment = IndexSegment::open(store.clone(), &name)?;
+        segment.visit_fingerprints(|_| {})?;
+        Ok(Arc::new(segment))
+    };
+    let verified: Result<_> = verify();
     if verified.as_ref().is_err_and(|error| error.kind() == ErrorKind::Damaged) {
         store.delete(&name, Durable::OnReturn)?;
     }

@@ -207,3 +207,66 @@ fn a_large_segment_that_is_stored_in_half_replaces_nothing() {
     }
     assert_eq!(all_records(&ContainerListing::take(&inner).unwrap()), before);
 }
+
+/// Puts the segments of `numbers` as a run does that writes them one after another, and merges them as it does.
+fn write_and_merge(store: &Arc<dyn Store>, numbers: std::ops::RangeInclusive<u64>) -> Result<Vec<Arc<IndexSegment>>> {
+    let listing = ContainerListing::take(store)?;
+    let mut written = Vec::new();
+    for number in numbers {
+        let records = (0..250).map(|nth| IndexRecord {
+            fingerprint: print(number * 1_000_000 + nth),
+            container: 0,
+            entry: nth as u32,
+        });
+        let (new, containers) = (NewSegment::padded([number as u8; 16]), [container(number)]);
+        let name = write_segment(store.as_ref(), new, &containers, &[], records.collect())?;
+        written.push(Arc::new(IndexSegment::open(store.clone(), &name)?));
+        merge_written(&listing, &mut written, &std::env::temp_dir())?;
+    }
+    Ok(written)
+}
+
+#[test]
+fn segments_of_a_run_are_merged_while_it_goes_on() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let written = write_and_merge(&store, 1..=60).unwrap();
+    assert!(written.len() < 8, "{} of 60 segments are left", written.len());
+    let listing = ContainerListing::take(&store).unwrap();
+    let names = |segments: &[Arc<IndexSegment>]| {
+        segments.iter().map(|segment| segment.name().clone()).collect::<BTreeSet<BlobName>>()
+    };
+    assert_eq!(names(&written), names(&listing.segments()));
+    assert!(listing.replaced().is_empty());
+    assert_eq!(all_records(&listing).len(), 60 * 250);
+    for number in 1..=60 {
+        let wanted = (container(number), 249);
+        let found = written.iter().flat_map(|segment| segment.find(&print(number * 1_000_000 + 249)).unwrap());
+        assert_eq!(found.collect::<Vec<_>>(), [wanted]);
+    }
+}
+
+#[test]
+fn a_merge_in_a_run_may_fail_at_every_operation() {
+    let mut failed = 0;
+    for took_effect in [false, true] {
+        for operation in 0.. {
+            let inner: Arc<dyn Store> = Arc::new(MemoryStore::new());
+            let fault = InjectedFault::PowerCut { operation, took_effect };
+            let faulty = Arc::new(FaultyStore::new(inner.clone(), fault));
+            let store: Arc<dyn Store> = faulty.clone();
+            let result = write_and_merge(&store, 1..=9);
+            failed += u32::from(result.is_err());
+            // Each segment that was put is there, alone or in a merged one.
+            let listing = ContainerListing::take(&inner).unwrap();
+            let records = all_records(&listing);
+            assert_eq!(records.len() % 250, 0, "{fault:?}");
+            assert!(result.is_err() || records.len() == 9 * 250, "{fault:?}");
+            run(&listing).unwrap();
+            assert_eq!(all_records(&ContainerListing::take(&inner).unwrap()), records, "{fault:?}");
+            if faulty.operations() <= operation {
+                break;
+            }
+        }
+    }
+    assert!(failed > 40, "{failed} failed");
+}

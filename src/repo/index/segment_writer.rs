@@ -21,7 +21,7 @@ use crate::types::ContainerId;
 use crate::wire::{FORMAT_VERSION, checksum};
 
 /// Bytes of a segment that is written in memory, at most.
-const MEMORY_BYTES_MAX: usize = if cfg!(test) { 1 << 20 } else { 64 << 20 };
+pub(super) const MEMORY_BYTES_MAX: usize = if cfg!(test) { 1 << 20 } else { 64 << 20 };
 
 /// Records of a segment with a short last page, at most. With more, it would save less than a tenth.
 const SHORT_RECORDS_MAX: u64 = 1024;
@@ -77,7 +77,7 @@ pub fn write_segment(
     mut records: Vec<IndexRecord>,
 ) -> Result<BlobName> {
     records.sort_unstable();
-    let mut writer = SegmentWriter::new(new, containers, replaced, &std::env::temp_dir())?;
+    let mut writer = SegmentWriter::new(new, containers, replaced, &std::env::temp_dir(), MEMORY_BYTES_MAX)?;
     records.iter().try_for_each(|record| writer.push(record))?;
     writer.finish(store, &AtomicBool::new(false))
 }
@@ -98,7 +98,8 @@ fn failed(error: std::io::Error) -> Error {
 }
 
 impl SegmentWriter {
-    /// A segment of `containers` that replaces the segments called `replaced`. A large one needs its size in `scratch`.
+    /// A segment of `containers` that replaces the segments called `replaced`. One of more than `memory` bytes needs
+    /// its size in `scratch`.
     ///
     /// # Errors
     /// [`Error::Internal`] if `replaced` holds a name that is not that of a segment.
@@ -107,6 +108,7 @@ impl SegmentWriter {
         containers: &[ContainerId],
         replaced: &[BlobName],
         scratch: &Path,
+        memory: usize,
     ) -> Result<Self> {
         let mut names = Vec::with_capacity((containers.len() + replaced.len()) * 32 + 16);
         containers.iter().for_each(|id| names.extend_from_slice(&id.0));
@@ -117,7 +119,7 @@ impl SegmentWriter {
         }
         let names_checksum = checksum::<16>(&[&names]);
         names.extend_from_slice(&names_checksum);
-        let mut file = SpooledTempFile::new_in(MEMORY_BYTES_MAX, scratch);
+        let mut file = SpooledTempFile::new_in(memory, scratch);
         file.write_all(&[0; HEADER_BYTES]).and_then(|()| file.write_all(&names)).map_err(failed)?;
         let (container_count, replaced_count) = (containers.len() as u32, replaced.len() as u32);
         Ok(SegmentWriter {
