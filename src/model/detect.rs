@@ -39,6 +39,8 @@ pub const TOKENIZER: &str = "tokenizer.json";
 const BLOCKS_MAX: u64 = 1 << 17;
 /// Snapshots of a hub's cache whose cards are read, at most: the first by name.
 const SNAPSHOTS_MAX: usize = 4;
+/// Snapshots of a hub's cache that are listed, at most: of one with more, no cards are read.
+const SNAPSHOTS_LISTED_MAX: usize = 4096;
 
 /// A model file that is about to be read.
 #[derive(Debug)]
@@ -219,7 +221,12 @@ pub fn names(path: &Path, read: &dyn Fn(&Path) -> Option<Vec<u8>>) -> ModelNames
             // In a hub's cache the card is in a directory of snapshots that link to the content.
             let snapshots = directory.parent().map(|above| above.join("snapshots"));
             let mut first = BTreeSet::new();
-            for entry in snapshots.and_then(|directory| std::fs::read_dir(directory).ok()).into_iter().flatten() {
+            let listed = snapshots.and_then(|directory| std::fs::read_dir(directory).ok()).into_iter().flatten();
+            for (number, entry) in listed.enumerate() {
+                if number == SNAPSHOTS_LISTED_MAX {
+                    first.clear();
+                    break;
+                }
                 first.extend(entry.map(|entry| entry.path()));
                 if first.len() > SNAPSHOTS_MAX {
                     first.pop_last();
@@ -295,6 +302,11 @@ mod tests {
         let found = names(&model.join("blobs/0123"), &read);
         assert_eq!(found.names, ["tune", "org/tune", "0123"]);
         assert_eq!(found.bases, ["base", "org/base"]);
+        // A cache with very many snapshots is not listed to its end for each model.
+        for number in 0..SNAPSHOTS_LISTED_MAX {
+            std::fs::create_dir(model.join(format!("snapshots/b{number}"))).unwrap();
+        }
+        assert!(names(&model.join("blobs/0123"), &read).bases.is_empty());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::steps::of_all_steps;
 use super::work_split::{HUB, LastUnit, UnitTally, WorkSplit, unit_directory, unit_name, unit_of_file};
 use crate::filesystem::{is_hub_blob, suggests_model};
 use crate::format::card;
-use crate::model::detect::ModelNames;
+use crate::model::detect::{ModelNames, TOKENIZER};
 use crate::model::{CANDIDATES_MAX, CARD, CONFIGURATIONS, MODEL_BYTES_MIN, names};
 
 /// Directories whose bytes are counted, at most, and the bytes of their paths. Of those that are too many, the last by
@@ -229,6 +229,8 @@ impl SplitBuilder {
     /// models of others below it. A directory that is not, below one that is, is part of that model.
     fn described(&self, read: &dyn Fn(&Path) -> Option<Vec<u8>>) -> (BTreeMap<PathBuf, ModelNames>, BTreeSet<PathBuf>) {
         let (mut models, mut described) = (BTreeMap::new(), BTreeSet::new());
+        // It names no base, and is large.
+        let read = |card: &Path| if card.file_name().is_some_and(|name| name == TOKENIZER) { None } else { read(card) };
         let has_card = |tally: &DirectoryTally| tally.has_card || tally.has_configuration;
         let all = || self.directories.iter().filter_map(|(path, tally)| Some((path, tally, tally.model.as_ref()?)));
         for (path, tally, model) in all().filter(|(_, tally, _)| has_card(tally)).take(CANDIDATES_MAX) {
@@ -249,7 +251,7 @@ impl SplitBuilder {
         models.retain(|path, _| described.contains(path) || !is_part(path));
         let rest = all().filter(|(path, tally, _)| !has_card(tally) && !is_part(path));
         for (path, _, model) in rest.take(CANDIDATES_MAX.saturating_sub(models.len())) {
-            models.insert(path.clone(), bounded(names(model, read)));
+            models.insert(path.clone(), bounded(names(model, &read)));
         }
         // A head with nothing below it decides nothing, so it does not make jobs differ.
         if self.uncounted.is_none() {
