@@ -58,6 +58,10 @@ _SIGN = 1.0
 _LAST_TASKS = 30.0
 #: Bytes of messages that a row has, at most.
 _ERROR_BYTES = 2000
+#: Boards that a job tries to begin.
+_BOARDS = 3
+#: Seconds until a board that does not answer counts as one that begins slowly. A node refuses at once.
+_BOARD_WAIT = 5.0
 #: Of `prctl` on Linux.
 _PR_SET_PDEATHSIG = 1
 _BUCKETS = ("s3://", "gs://", "az://")
@@ -506,10 +510,7 @@ def _watched(
 
 def _run_all(job: _Job) -> list[dict[str, Any]]:
     """Runs all shares, those with the most bytes first. Returns their rows in the order of the shares."""
-    # On the node of the driver: the job ends with that one anyway. As a mere wish, Ray takes another one now and then.
-    beside = NodeAffinitySchedulingStrategy(node_id=ray.get_runtime_context().get_node_id(), soft=False)
-    # It starts again if it dies, and does not if the job ends.
-    board: Any = ray.remote(_Board).options(num_cpus=0, max_restarts=-1, scheduling_strategy=beside).remote()
+    board = _begin_board()
     task: Any = ray.remote(_task)
     waiting = sorted(range(len(job.shares)), key=lambda at: -job.shares[at].bytes)
     running: dict[Any, int] = {}
@@ -544,6 +545,26 @@ def _run_all(job: _Job) -> list[dict[str, Any]]:
         # A task that could not say that it began is not counted, so nobody knows.
         row["attempts"] = starts.get(at, 0) if row["attempts"] else 0
     return [rows[at] for at in range(len(job.shares))]
+
+
+def _begin_board() -> Any:
+    """Starts the board on the node of the driver: the job ends with that one anyway."""
+    node = ray.get_runtime_context().get_node_id()
+    for attempt in range(_BOARDS):
+        # As a mere wish, Ray takes another node now and then. A node that has just come does not know the driver's yet,
+        # and may refuse.
+        beside = NodeAffinitySchedulingStrategy(node_id=node, soft=attempt + 1 == _BOARDS)
+        # It starts again if it dies, and does not if the job ends.
+        board: Any = ray.remote(_Board).options(num_cpus=0, max_restarts=-1, scheduling_strategy=beside).remote()
+        try:
+            ray.get(board.read.remote(), timeout=_BOARD_WAIT)
+        except ray.exceptions.GetTimeoutError:
+            break
+        except ray.exceptions.RayError:
+            time.sleep(0.5)
+        else:
+            break
+    return board
 
 
 def _cancel(board: Any, running: dict[Any, int]) -> None:
