@@ -86,6 +86,8 @@ fn a_new_machine_finds_near_versions_by_clues() {
         assert!(known.bytes_written < 500_000, "versions are near: {known:?}");
         ratios.push(new.bytes_written as f64 / known.bytes_written as f64);
         assert!(new.ranges + 60 < without.ranges, "{new:?} {without:?}");
+        // The near files, the indexes of what is met, and all clues: not the other files.
+        assert!(new.bytes_read < known.bytes_read + (4 << 20), "{new:?} {known:?}");
         // Who had to read all indexes stores what is in them.
         let names = clue_blobs(&here);
         let containers: usize = names.iter().map(|name| load(&here.open().0, name).len()).sum();

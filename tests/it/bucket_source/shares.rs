@@ -87,6 +87,9 @@ fn every_object_falls_to_one_share_and_an_unchanged_job_reads_none() {
     server.take_seen();
     for report in job(&home, &server, 5, "second") {
         assert_eq!((&report["files_unchanged"], &report["files_removed"]), (&report["files"], &0.into()), "{report}");
+        let requests = ["puts", "gets", "ranges", "heads", "lists", "deletes"].map(|kind| &report["requests"][kind]);
+        let count: u64 = requests.iter().map(|count| count.as_u64().unwrap()).sum();
+        assert!(count < 100, "{count} requests: {}", report["requests"]);
     }
     assert_eq!(server.take_seen(), ["LIST"; 5]);
     assert_eq!(restored(&home, "second"), expected);

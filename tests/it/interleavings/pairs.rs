@@ -29,15 +29,17 @@ use fhrd::repo::salts::Salts;
 use fhrd::repo::snapshot::{self, NamedSnapshot};
 use fhrd::restore::restore;
 use fhrd::store::{
-    BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, MemoryStore, PutOptions, Reading, Store, StoreExt,
+    BlobKind, BlobMetadata, BlobName, BlobPrefix, Durable, ListedBlob, MemoryStore, PutOptions, Reading, Store,
+    StoreExt,
 };
 use fhrd::types::SnapshotId;
 
 type Result<T, E = Error> = std::result::Result<T, E>;
 
-use super::scene::{Scene, back_up, clear_cache, no_grace, open, read_whole, store_with};
+use super::scene::{Scene, back_up, blobs_of, clear_cache, no_grace, open, read_whole, store_with};
 use super::uploads::{commit, upload};
 use crate::double::{Double, double_store};
+use crate::trees::Random;
 
 /// Points of a pair that are tried unless all are.
 const POINTS: u64 = 2;
@@ -82,6 +84,15 @@ const VERBS: [Verb; 15] = [
     Verb::Look,
 ];
 
+/// Where the store is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Distance {
+    /// It takes one request at a time.
+    Here,
+    /// It takes several, so that machines share clues to near versions.
+    Far,
+}
+
 /// What happens at a point of a verb.
 enum At {
     Nothing,
@@ -95,15 +106,17 @@ enum At {
 struct Seen {
     inner: Arc<MemoryStore>,
     location: String,
+    requests_max: usize,
     at: At,
     calls: AtomicU64,
     writes: AtomicU64,
 }
 
 impl Seen {
-    fn new(inner: &Arc<MemoryStore>, location: &str, at: At) -> Arc<Self> {
+    fn new(inner: &Arc<MemoryStore>, distance: Distance, location: &str, at: At) -> Arc<Self> {
         let (calls, writes) = (AtomicU64::default(), AtomicU64::default());
-        Arc::new(Seen { inner: inner.clone(), location: location.into(), at, calls, writes })
+        let requests_max = if distance == Distance::Far { 4 } else { 1 };
+        Arc::new(Seen { inner: inner.clone(), location: location.into(), requests_max, at, calls, writes })
     }
 
     fn step(&self, is_write: bool) -> Result<()> {
@@ -166,6 +179,10 @@ impl Double for Seen {
 
     fn location(&self) -> String {
         self.location.clone()
+    }
+
+    fn requests_max(&self) -> usize {
+        self.requests_max
     }
 }
 
@@ -270,9 +287,9 @@ fn alarm(result: Result<Alarms>) -> Option<String> {
 }
 
 /// Runs a verb to its end. Gives its calls and its writes.
-fn counted(verb: Verb, scene: &Scene) -> (u64, u64) {
+fn counted(verb: Verb, scene: &Scene, distance: Distance) -> (u64, u64) {
     let store = store_with(&scene.blobs);
-    let seen = Seen::new(&store, "counted", At::Nothing);
+    let seen = Seen::new(&store, distance, "counted", At::Nothing);
     let repository = Repository { store: seen.clone(), ..open(store, 100) };
     assert_eq!(alarm(run(verb, &repository, scene)), None, "{verb:?} alone");
     clear_cache(&repository);
@@ -301,31 +318,32 @@ fn whole(store: &Arc<MemoryStore>, scene: &Scene, has_forgotten: bool) -> Result
     Ok(())
 }
 
-fn killed(first: Verb, second: Verb, at: u64, scene: &Scene) -> Option<String> {
+fn killed([first, second]: [Verb; 2], at: u64, scene: &Scene, distance: Distance) -> Option<String> {
     let store = store_with(&scene.blobs);
-    let seen = Seen::new(&store, "first", At::Killed(at));
+    let seen = Seen::new(&store, distance, "first", At::Killed(at));
     let repository = open(store.clone(), 100);
     let dead = Repository { store: seen, ..repository.clone() };
     let _ = run(first, &dead, scene);
     clear_cache(&dead);
-    let own = Repository { store: Seen::new(&store, "second", At::Nothing), salts: Salts::fixed(200), ..repository };
+    let own = Seen::new(&store, distance, "second", At::Nothing);
+    let own = Repository { store: own, salts: Salts::fixed(200), ..repository };
     let found = alarm(run(second, &own, scene));
     clear_cache(&own);
     let found = found.or_else(|| whole(&store, scene, [first, second].contains(&Verb::Forget)).err());
     found.map(|text| format!("{second:?} after {first:?} was killed before write {at}: {text}"))
 }
 
-fn stopped(first: Verb, second: Verb, at: u64, scene: &Arc<Scene>) -> Option<String> {
+fn stopped([first, second]: [Verb; 2], at: u64, scene: &Arc<Scene>, distance: Distance) -> Option<String> {
     let store = store_with(&scene.blobs);
     let repository = open(store.clone(), 100);
-    let own = Seen::new(&store, "second", At::Nothing);
+    let own = Seen::new(&store, distance, "second", At::Nothing);
     let own = Repository { store: own, salts: Salts::fixed(200), ..repository.clone() };
     let found = Arc::new(Mutex::new(None));
     let other = {
         let (own, scene, found) = (own.clone(), scene.clone(), found.clone());
         move || *found.lock().unwrap() = alarm(run(second, &own, &scene))
     };
-    let seen = Seen::new(&store, "first", At::Stopped(at, Mutex::new(Some(Box::new(other)))));
+    let seen = Seen::new(&store, distance, "first", At::Stopped(at, Mutex::new(Some(Box::new(other)))));
     let outer = Repository { store: seen, ..repository };
     let first_found = alarm(run(first, &outer, scene)).map(|text| format!("the first one: {text}"));
     clear_cache(&outer);
@@ -348,28 +366,61 @@ fn points(count: u64, pair: usize) -> Vec<u64> {
     points
 }
 
-#[test]
-fn every_verb_beside_every_killed_or_stopped_verb_is_right() {
-    let (scene, mut wrong) = (Arc::new(Scene::for_verbs()), Vec::new());
-    for (row, first) in VERBS.into_iter().enumerate() {
-        let (calls, writes) = counted(first, &scene);
-        for (column, second) in VERBS.into_iter().enumerate() {
-            let pair = row * VERBS.len() + column;
-            wrong.extend(points(writes, pair).into_iter().filter_map(|at| killed(first, second, at, &scene)));
-            wrong.extend(points(calls, pair).into_iter().filter_map(|at| stopped(first, second, at, &scene)));
+/// What is wrong where each verb runs beside each other one, killed or stopped.
+fn wrong_pairs(verbs: &[Verb], scene: &Arc<Scene>, distance: Distance) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (row, first) in verbs.iter().enumerate() {
+        let (calls, writes) = counted(*first, scene, distance);
+        for (column, second) in verbs.iter().enumerate() {
+            let (pair, number) = ([*first, *second], row * verbs.len() + column);
+            wrong.extend(points(writes, number).into_iter().filter_map(|at| killed(pair, at, scene, distance)));
+            wrong.extend(points(calls, number).into_iter().filter_map(|at| stopped(pair, at, scene, distance)));
         }
     }
-    assert_eq!(wrong, [""; 0]);
+    wrong
+}
+
+#[test]
+fn every_verb_beside_every_killed_or_stopped_verb_is_right() {
+    assert_eq!(wrong_pairs(&VERBS, &Arc::new(Scene::for_verbs()), Distance::Here), [""; 0]);
+}
+
+#[test]
+fn verbs_that_read_write_or_delete_clues_are_right_beside_each_other() {
+    let verbs = [
+        Verb::Backup,
+        Verb::Prune,
+        Verb::Forget,
+        Verb::Rewrite,
+        Verb::RepairIndex,
+        Verb::RepairContainers,
+        Verb::Check,
+        Verb::CheckData,
+    ];
+    let mut scene = Scene::for_verbs();
+    let store = store_with(&scene.blobs);
+    // One more blob, and all of them are merged.
+    for number in 0..7 {
+        let source = tempfile::tempdir().unwrap();
+        std::fs::write(source.path().join("text"), Random(50 + number).text(60_000)).unwrap();
+        let far = Seen::new(&store, Distance::Far, "before", At::Nothing);
+        let repository = Repository { store: far, ..open(store.clone(), 400 + number) };
+        back_up(&repository, source.path(), true).unwrap();
+        clear_cache(&repository);
+    }
+    assert_eq!(store.list(BlobKind::Similarity.into()).unwrap().len(), 7);
+    scene.blobs = blobs_of(store.as_ref());
+    assert_eq!(wrong_pairs(&verbs, &Arc::new(scene), Distance::Far), [""; 0]);
 }
 
 #[test]
 fn every_verb_after_a_prune_killed_at_any_write_is_right() {
     let (scene, mut wrong) = (Scene::for_verbs(), Vec::new());
     for first in [Verb::Prune, Verb::Forget] {
-        let (_, writes) = counted(first, &scene);
+        let (_, writes) = counted(first, &scene, Distance::Here);
         assert!(writes > 6, "{first:?}: {writes}");
         for second in [Verb::Check, Verb::CheckData, Verb::RepairIndex, Verb::RepairSnapshots] {
-            wrong.extend((0..writes).filter_map(|at| killed(first, second, at, &scene)));
+            wrong.extend((0..writes).filter_map(|at| killed([first, second], at, &scene, Distance::Here)));
         }
     }
     assert_eq!(wrong, [""; 0]);
