@@ -117,10 +117,19 @@ def test_torch_and_numpy_store_the_same_bytes(repo: fhrd.Repository) -> None:
     array = np.random.default_rng(0).normal(size=200_000).astype(np.float32)
     repo.save({"a": array}, run="a", step=0)
     assert repo.save({"a": torch.from_numpy(array)}, run="a", step=1).added_bytes < 5_000
-    tensor = torch.from_numpy(array).to(torch.bfloat16)
+
+
+def test_bfloat16_loads_as_torch_and_as_numpy_with_ml_dtypes(repo: fhrd.Repository) -> None:
+    tensor = torch.randn(200_000).to(torch.bfloat16)
     saved = repo.save({"a": tensor}, run="b", step=0)
-    loaded = repo.load(snapshot=saved.id)["a"]
-    assert loaded.dtype.name == "bfloat16" and loaded.tobytes() == raw(tensor)
+    try:
+        import ml_dtypes  # noqa: F401
+    except ImportError:
+        with pytest.raises(fhrd.UnsupportedError, match="ml_dtypes"):
+            repo.load(snapshot=saved.id)["a"]
+    else:
+        loaded = repo.load(snapshot=saved.id)["a"]
+        assert loaded.dtype.name == "bfloat16" and loaded.tobytes() == raw(tensor)
     assert repo.load(snapshot=saved.id, framework="torch", device="cpu")["a"].device.type == "cpu"
 
 
