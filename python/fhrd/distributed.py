@@ -37,6 +37,9 @@ from fhrd.filesystem import TAG, FhrdFileSystem, join_url
 
 __all__ = ["FhrdReader", "FhrdWriter", "load", "save", "save_async"]
 
+#: The first version of torch whose asynchronous saves are known to copy the tensors of the CPU.
+_COPIES = (2, 15)
+
 
 #: The file that DCP writes last.
 _METADATA = ".metadata"
@@ -117,7 +120,7 @@ def save(
     """
     _check(state_dict, repo, "save")
     writer = _writer(repo, run, step, metrics, if_exists, options)
-    _dcp.save(state_dict, storage_writer=writer, process_group=process_group, no_dist=not _is_distributed())
+    _dcp.save(state_dict, storage_writer=writer, process_group=process_group, **_alone(_dcp.save))
 
 
 def save_async(
@@ -147,8 +150,10 @@ def save_async(
     if saves is None:
         raise UnsupportedError("torch.distributed.checkpoint has asynchronous saves from torch 2.3 on")
     writer = _writer(repo, run, step, metrics, if_exists, options)
-    alone = {"no_dist": True} if not _is_distributed() and "no_dist" in inspect.signature(saves).parameters else {}
-    return saves(state_dict, storage_writer=writer, process_group=process_group, **alone)
+    # Torch 2.5 does not copy tensors of the CPU: later steps would change what is stored.
+    version = tuple(int(number) for number in torch.__version__.split(".")[:2])
+    state = state_dict if version >= _COPIES else _copied(state_dict)
+    return saves(state, storage_writer=writer, process_group=process_group, **_alone(saves))
 
 
 def load(
@@ -167,7 +172,23 @@ def load(
     """
     _check(state_dict, repo, "load")
     reader = FhrdReader(repo, run, step, **options)
-    _dcp.load(state_dict, storage_reader=reader, process_group=process_group, no_dist=not _is_distributed())
+    _dcp.load(state_dict, storage_reader=reader, process_group=process_group, **_alone(_dcp.load))
+
+
+def _copied(value: Any) -> Any:
+    """The value with copies of all tensors of the CPU in it."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone() if value.device.type == "cpu" else value
+    if isinstance(value, dict):
+        return {key: _copied(one) for key, one in cast("dict[Any, Any]", value).items()}
+    if type(value) in (list, tuple):
+        return type(value)(_copied(one) for one in cast("list[Any]", value))
+    return value
+
+
+def _alone(function: Any) -> dict[str, bool]:
+    """What tells a function of DCP that there is no group. Some versions of torch see it for themselves."""
+    return {"no_dist": True} if not _is_distributed() and "no_dist" in inspect.signature(function).parameters else {}
 
 
 def _writer(

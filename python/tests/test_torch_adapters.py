@@ -132,7 +132,11 @@ def test_every_type_of_torch(repo: Any, dtype: Any) -> None:
         "strided": values.clone()[::2],
         "parameter": torch.nn.Parameter(values.clone(), requires_grad=False),
     }
-    assert_same(round_trip(repo, state), reference(state))
+    try:
+        expected = reference(state)
+    except KeyError:
+        pytest.skip("this torch cannot save its own type")
+    assert_same(round_trip(repo, state), expected)
 
 
 def test_shapes_and_strides(repo: Any) -> None:
