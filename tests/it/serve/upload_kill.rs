@@ -12,6 +12,8 @@ use crate::trees::Random;
 
 /// Servers that are killed.
 const ROUNDS: u64 = 8;
+/// More of each must be acknowledged, or the test shows nothing.
+const ACKNOWLEDGED_MIN: usize = 5;
 /// Time until one is killed, milliseconds.
 const LIFE_MS: std::ops::Range<u64> = 30..1500;
 
@@ -27,6 +29,11 @@ struct Acknowledged {
 }
 
 impl Acknowledged {
+    /// Objects, xorbs and files of commits.
+    fn counts(&self) -> [usize; 3] {
+        [self.objects.len(), self.xorbs.len(), self.files.len()]
+    }
+
     fn add(&mut self, more: Acknowledged) {
         self.objects.extend(more.objects);
         self.xorbs.extend(more.xorbs);
@@ -138,7 +145,11 @@ fn servers_that_are_killed_at_any_time_lose_nothing_that_they_acknowledged() {
     let (place, server) = writable();
     server.stop();
     let mut held = Acknowledged::default();
-    for round in 0..ROUNDS {
+    for round in 0..4 * ROUNDS {
+        // A busy machine acknowledges less in a life.
+        if round >= ROUNDS && held.counts().iter().all(|count| *count > ACKNOWLEDGED_MIN) {
+            break;
+        }
         let server = start(&place);
         let life = LIFE_MS.start + (round * 7919 + 331) * 131 % (LIFE_MS.end - LIFE_MS.start);
         let more = std::thread::scope(|scope| {
@@ -156,9 +167,9 @@ fn servers_that_are_killed_at_any_time_lose_nothing_that_they_acknowledged() {
         assert_held(&server, &held, &format!("killed after {life} ms"));
         server.signal(Signal::KILL);
     }
-    let counts = [held.objects.len(), held.xorbs.len(), held.files.len()];
+    let counts = held.counts();
     eprintln!("acknowledged: {} objects, {} xorbs, {} files of commits", counts[0], counts[1], counts[2]);
-    assert!(counts.iter().all(|count| *count > 5), "{counts:?}");
+    assert!(counts.iter().all(|count| *count > ACKNOWLEDGED_MIN), "{counts:?}");
     // Whoever was killed is dead to this prune.
     place.run(&["prune", "--grace", "0s"]);
     let server = start(&place);
