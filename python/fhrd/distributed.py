@@ -180,7 +180,8 @@ def _copied(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.detach().clone() if value.device.type == "cpu" else value
     if isinstance(value, dict):
-        return {key: _copied(one) for key, one in cast("dict[Any, Any]", value).items()}
+        entries: dict[Any, Any] = value
+        return {key: _copied(one) for key, one in entries.items()}
     if type(value) in (list, tuple):
         return type(value)(_copied(one) for one in cast("list[Any]", value))
     return value
