@@ -39,8 +39,6 @@ __all__ = ["FhrdReader", "FhrdWriter", "load", "save", "save_async"]
 
 #: The first version of torch whose asynchronous saves are known to copy the tensors of the CPU.
 _COPIES = (2, 15)
-
-
 #: The file that DCP writes last.
 _METADATA = ".metadata"
 #: It exports its functions without saying so.

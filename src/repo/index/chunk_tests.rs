@@ -48,11 +48,17 @@ fn store_container(index: &mut ChunkIndex, numbers: std::ops::Range<u64>) {
     index.add_container(sealed.id(), Arc::new(sealed.container_index)).expect("adds");
 }
 
-#[test]
-fn a_long_run_asks_few_segments_and_knows_every_chunk() {
+/// An index of a run that writes a segment for each hundred chunks.
+fn long_run() -> ChunkIndex {
     let mut index = index(0);
     index.segment_records_max = 100;
     index.recent = LruCache::new(NonZeroUsize::MIN);
+    index
+}
+
+#[test]
+fn a_long_run_asks_few_segments_and_knows_every_chunk() {
+    let mut index = long_run();
     for first in (10_000..18_000).step_by(100) {
         store_container(&mut index, first..first + 100);
         assert!(index.written.len() < 12, "{} segments", index.written.len());
@@ -66,9 +72,7 @@ fn a_long_run_asks_few_segments_and_knows_every_chunk() {
 
 #[test]
 fn a_run_whose_segments_another_process_has_merged_goes_on() {
-    let mut index = index(0);
-    index.segment_records_max = 100;
-    index.recent = LruCache::new(NonZeroUsize::MIN);
+    let mut index = long_run();
     for first in (10_000..12_000).step_by(100) {
         store_container(&mut index, first..first + 100);
         let other = ContainerListing::take(&index.store).expect("lists");
@@ -94,11 +98,10 @@ fn a_filter_of_zero_bytes_is_not_built() {
 
 #[test]
 fn a_segment_of_the_run_that_proves_damaged_is_replaced_before_the_commit() {
-    let mut index = index(0);
+    let mut index = long_run();
     let store = Arc::new(MemoryStore::new());
     index.store = store.clone();
     index.listing = Arc::new(ContainerListing::take(&index.store).expect("lists"));
-    index.segment_records_max = 100;
     for first in (10_000..10_800).step_by(100) {
         store_container(&mut index, first..first + 100);
         if let [segment] = index.written.as_slice()
