@@ -1,8 +1,8 @@
 //! One setting for memory: the sizes of caches and queues that follow from it.
 //!
 //! Each of them is a share of the memory. Those of a backup add up to seven eighths of it once the filter is
-//! full, with ten million chunks for each 48 MiB. The rest is for data between stages, for the container that is filled,
-//! and for what no cache bounds: a frame, the metadata of a directory.
+//! full, with ten million chunks for each 48 MiB. The rest is for data between stages, for the container that is
+//! filled, and for what no cache bounds: a frame, the metadata of a directory.
 
 use bytesize::ByteSize;
 
