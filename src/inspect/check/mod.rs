@@ -29,6 +29,7 @@ mod cold;
 mod containers;
 mod damaged_containers;
 mod defect_log;
+mod entry_sums;
 mod hints;
 mod marked;
 mod missing;

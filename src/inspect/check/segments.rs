@@ -1,30 +1,37 @@
 //! Checks index segments: pages verify, records ascend, and each record refers to an entry with its fingerprint.
 //!
-//! 1. Records are read page by page into batches, which limits the memory.
-//! 2. Each batch is sorted by container, so each container index is read once per batch.
-//! 3. The bytes of a segment without other defects must match its name.
+//! 1. Pages are read once. For each container, its records are counted and the hashes of their pairs (entry,
+//!    fingerprint) are added up.
+//! 2. The index of each container is read once, and its entries give the same sum, whatever their order.
+//! 3. If the sums differ, the records of these containers are read again, and so many of them compared one by one.
+//! 4. If a page is damaged, its records are missing in the sums. Then as many records are compared, and the containers
+//!    of the others are counted.
+//! 5. The bytes of a segment without other defects must match its name.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::damaged_containers::DamagedContainers;
 use super::defect_log::{DefectLog, damage, damage_or_cold};
+use super::entry_sums::{EntrySum, SumKey};
 use super::run::CheckRun;
 use crate::error::{Error, ErrorKind, Result};
-use crate::repo::container::{ContainerIndex, blob_name};
+use crate::repo::container::blob_name;
 use crate::repo::index::{
-    ContainerListing, IndexRecord, IndexSegment, poor_segment, read_container_index, read_entry_count,
+    ContainerListing, IndexRecord, IndexSegment, poor_segment, read_entry_count, read_fingerprints,
 };
 use crate::store::{BlobName, newer_or_wrong, read_stored_hash};
-use crate::types::ContainerId;
+use crate::types::{ContainerId, Fingerprint};
 
-/// Records of a batch: more than one backup writes into a segment.
-const BATCH_RECORDS: usize = 1 << 19;
+/// Records of a segment that are compared one by one, at most.
+const COMPARED_MAX: u64 = if cfg!(test) { 64 } else { 1 << 19 };
 
 /// Checks every segment of the listing.
 pub(super) fn check(run: &CheckRun<'_>, damaged: &mut DamagedContainers, log: &mut DefectLog) -> Result<()> {
+    let sum_key = SumKey::random()?;
     for segment in run.listing.segments().iter() {
         let mut found = DefectLog::default();
-        SegmentCheck { run, segment, log: &mut found }.check()?;
+        SegmentCheck { run, segment, sum_key: &sum_key, log: &mut found }.check()?;
         let name = segment.name();
         for id in segment.containers().iter().filter(|id| !run.listing.containers.contains(id)) {
             damaged.miss(*id, name);
@@ -56,17 +63,52 @@ pub(super) fn unopened(listing: &mut ContainerListing, log: &mut DefectLog, stop
     Ok(is_any_newer)
 }
 
+/// What is known of the entries of a container.
+struct KnownEntries {
+    count: u64,
+    sum: Option<EntrySum>,
+}
+
 struct SegmentCheck<'a> {
     run: &'a CheckRun<'a>,
     segment: &'a IndexSegment,
+    sum_key: &'a SumKey,
     log: &'a mut DefectLog,
 }
 
 impl SegmentCheck<'_> {
     fn check(&mut self) -> Result<()> {
+        let mut sums = vec![EntrySum::default(); self.segment.containers().len()];
+        let Some(is_read) = self.add_up(&mut sums)? else { return Ok(()) };
+        let (mut compared, mut wrong, mut left) = (Vec::new(), Vec::new(), COMPARED_MAX);
+        let mut not_compared = 0;
+        for ((id, sum), number) in self.segment.containers().iter().zip(&sums).zip(0..) {
+            self.run.check_stop()?;
+            if !self.run.listing.containers.contains(id) || is_read && !self.differs(id, sum, &mut wrong)? {
+                continue;
+            }
+            match left.checked_sub(sum.count) {
+                Some(rest) => (left, _) = (rest, compared.push(number)),
+                None => not_compared += 1,
+            }
+        }
+        let named = self.compare(&compared, is_read)?;
         let name = self.segment.name();
-        let (mut batch, mut last) = (Vec::new(), None);
-        let (mut counts, mut is_read) = (vec![0u64; self.segment.containers().len()], true);
+        for id in wrong.iter().filter(|id| !named.contains(id)) {
+            self.log.add(format!("{name}: not all records of {} are right", blob_name(id)));
+        }
+        if !is_read && not_compared > 0 {
+            let text = "because a page is damaged; `fhrd repair index` writes it again";
+            self.log.add(format!("{name}: the records of {not_compared} containers were not compared, {text}"));
+        }
+        Ok(())
+    }
+
+    /// Reads all pages, and adds up the records of each container. Returns whether all pages are sound, and `None` if
+    /// the segment is gone.
+    fn add_up(&mut self, sums: &mut [EntrySum]) -> Result<Option<bool>> {
+        let name = self.segment.name();
+        let (mut last, mut is_read) = (None, true);
         for page in self.segment.pages() {
             self.run.check_stop()?;
             match page {
@@ -76,95 +118,102 @@ impl SegmentCheck<'_> {
                     }
                     last = records.last().copied().or(last);
                     for record in &records {
-                        counts.get_mut(record.container as usize).into_iter().for_each(|count| *count += 1);
+                        let sum = sums.get_mut(record.container as usize);
+                        sum.into_iter().for_each(|sum| self.sum_key.add(sum, record.entry, &record.fingerprint));
                     }
-                    batch.extend(records);
                 }
                 // A running backup has merged it. The segment that replaces it is checked next time.
-                Err(error) if error.kind() == ErrorKind::NotFound => {
-                    is_read = false;
-                    break;
-                }
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
                 Err(error) => {
                     is_read = false;
                     self.log.damaged_blob(name, &damage(error)?);
                 }
             }
-            if batch.len() >= BATCH_RECORDS {
-                self.check_batch(&mut batch)?;
-            }
         }
-        self.check_batch(&mut batch)?;
-        if is_read { self.check_counts(&counts) } else { Ok(()) }
+        Ok(Some(is_read))
     }
 
-    /// Compares the number of records of each container with its entries: readers do not ask the index of a container
-    /// that a segment names.
-    fn check_counts(&mut self, counts: &[u64]) -> Result<()> {
-        for (id, records) in self.segment.containers().iter().zip(counts) {
+    /// Whether the records of a container, which add up to `sum`, are not its entries. Too few of them are logged: readers
+    /// do not ask the index of a container that a segment names. Otherwise the container is added to `wrong`.
+    fn differs(&mut self, id: &ContainerId, sum: &EntrySum, wrong: &mut Vec<ContainerId>) -> Result<bool> {
+        let differing = || {
+            let differs = |known: &KnownEntries| {
+                sum.count < known.count || known.sum.as_ref().is_some_and(|entries| entries != sum)
+            };
+            Result::Ok(self.known_entries(id)?.filter(differs))
+        };
+        // With the bytes of another container, it is the damaged one, and the check of containers reports it. Parity may
+        // have its own.
+        if differing()?.is_none() || !has_own_bytes(self.run, id)? {
+            return Ok(false);
+        }
+        let Some(known) = differing()? else { return Ok(false) };
+        if sum.count < known.count {
+            let error = poor_segment(self.segment.name(), id, sum.count, known.count);
+            self.log.add(format!("{error}; `fhrd repair index` writes it again"));
+        } else {
+            wrong.push(*id);
+        }
+        Ok(true)
+    }
+
+    /// What can be read of the entries of a container: of some only their number. The check of containers reports what
+    /// cannot.
+    fn known_entries(&self, id: &ContainerId) -> Result<Option<KnownEntries>> {
+        if let Some(entries) = self.entries(id)? {
+            let sum = self.sum_key.of_entries(&entries);
+            return Ok(Some(KnownEntries { count: sum.count, sum: Some(sum) }));
+        }
+        let read = read_entry_count(self.run.repository.store.as_ref(), id);
+        let known = |count: u32| KnownEntries { count: count.into(), sum: None };
+        read.map(|count| Some(known(count))).or_else(|error| damage_or_cold(error).map(|_| None))
+    }
+
+    /// The entries of a container. `None` if they cannot be read.
+    fn entries(&self, id: &ContainerId) -> Result<Option<Vec<Fingerprint>>> {
+        let read = read_fingerprints(self.run.repository.store.as_ref(), id);
+        read.map(Some).or_else(|error| damage_or_cold(error).map(|_| None))
+    }
+
+    /// Compares the records of the containers with these numbers, ascending, one by one. If `is_owned`, they have their
+    /// own bytes. Returns those with wrong records.
+    fn compare(&mut self, numbers: &[u32], is_owned: bool) -> Result<HashSet<ContainerId>> {
+        let (mut found, mut named) = (Vec::<IndexRecord>::new(), HashSet::new());
+        let pages = (!numbers.is_empty()).then(|| self.segment.pages());
+        for page in pages.into_iter().flatten() {
             self.run.check_stop()?;
-            if !self.run.listing.containers.contains(id) {
-                continue;
-            }
-            let count = || read_entry_count(self.run.repository.store.as_ref(), id);
-            let mut entries = count();
-            if entries.as_ref().is_ok_and(|entries| *records < u64::from(*entries)) {
-                // With the bytes of another container, it is the damaged one, and the check of containers reports it.
-                if !has_own_bytes(self.run, id)? {
-                    continue;
+            match page {
+                Err(error) if error.kind() == ErrorKind::NotFound => break,
+                // A page that was damaged before is logged.
+                Err(error) => _ = damage(error)?,
+                Ok(records) => {
+                    found.extend(records.into_iter().filter(|record| numbers.binary_search(&record.container).is_ok()));
                 }
-                entries = count();
-            }
-            match entries {
-                Ok(entries) if *records < u64::from(entries) => {
-                    let error = poor_segment(self.segment.name(), id, *records, entries.into());
-                    self.log.add(format!("{error}; `fhrd repair index` writes it again"));
-                }
-                Ok(_) => {}
-                // The check of containers reports it.
-                Err(error) => drop(damage_or_cold(error)?),
             }
         }
-        Ok(())
-    }
-
-    /// Compares records with the indexes of their containers, and empties the batch. An unreadable container index is
-    /// reported by the check of containers.
-    fn check_batch(&mut self, batch: &mut Vec<IndexRecord>) -> Result<()> {
-        batch.sort_unstable_by_key(|record| (record.container, record.entry));
-        for records in batch.chunk_by(|one, next| one.container == next.container) {
+        found.sort_unstable_by_key(|record| (record.container, record.entry));
+        for records in found.chunk_by(|one, next| one.container == next.container) {
             self.run.check_stop()?;
             let number = records.first().map_or(0, |record| record.container as usize);
-            let id = self.segment.containers().get(number).filter(|id| self.run.listing.containers.contains(id));
-            let Some(id) = id else { continue };
-            let fits = |index: &ContainerIndex, record: &IndexRecord| {
-                let entry = index.entries.get(record.entry as usize);
-                entry.is_some_and(|entry| entry.fingerprint == record.fingerprint)
+            let Some(id) = self.segment.containers().get(number) else { continue };
+            let wrong = |entries: Vec<Fingerprint>| -> Vec<&IndexRecord> {
+                let is_wrong = |it: &&IndexRecord| entries.get(it.entry as usize) != Some(&it.fingerprint);
+                records.iter().filter(is_wrong).collect()
             };
-            let read = || {
-                let container_index = read_container_index(self.run.repository.store.as_ref(), id);
-                container_index.map(Some).or_else(|error| damage_or_cold(error).map(|_| None))
-            };
-            let mut container_index = read()?;
-            // It may have the bytes of another container, and parity its own.
-            if container_index.as_ref().is_some_and(|index| records.iter().any(|record| !fits(index, record))) {
-                if !has_own_bytes(self.run, id)? {
-                    // The check of containers reports it.
-                    continue;
-                }
-                container_index = read()?;
+            let mut found = self.entries(id)?.map_or_else(Vec::new, wrong);
+            if !is_owned && !found.is_empty() {
+                // As in `differs`.
+                let entries = if has_own_bytes(self.run, id)? { self.entries(id)? } else { None };
+                found = entries.map_or_else(Vec::new, wrong);
             }
-            let Some(container_index) = container_index else { continue };
-            for record in records {
-                if !fits(&container_index, record) {
-                    let (name, container) = (self.segment.name(), blob_name(id));
-                    let (fingerprint, number) = (record.fingerprint, record.entry);
-                    self.log.add(format!("{name}: chunk {fingerprint} is not entry {number} of {container}"));
-                }
+            for record in found {
+                let (name, container) = (self.segment.name(), blob_name(id));
+                let (fingerprint, number) = (record.fingerprint, record.entry);
+                self.log.add(format!("{name}: chunk {fingerprint} is not entry {number} of {container}"));
+                named.insert(*id);
             }
         }
-        batch.clear();
-        Ok(())
+        Ok(named)
     }
 }
 

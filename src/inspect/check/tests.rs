@@ -16,7 +16,7 @@ use crate::repo::container::{
 };
 use crate::repo::index::{IndexRecord, NewSegment, write_segment};
 use crate::repo::salts::Salts;
-use crate::store::{MemoryStore, ParityStore, StoreExt};
+use crate::store::{BlobKind, CountingStore, MemoryStore, ParityStore, Store, StoreExt};
 use crate::types::{Fingerprint, RepositoryKey};
 
 const KEY: RepositoryKey = RepositoryKey([7; 32]);
@@ -49,7 +49,7 @@ fn index(store: &MemoryStore, sealed: &SealedContainer, wrong_entry: bool) {
     write_segment(store, NewSegment::padded([7; 16]), &[sealed.id()], &[], records.collect()).unwrap();
 }
 
-fn run(store: &Arc<MemoryStore>, read_data: bool) -> CheckReport {
+fn run(store: &Arc<impl Store + 'static>, read_data: bool) -> CheckReport {
     let repository = Repository {
         store: store.clone(),
         parity: Arc::new(ParityStore::new(store.clone())),
@@ -178,6 +178,95 @@ fn a_missing_container_and_a_wrong_record_are_found() {
     let report = run(&store, false);
     assert_eq!(report.defect_count, 2, "{report:?}");
     assert!(report.defects.iter().all(|defect| defect.starts_with("index/")), "{report:?}");
+}
+
+/// A store with containers of so many one-byte chunks each, whose bytes nobody reads, and one segment of them. `change`
+/// changes the records.
+fn many(chunks: &[u32], change: impl FnOnce(&mut Vec<IndexRecord>)) -> (MemoryStore, Vec<String>) {
+    let (store, mut ids, mut records, mut names) = (MemoryStore::new(), Vec::new(), Vec::new(), Vec::new());
+    for (number, count) in (0u32..).zip(chunks) {
+        let print = |entry: u32| KEY.fingerprint(&[number.to_le_bytes(), entry.to_le_bytes()].concat());
+        let entry = |entry: u32| (print(entry), 1, entry % 100, 1, OperationList::default());
+        let sealed = container(&(0..*count).map(entry).collect::<Vec<_>>());
+        put(&store, &sealed);
+        ids.push(sealed.id());
+        names.push(sealed.blob_name().to_string());
+        records.extend((0..*count).map(|entry| IndexRecord { fingerprint: print(entry), container: number, entry }));
+    }
+    change(&mut records);
+    write_segment(&store, NewSegment::padded([7; 16]), &ids, &[], records).unwrap();
+    (store, names)
+}
+
+#[test]
+fn the_index_of_a_container_is_read_as_often_whatever_the_records() {
+    let reads = |chunks: &[u32]| {
+        let store = Arc::new(CountingStore::new(many(chunks, |_| {}).0));
+        let report = run(&store, false);
+        assert_eq!(report.defect_count, 0, "{report:?}");
+        store.counts().ranges
+    };
+    // Twice three for each container, here and in the check of containers, and the pages.
+    assert!(reads(&[10, 10, 10]) < 35);
+    assert!(reads(&[2000, 2000, 2000]) < 35);
+}
+
+#[test]
+fn wrong_records_are_found_in_the_largest_segment() {
+    let swap = |records: &mut Vec<IndexRecord>| {
+        let at = |container, entry| {
+            records.iter().position(|record| (record.container, record.entry) == (container, entry)).unwrap()
+        };
+        let [one, other] = [at(1, 3), at(1, 30)];
+        (records[one].entry, records[other].entry) = (30, 3);
+    };
+    // Both are named, whatever else the segment has.
+    let (store, names) = many(&[500, 40, 500], swap);
+    let report = run(&Arc::new(store), false);
+    assert_eq!(report.defect_count, 2, "{report:?}");
+    let is_named = |text: &String| text.starts_with("index/") && text.ends_with(&format!("of {}", names[1]));
+    assert!(report.defects.iter().all(|text| text.contains("is not entry") && is_named(text)), "{report:?}");
+
+    // One record too few, one of another container, and none at all.
+    let lose = |records: &mut Vec<IndexRecord>| {
+        records.retain(|record| (record.container, record.entry) != (0, 499));
+        let moved = records.iter_mut().find(|record| (record.container, record.entry) == (1, 7)).unwrap();
+        (moved.container, moved.entry) = (3, 10);
+        records.retain(|record| record.container != 2);
+    };
+    let (store, names) = many(&[500, 40, 10, 10], lose);
+    let report = run(&Arc::new(store), false);
+    let told = |number: usize, text: &str| {
+        let id = names[number].rsplit('/').next().unwrap();
+        report.defects.iter().filter(|defect| defect.contains(id) && defect.contains(text)).count()
+    };
+    assert_eq!([told(0, "499 records"), told(1, "39 records"), told(2, "0 records")], [1, 1, 1], "{report:?}");
+    assert_eq!(told(3, "is not entry 10"), 1, "{report:?}");
+
+    // More than are compared.
+    let (store, names) = many(&[40, 40, 40], |records| records.iter_mut().for_each(|record| record.entry += 1));
+    let report = run(&Arc::new(store), false);
+    assert_eq!(report.defect_count, 42, "{report:?}");
+    let told = |name: &String| {
+        let end = format!(": not all records of {name} are right");
+        report.defects.iter().any(|defect| defect.starts_with("index/") && defect.ends_with(&end))
+    };
+    assert_eq!(names.iter().filter(|name| told(name)).count(), 2, "{report:?}");
+}
+
+#[test]
+fn a_damaged_page_does_not_hide_that_others_are_wrong_or_not_compared() {
+    let shift = |records: &mut Vec<IndexRecord>| records.iter_mut().for_each(|record| record.entry ^= 1);
+    let (store, names) = many(&[2000, 60, 2000], shift);
+    let segment = store.list(BlobKind::Segment.into()).unwrap().remove(0);
+    let mut bytes = store.get(&segment.name, segment.len).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    store.replace(&segment.name, &bytes);
+    let report = run(&Arc::new(store), false);
+    let wrong = report.defects.iter().filter(|it| it.contains("is not entry") && it.ends_with(&names[1])).count();
+    assert!(wrong > 50 && report.defect_count == 2 + wrong as u64, "{report:?}");
+    let is_told = |defect: &String| defect.contains("the records of 2 containers were not compared");
+    assert!(report.defects.iter().any(is_told), "{report:?}");
 }
 
 #[test]

@@ -117,6 +117,7 @@ pub struct ChunkIndex {
     scratch: Option<PathBuf>,
     /// Merges of this run that have failed.
     merges_failed: u32,
+    /// Records after which a segment is written. Tests set a small one.
     segment_records_max: usize,
     filter: ChunkFilter,
     database: Option<ChunkDatabase>,

@@ -4,8 +4,9 @@
 //!    of the run have cost as much. Small backups do neither.
 //! 2. The file has the filter and the containers whose chunks it has. Segments that list other containers are read. A
 //!    merged segment lists known ones only, so it is not read again.
-//! 3. A filter cannot forget, and grows by parts. One that has twice the chunks of the segments, or many parts, is
-//!    filled again. This is looked at whenever the misses of the run have doubled.
+//! 3. A filter cannot forget, and grows by parts. It is filled again if it has twice the chunks of the segments, if it
+//!    has many parts, or if it can grow no more and its last part is full, which would take all new chunks. This is
+//!    looked at whenever the misses of the run have grown by a quarter.
 //! 4. The file is a cache under a checksum. Without it, or if it is damaged, the filter is filled from the segments.
 
 use std::collections::HashSet;
@@ -130,7 +131,9 @@ impl ChunkFilter {
                 self.state = FilterState::Waiting(None);
                 self.fill(FilledFilter::empty(records, self.bytes_max), indexed)?;
             }
-            self.next = Some(self.misses * 2);
+            if matches!(self.state, FilterState::Ready(_)) {
+                self.next = Some(self.misses + self.misses.div_ceil(4));
+            }
             return Ok(());
         }
         if !self.is_loaded {
@@ -218,7 +221,8 @@ impl ChunkFilter {
 
 /// Whether many more absent chunks pass than need to.
 fn is_stale(filter: &PresenceFilter, records: u64) -> bool {
-    filter.parts() > PARTS_MAX || filter.chunks() > 2 * records + STORED_CHUNKS_MIN
+    let is_grown = filter.parts() > PARTS_MAX || filter.parts() > 1 && filter.is_full();
+    is_grown || filter.chunks() > 2 * records + STORED_CHUNKS_MIN
 }
 
 impl FilledFilter {

@@ -4,6 +4,8 @@
 //!    spread evenly, so their bytes serve as hashes. Segments are sorted, so they fill the blocks in order.
 //! 2. It has ten bits per chunk, and about 1 in 80 absent chunks passes. A full filter gets another part of the size of
 //!    all parts before, up to the memory bound. Beyond the bound more absent chunks pass.
+//! 3. No part is small: it would take all that is new, and let it pass. So a filter takes all of the bound if little of
+//!    it would be left.
 
 use std::io::{self, Read, Write};
 
@@ -69,17 +71,17 @@ impl PresenceFilter {
     /// An empty filter for `chunks` chunks in at most `bytes_max` bytes.
     pub(super) fn new(chunks: u64, bytes_max: u64) -> Self {
         let blocks_max = (bytes_max * 8 / BLOCK_BITS).max(1);
-        let blocks = (chunks.max(PART_CHUNKS_MIN) * BITS_PER_CHUNK).div_ceil(BLOCK_BITS);
-        PresenceFilter { parts: vec![FilterPart::new(blocks.min(blocks_max))], blocks_max }
+        let needed = (chunks.max(PART_CHUNKS_MIN) * BITS_PER_CHUNK).div_ceil(BLOCK_BITS);
+        let blocks = if needed > blocks_max / 4 * 3 { blocks_max } else { needed };
+        PresenceFilter { parts: vec![FilterPart::new(blocks)], blocks_max }
     }
 
     /// Adds a chunk.
     pub(super) fn insert(&mut self, fingerprint: &Fingerprint) {
         if self.parts.last().is_none_or(FilterPart::is_full) {
-            let blocks: u64 = self.parts.iter().map(|part| part.blocks.len() as u64).sum();
-            let spare = self.blocks_max - blocks;
+            let (blocks, spare) = (self.blocks(), self.blocks_max - self.blocks());
             if spare > 0 {
-                self.parts.push(FilterPart::new(blocks.min(spare)));
+                self.parts.push(FilterPart::new(if spare < 2 * blocks { spare } else { blocks }));
             }
         }
         let (choice, hash) = hashes(fingerprint);
@@ -112,6 +114,15 @@ impl PresenceFilter {
     /// Number of chunks added.
     pub(super) fn chunks(&self) -> u64 {
         self.parts.iter().map(|part| part.chunks).sum()
+    }
+
+    fn blocks(&self) -> u64 {
+        self.parts.iter().map(|part| part.blocks.len() as u64).sum()
+    }
+
+    /// Whether it has all the memory that it may have, and its last part as many chunks as that is for.
+    pub(super) fn is_full(&self) -> bool {
+        self.blocks() >= self.blocks_max && self.parts.last().is_some_and(FilterPart::is_full)
     }
 
     /// Number of parts. Each lets about as many absent chunks pass.

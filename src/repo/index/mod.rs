@@ -31,6 +31,7 @@ pub use chunk::{ChunkIndex, Hits, SegmentGuard};
 pub use chunk_filter::FILTER_FILE;
 pub use container_indexes::{
     ContainerIndexes, SharedContainerIndexes, cache_container_indexes, read_container_index, read_entry_count,
+    read_fingerprints,
 };
 pub use coverage::poor_segment;
 pub use database::{DATABASE_FILE, DatabaseFile, HASHES_FILE, HashDatabase};

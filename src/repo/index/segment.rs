@@ -56,9 +56,9 @@ pub struct IndexSegment {
     pages_offset: u64,
     /// Bytes of the whole segment.
     len: u64,
-    /// All pages, if they may stay in memory and look-ups have read some.
     /// Positions of the containers in the order of their names, once one was looked for.
     by_name: OnceLock<Vec<u32>>,
+    /// All pages, if they may stay in memory and look-ups have read some.
     cached: OnceLock<Option<Vec<u8>>>,
     may_cache: bool,
     pages_read: AtomicU32,
