@@ -190,6 +190,26 @@ fn objects_that_go_wrong_are_named_and_cost_nothing_else() {
 }
 
 #[test]
+fn the_version_that_a_backup_began_with_is_read_to_its_end_if_it_may_be() {
+    let (home, server) = (Home::new(), SourceServer::start());
+    let mut random = Random(4);
+    let large = random.bytes(40_000_000);
+    server.put_with("data/may", large.clone(), ObjectFault::VersionedAt(3));
+    server.put_with("data/may-not", random.bytes(40_000_000), ObjectFault::VersionDeniedAt(3));
+    let (report, said) = backup(&home, &server, 0);
+    assert_eq!(report["problems"], 0, "{said}");
+    let newer = |key: &str| server.objects()[key].bytes.to_vec();
+    assert_ne!(newer("data/may"), large);
+    let expected = [("may", large), ("may-not", newer("data/may-not"))];
+    assert!(restored(&home) == expected.map(|(key, bytes)| (key.to_string(), bytes)).into());
+    // The newer version is read next.
+    server.take_seen();
+    assert_eq!(backup(&home, &server, 0).0["files_unchanged"], 1);
+    assert!(restored(&home)["may"] == newer("data/may"));
+    assert!(server.take_seen().iter().all(|request| request != "GET data/may-not"));
+}
+
+#[test]
 fn an_object_that_is_replaced_by_an_empty_one_is_stored_empty() {
     let (home, server) = (Home::new(), SourceServer::start());
     server.put_with("data/small", vec![7; 5000], ObjectFault::Emptied);

@@ -51,6 +51,10 @@ pub enum ObjectFault {
     ReplacedAlways,
     /// The first GET finds an empty object.
     Emptied,
+    /// The bucket has versions. The GET with this number, from 1 on, finds another one, and the old one may be read.
+    VersionedAt(usize),
+    /// As before, but it may not.
+    VersionDeniedAt(usize),
 }
 
 #[derive(Debug, Clone)]
@@ -59,6 +63,8 @@ pub struct SourceObject {
     pub etag: String,
     pub fault: ObjectFault,
     pub gets: usize,
+    /// Bytes and ETag of the first version, once there is a second one.
+    pub old: Option<(Bytes, String)>,
     /// Type of its content and owner, of an object that was put.
     pub noted: [String; 2],
     /// When it was put.
@@ -86,7 +92,7 @@ pub struct State {
 impl State {
     pub fn put(&self, key: &str, bytes: Bytes, fault: ObjectFault) {
         let (noted, modified) = (Default::default(), long_ago());
-        let object = SourceObject { etag: etag_of(&bytes), bytes, fault, gets: 0, noted, modified };
+        let object = SourceObject { etag: etag_of(&bytes), bytes, fault, gets: 0, old: None, noted, modified };
         self.objects.lock().unwrap().insert(key.into(), object);
     }
 }
@@ -195,7 +201,7 @@ fn answer(state: &State, request: &Parts, body: Bytes) -> Answer {
     }
     let mut objects = state.objects.lock().unwrap();
     let Some(object) = objects.get_mut(&key) else { return refusal(404, "NoSuchKey") };
-    get(object, header("if-match"), header("range"))
+    get(object, query.get("versionId").map(String::as_str), header("if-match"), header("range"))
 }
 
 fn list(objects: &BTreeMap<String, SourceObject>, query: &BTreeMap<String, String>) -> Answer {
@@ -220,14 +226,27 @@ fn list(objects: &BTreeMap<String, SourceObject>, query: &BTreeMap<String, Strin
     plain(200, body + "</ListBucketResult>")
 }
 
-fn get(object: &mut SourceObject, if_match: &str, range: &str) -> Answer {
+fn get(object: &mut SourceObject, version: Option<&str>, if_match: &str, range: &str) -> Answer {
+    if let Some(version) = version {
+        assert_eq!(version, "version-1");
+        let may_read = matches!(object.fault, ObjectFault::VersionedAt(_));
+        let Some((bytes, etag)) = object.old.clone().filter(|_| may_read) else { return refusal(403, "AccessDenied") };
+        let fault = ObjectFault::VersionedAt(usize::MAX);
+        let mut old = SourceObject { bytes, etag, fault, old: None, ..object.clone() };
+        return get(&mut old, None, if_match, range);
+    }
     object.gets += 1;
     match object.fault {
         ObjectFault::Denied => return refusal(403, "AccessDenied"),
         ObjectFault::Cold => return refusal(403, "InvalidObjectState"),
         ObjectFault::Vanished => return refusal(404, "NoSuchKey"),
-        ObjectFault::ReplacedAt(number) if number != object.gets => {}
-        ObjectFault::ReplacedAt(_) | ObjectFault::ReplacedAlways => {
+        ObjectFault::ReplacedAt(number) | ObjectFault::VersionedAt(number) | ObjectFault::VersionDeniedAt(number)
+            if number != object.gets => {}
+        ObjectFault::ReplacedAt(_)
+        | ObjectFault::ReplacedAlways
+        | ObjectFault::VersionedAt(_)
+        | ObjectFault::VersionDeniedAt(_) => {
+            object.old = Some((object.bytes.clone(), object.etag.clone()));
             object.bytes = object.bytes.iter().map(|byte| byte.wrapping_add(1)).collect::<Vec<u8>>().into();
             object.etag = format!("{}-{}", etag_of(&object.bytes), object.gets);
         }
@@ -258,7 +277,7 @@ fn get(object: &mut SourceObject, if_match: &str, range: &str) -> Answer {
         .header("last-modified", DateTimePrinter::new().timestamp_to_rfc9110_string(&object.modified).unwrap())
         .header("content-type", "application/x-test")
         .header("x-amz-meta-owner", "somebody")
-        .header("x-amz-version-id", "null")
+        .header("x-amz-version-id", version_of(object))
         .header("content-length", bytes.len());
     if object.fault != ObjectFault::Untagged {
         answer = answer.header("etag", format!("\"{}\"", object.etag));
@@ -268,6 +287,15 @@ fn get(object: &mut SourceObject, if_match: &str, range: &str) -> Answer {
     }
     let frame = Ok::<_, std::io::Error>(Frame::data(sent));
     answer.body(StreamBody::new(stream::iter([frame])).boxed_unsync()).unwrap()
+}
+
+/// The version that an answer names.
+fn version_of(object: &SourceObject) -> &'static str {
+    match (object.fault, &object.old) {
+        (ObjectFault::VersionedAt(_) | ObjectFault::VersionDeniedAt(_), None) => "version-1",
+        (ObjectFault::VersionedAt(_) | ObjectFault::VersionDeniedAt(_), Some(_)) => "version-2",
+        _ => "null",
+    }
 }
 
 fn encoded(key: &str) -> String {

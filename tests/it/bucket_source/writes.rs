@@ -86,7 +86,7 @@ fn etag_answer(etag: &str) -> Answer {
 }
 
 fn made(bytes: Bytes, etag: String, noted: [String; 2]) -> SourceObject {
-    SourceObject { bytes, etag, fault: ObjectFault::None, gets: 0, noted, modified: long_ago() }
+    SourceObject { bytes, etag, fault: ObjectFault::None, gets: 0, old: None, noted, modified: long_ago() }
 }
 
 /// The refusal of a request that does not say how long its body is, or whose object has no checksum: what S3 answers,
