@@ -1,8 +1,8 @@
-//! Compares sets of entries in any order, in the memory of one number: the hashes of their pairs (entry, fingerprint) are
-//! added up.
+//! Compares sets of entries in any order, in the memory of one number: the hashes of their pairs (entry, fingerprint)
+//! are added up.
 //!
-//! The hashes are keyed, and the key is drawn for each check. So nobody can write other entries with the same sum, except
-//! with a chance of 1 in 2^128.
+//! The hashes are keyed, and the key is drawn for each check. So nobody can write other entries with the same sum,
+//! except with a chance of 1 in 2^128.
 
 use crate::crypto::random;
 use crate::error::Result;

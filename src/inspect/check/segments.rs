@@ -133,8 +133,8 @@ impl SegmentCheck<'_> {
         Ok(Some(is_read))
     }
 
-    /// Whether the records of a container, which add up to `sum`, are not its entries. Too few of them are logged: readers
-    /// do not ask the index of a container that a segment names. Otherwise the container is added to `wrong`.
+    /// Whether the records of a container, which add up to `sum`, are not its entries. Too few of them are logged:
+    /// readers do not ask the index of a container that a segment names. Otherwise the container is added to `wrong`.
     fn differs(&mut self, id: &ContainerId, sum: &EntrySum, wrong: &mut Vec<ContainerId>) -> Result<bool> {
         let differing = || {
             let differs = |known: &KnownEntries| {
@@ -142,8 +142,8 @@ impl SegmentCheck<'_> {
             };
             Result::Ok(self.known_entries(id)?.filter(differs))
         };
-        // With the bytes of another container, it is the damaged one, and the check of containers reports it. Parity may
-        // have its own.
+        // With the bytes of another container, it is the damaged one, and the check of containers reports it. Parity
+        // may have its own.
         if differing()?.is_none() || !has_own_bytes(self.run, id)? {
             return Ok(false);
         }

@@ -236,22 +236,22 @@ fn wrong_records_are_found_in_the_largest_segment() {
     };
     let (store, names) = many(&[500, 40, 10, 10], lose);
     let report = run(&Arc::new(store), false);
-    let told = |number: usize, text: &str| {
+    let named = |number: usize, text: &str| {
         let id = names[number].rsplit('/').next().unwrap();
         report.defects.iter().filter(|defect| defect.contains(id) && defect.contains(text)).count()
     };
-    assert_eq!([told(0, "499 records"), told(1, "39 records"), told(2, "0 records")], [1, 1, 1], "{report:?}");
-    assert_eq!(told(3, "is not entry 10"), 1, "{report:?}");
+    assert_eq!([named(0, "499 records"), named(1, "39 records"), named(2, "0 records")], [1, 1, 1], "{report:?}");
+    assert_eq!(named(3, "is not entry 10"), 1, "{report:?}");
 
     // More than are compared.
     let (store, names) = many(&[40, 40, 40], |records| records.iter_mut().for_each(|record| record.entry += 1));
     let report = run(&Arc::new(store), false);
     assert_eq!(report.defect_count, 42, "{report:?}");
-    let told = |name: &String| {
+    let named = |name: &String| {
         let end = format!(": not all records of {name} are right");
         report.defects.iter().any(|defect| defect.starts_with("index/") && defect.ends_with(&end))
     };
-    assert_eq!(names.iter().filter(|name| told(name)).count(), 2, "{report:?}");
+    assert_eq!(names.iter().filter(|name| named(name)).count(), 2, "{report:?}");
 }
 
 #[test]
@@ -265,8 +265,8 @@ fn a_damaged_page_does_not_hide_that_others_are_wrong_or_not_compared() {
     let report = run(&Arc::new(store), false);
     let wrong = report.defects.iter().filter(|it| it.contains("is not entry") && it.ends_with(&names[1])).count();
     assert!(wrong > 50 && report.defect_count == 2 + wrong as u64, "{report:?}");
-    let is_told = |defect: &String| defect.contains("the records of 2 containers were not compared");
-    assert!(report.defects.iter().any(is_told), "{report:?}");
+    let is_named = |defect: &String| defect.contains("the records of 2 containers were not compared");
+    assert!(report.defects.iter().any(is_named), "{report:?}");
 }
 
 #[test]
