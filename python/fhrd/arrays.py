@@ -215,6 +215,20 @@ def described_dtype(described: Any) -> np.dtype[Any]:
     return _listed_dtype(described)
 
 
+def check_storage(tensor: Any) -> None:
+    """Refuses a strided torch tensor whose storage ends before its last element: its bytes would be those of others.
+
+    Raises:
+        ArgumentError: so it is.
+    """
+    if not tensor.numel():
+        return
+    last = tensor.storage_offset() + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    needed, there = (last + 1) * tensor.element_size(), tensor.untyped_storage().nbytes()
+    if needed > there:
+        raise ArgumentError(f"the tensor needs {needed} bytes, and its storage has {there}: was it freed?")
+
+
 def _torch_bytes(tensor: Any, torch: Any) -> ArrayBytes:
     if tensor.layout != torch.strided:
         raise ArgumentError(f"a tensor of layout {tensor.layout} is not stored: call `.to_dense()` first")
@@ -225,6 +239,7 @@ def _torch_bytes(tensor: Any, torch: Any) -> ArrayBytes:
     name = str(tensor.dtype).removeprefix("torch.")
     try:
         shape = tuple(int(size) for size in tensor.shape)
+        check_storage(tensor)
         flat = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
         if flat.numel() == 1:
             # It counts as contiguous whatever its stride, but a view as bytes needs a stride of 1.

@@ -8,22 +8,35 @@
 >>> metadata = fhrd.distributed.save(state, "checkpoints", run="tune", step=300)  # on all ranks
 >>> fhrd.distributed.load(state, "checkpoints", run="tune", step=300)  # into the tensors, on all ranks
 
-Each rank stores its own files, so no rank holds the whole model. When all have finished, the coordinator makes one
-checkpoint of them, which `fhrd restore run:tune@300` writes as the directory that DCP itself would have written. The
-number of ranks may differ between saving and loading.
+Each rank stores its own files, so no rank holds the whole model: as snapshots without a run that have the tag
+`sharded-part`. When all have finished, the coordinator makes one checkpoint of them, and forgets the parts.
+`fhrd restore run:tune@300` writes it as the directory that DCP itself would have written. The number of ranks may differ
+between saving and loading. Parts of a save that has failed stay until the step is saved again; `repo.snapshots()` lists
+them.
 
 Any other code of DCP can use the file system instead: `FsspecWriter("fhrd:///data/repo!/tune@300")`.
 """
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import inspect
+import io
 import os
-from collections.abc import Mapping
+import posixpath
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch.distributed
 import torch.distributed.checkpoint
+from torch.distributed.checkpoint.filesystem import FileSystemBase
+from torch.distributed.checkpoint.storage import WriteResult
 
 try:
     from torch.distributed.checkpoint.fsspec_filesystem import FsspecReader, FsspecWriter
@@ -32,13 +45,25 @@ except ImportError:
     from torch.distributed.checkpoint._fsspec_filesystem import FsspecReader, FsspecWriter
 
 from fhrd.arguments import choice, name, whole_number
-from fhrd.errors import ArgumentTypeError, StepExistsError, UnsupportedError
-from fhrd.filesystem import TAG, FhrdFileSystem, join_url
+from fhrd.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    FhrdError,
+    NotFoundError,
+    StepExistsError,
+    UnsupportedError,
+)
+from fhrd.filesystem import TAG, FhrdFileSystem, join_url, split_url
+from fhrd.reports import SnapshotInfo
+from fhrd.staged_file import StagedFile
+from fhrd.versions import Area, Version
 
 __all__ = ["FhrdReader", "FhrdWriter", "load", "save", "save_async"]
 
-#: The first version of torch whose asynchronous saves are known to copy the tensors of the CPU.
+#: The first version of torch whose asynchronous saves are known to copy what is on the CPU.
 _COPIES = (2, 15)
+#: Tag of the parts of a save. When it has ended, they are forgotten.
+PART = "sharded-part"
 #: The file that DCP writes last.
 _METADATA = ".metadata"
 #: It exports its functions without saying so.
@@ -47,6 +72,152 @@ _dcp: Any = torch.distributed.checkpoint
 
 def _url(repo: str | os.PathLike[str], run: str, step: int | str) -> str:
     return join_url(repo, f"{run}@{step}")
+
+
+@dataclass(frozen=True)
+class _PartResult(WriteResult):  # type: ignore[misc, unused-ignore]
+    """What a rank tells the coordinator of an entry that it has written: also the snapshot of its part."""
+
+    snapshot: str = ""
+
+
+class _Part(StagedFile):
+    """A file of a rank that is being written. The id of its snapshot goes into `snapshots`."""
+
+    snapshots: dict[str, str]
+
+
+class _Stored(FileSystemBase):  # type: ignore[misc, unused-ignore]
+    """What a reader reads. That of torch 2.5 would open files without the options."""
+
+    def __init__(self, files: FhrdFileSystem) -> None:
+        self.fs = files
+
+    @contextmanager
+    def create_stream(self, path: str | os.PathLike[str], mode: str) -> Iterator[Any]:
+        with self.fs.open(os.fspath(path), mode) as stream:
+            yield stream
+
+    def concat_path(self, path: str | os.PathLike[str], suffix: str) -> str:
+        return os.path.join(path, suffix)
+
+    def init_path(self, path: str | os.PathLike[str]) -> str | os.PathLike[str]:
+        return path
+
+    def exists(self, path: str | os.PathLike[str]) -> bool:
+        return self.fs.exists(os.fspath(path))
+
+    def ls(self, path: str | os.PathLike[str]) -> list[str]:
+        return self.fs.ls(os.fspath(path), detail=False)
+
+    def mkdir(self, path: str | os.PathLike[str]) -> None:
+        raise PermissionError(f"{path}: it is for reading")
+
+    def rename(self, path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
+        raise PermissionError(f"{path}: it is for reading")
+
+    def rm_file(self, path: str | os.PathLike[str]) -> None:
+        raise PermissionError(f"{path}: it is for reading")
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        return True
+
+
+class _Parts(_Stored):
+    """What a writer writes. The files of a rank are parts: snapshots without a run, so that nobody takes them for a step.
+    The coordinator makes the step of them. Its small files, such as the metadata, are in memory until then."""
+
+    def __init__(self, files: FhrdFileSystem, run: str, step: int) -> None:
+        super().__init__(files)
+        self._run, self._step = run, step
+        self._staging_directory = files._staging_directory
+        #: A tag of the parts of all saves of the step.
+        self._step_tag = "sharded-of-" + hashlib.sha256(f"{run}@{step}".encode()).hexdigest()[:32]
+        self.small: dict[str, io.BytesIO] = {}
+        self.begin()
+
+    def begin(self) -> None:
+        """Begins a save. Threads of one that has failed may still write: what they give is not of this one."""
+        self.errors: list[BaseException] = []
+        #: The snapshots of the parts by their names.
+        self.snapshots: dict[str, str] = {}
+
+    @contextmanager
+    def create_stream(self, path: str | os.PathLike[str], mode: str) -> Iterator[Any]:
+        name = posixpath.basename(os.fspath(path))
+        if mode != "wb":
+            raise PermissionError(f"{path}: it is for writing")
+        if _METADATA in name:
+            self.small[name] = io.BytesIO()
+            yield self.small[name]
+            return
+        errors = self.errors
+        try:
+            with _Part(cast(Any, self), name, True, self._staging_directory) as stream:
+                stream.snapshots = self.snapshots
+                yield stream
+        except BaseException as error:
+            # Torch loses what fails on its other threads.
+            errors.append(error)
+            raise
+
+    def _commit(self, files: Sequence[_Part]) -> None:
+        """Stores a part. A staged file calls it when it is closed."""
+        for file in files:
+            content = {file.path: file.content()}
+            tags = [PART, self._step_tag]
+            saved = self.fs.repo._save_after(content, run=None, step=None, tags=tags, training=self._run)
+            file.snapshots[file.path] = saved.id
+
+    def exists(self, path: str | os.PathLike[str]) -> bool:
+        return posixpath.basename(os.fspath(path)) in self.small
+
+    def mkdir(self, path: str | os.PathLike[str]) -> None:
+        """Does nothing: there are no directories without files."""
+
+    def rename(self, path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
+        old, new = (posixpath.basename(os.fspath(one)) for one in (path, new_path))
+        self.small[new] = self.small.pop(old)
+
+    def rm_file(self, path: str | os.PathLike[str]) -> None:
+        """Forgets a small file. A part that failed is not stored."""
+        self.small.pop(posixpath.basename(os.fspath(path)), None)
+
+    def is_whole(self) -> bool:
+        """Whether the run has the step."""
+        return _is_whole(self.fs, self._run, self._step)
+
+    def assemble(self, parts: Mapping[str, str], metrics: Mapping[str, float]) -> None:
+        """Makes the step of these parts: names of files, and their snapshots. Then forgets what the run has of the step,
+        and all its parts. Files of the file system that are not DCP's stay in the step.
+
+        Raises:
+            FhrdError: a part is missing. Then nothing is forgotten.
+        """
+        repo = self.fs.repo
+        # Before the versions: what is stored meanwhile is not forgotten.
+        snapshots = repo.snapshots()
+        before = [one for one in snapshots if (one.run, one.step) == (self._run, self._step)]
+        seen = {inner: version for version, inner in self.fs._versions(Area.of(f"{self._run}@{self._step}"))}
+        files = {inner: version for inner, version in seen.items() if version.is_own and not _is_of_dcp(inner)}
+        for name, snapshot in parts.items():
+            try:
+                found = next(one for one in repo.checkpoint(snapshot=snapshot).files() if one.path == name)
+            except (NotFoundError, StopIteration):
+                message = f"{self._run}@{self._step}: the part {name} of this save is not in the repository"
+                raise FhrdError(message) from None
+            files[name] = Version(found.size, snapshot, name, datetime.now(timezone.utc), True)
+        with tempfile.TemporaryDirectory(prefix="fhrd-", dir=self._staging_directory) as directory:
+            content: dict[str, Any] = {name: one.getvalue() for name, one in self.small.items()}
+            for number, (name, version) in enumerate(files.items()):
+                content[name] = Path(directory) / str(number)
+                with content[name].open("wb") as out:
+                    self.fs._copy(version, out)
+            after = max((one.time for one in before if not one.is_future), default=None)
+            repo._save_after(content, run=self._run, step=self._step, tags=[TAG], metrics=metrics, after=after)
+        leftovers = [one for one in snapshots if self._step_tag in one.tags]
+        self.fs._forget({one.id for one in [*before, *leftovers]} | set(parts.values()))
 
 
 class FhrdWriter(FsspecWriter):  # type: ignore[misc, unused-ignore]
@@ -60,37 +231,112 @@ class FhrdWriter(FsspecWriter):  # type: ignore[misc, unused-ignore]
         metrics: Mapping[str, float] | None = None,
         **options: Any,
     ) -> None:
-        """A writer for one step.
+        """A writer for one step. What it has written counts when all of it is there: until then, it replaces nothing.
 
         Args:
             metrics: of the checkpoint.
             options: those of `FsspecWriter`, such as `thread_count`, and storage options of
                 `fhrd.filesystem.FhrdFileSystem`.
         """
+        url = _url(repo, run, step)
+        of_torch, of_files = _split_options(options, FsspecWriter)
+        super().__init__(url, sync_files=False, **of_torch)
         self._metrics = dict(metrics or {})
-        self._name = f"{run}@{step}"
-        super().__init__(_url(repo, run, step), sync_files=False, **options)
+        self._repo, self._options = split_url(url)[0], of_files
+        self._begin(run, step)
+
+    def _begin(self, run: str, step: int) -> None:
+        self._parts = _Parts(FhrdFileSystem(self._repo, **self._options), run, step)
+        self.fs = cast(Any, self._parts)
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        """DCP calls it before each save, with the step if its caller gave one.
+
+        Raises:
+            ArgumentError: (a ValueError) `checkpoint_id` is no step of a run in this repository.
+        """
+        repo, path = split_url(os.fspath(checkpoint_id or self.path))
+        area = Area.of(path)
+        if area.run is None or area.step is None or repo != self._repo:
+            raise ArgumentError(f"checkpoint_id: expected fhrd://{self._repo}!/RUN@STEP, found {checkpoint_id}")
+        self._begin(area.run, area.step)
+        super().reset(checkpoint_id)
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        """DCP calls it first.
+
+        Raises:
+            UnsupportedError: (a NotImplementedError) without collectives no rank knows all parts.
+        """
+        if not kwargs.get("use_collectives", True):
+            raise UnsupportedError("a sharded save needs the collectives of its group")
+        super().set_up_storage_writer(is_coordinator, *args, **kwargs)
+
+    def prepare_local_plan(self, plan: Any) -> Any:
+        """DCP calls it on each rank, before anything is written.
+
+        Raises:
+            StepExistsError: (a FileExistsError) if the run has the step and the option `overwrite` is false.
+        """
+        if not self.overwrite and self._parts.is_whole():
+            raise StepExistsError(f"{self.path}: the run has the step")
+        return super().prepare_local_plan(plan)
+
+    def write_data(self, plan: Any, planner: Any) -> Any:
+        """Writes the files of a rank.
+
+        Raises:
+            FhrdError: not all of them were written.
+        """
+        self._parts.begin()
+        errors, snapshots = self._parts.errors, self._parts.snapshots
+        written = super().write_data(plan, planner).wait()
+        if errors:
+            raise errors[0]
+        if len(written) != len(plan.items):
+            raise FhrdError(f"{len(written)} of {len(plan.items)} parts of the state were written")
+        results: Any = torch.futures.Future()
+        results.set_result([_PartResult(**vars(one), snapshot=snapshots[one.storage_data.relative_path]) for one in written])
+        return results
 
     def finish(self, metadata: Any, results: Any) -> None:
         """Writes the metadata and makes the checkpoint. DCP calls it on the coordinator, after all ranks have written."""
         super().finish(metadata, results)
-        _files(self).consolidate(self._name, self._metrics)
+        parts = {one.storage_data.relative_path: one.snapshot for rank in results for one in rank}
+        self._parts.assemble(parts, self._metrics)
 
 
 class FhrdReader(FsspecReader):  # type: ignore[misc, unused-ignore]
     """A storage reader of DCP."""
 
     def __init__(self, repo: str | os.PathLike[str], run: str, step: int | str = "latest", **options: Any) -> None:
-        """A reader for one step: a number, `latest` or `best:METRIC:min` (or `max`). Of a save that did not end, DCP has
-        no metadata, so it is not the latest one."""
-        super().__init__(_url(repo, run, step), **options)
-        if step == "latest":
-            files = _files(self)
-            has_metadata = (one for one in reversed(files.repo.all_steps(run)) if files.exists(f"{run}@{one}/{_METADATA}"))
-            whole = (one for one in has_metadata if _is_whole(files, run, one))
-            last = next(whole, None)
-            if last is not None:
-                self.path = _url(repo, run, last)
+        """A reader for one step: a number, `latest` or `best:METRIC:min` (or `max`). A save that did not end is not seen:
+        if it was to replace a step, that step is as it was."""
+        url = _url(repo, run, step)
+        of_torch, of_files = _split_options(options, FsspecReader)
+        super().__init__(url, **of_torch)
+        files = FhrdFileSystem(split_url(url)[0], **of_files)
+        self.fs = cast(Any, _Stored(files))
+        number = _found_step(files, run, step)
+        if number is not None:
+            # Once for all files: a save that ends meanwhile must not mix with this step.
+            self.path = _url(repo, run, number)
+            snapshot = _last_of_dcp(files, run, number)
+            if snapshot is not None and _has_all(files, snapshot):
+                self.path = join_url(repo, f"snapshot:{snapshot.id}")
+
+
+def _found_step(files: FhrdFileSystem, run: str, step: int | str) -> int | None:
+    """The number of a step that is named as for `load`. `None` if there is none, which reading it says."""
+    if isinstance(step, int):
+        return step
+    if step == "latest":
+        has_metadata = (one for one in reversed(files.repo.all_steps(run)) if files.exists(f"{run}@{one}/{_METADATA}"))
+        return next((one for one in has_metadata if _is_whole(files, run, one)), None)
+    try:
+        return files.repo.checkpoint(run=run, step=step).step
+    except NotFoundError:
+        return None
 
 
 def save(
@@ -109,11 +355,13 @@ def save(
     On return on the coordinator, the checkpoint is durable.
 
     Args:
-        if_exists: what to do if the run has the step: `"error"` raises; `"replace"` writes its files again, one after
-            another. If that fails midway, the step has files of both, and only `snapshot:ID` is whole.
+        if_exists: what to do if the run has the step: `"error"` raises; `"replace"` stores this one, and then deletes
+            the one before. If that fails midway, `load` finds the one before.
+        options: those of `FhrdWriter`.
 
     Raises:
-        ArgumentTypeError: (a TypeError) if the repository comes before the state, or is not a path or URL.
+        ArgumentTypeError: (a TypeError) if the repository comes before the state, or is not a path or URL, and for
+            options that do not exist.
         StepExistsError: (a FileExistsError) if the run has the step.
     """
     _check(state_dict, repo, "save")
@@ -148,9 +396,9 @@ def save_async(
     if saves is None:
         raise UnsupportedError("torch.distributed.checkpoint has asynchronous saves from torch 2.3 on")
     writer = _writer(repo, run, step, metrics, if_exists, options)
-    # Torch 2.5 does not copy tensors of the CPU: later steps would change what is stored.
+    # Torch 2.5 does not copy what is on the CPU: later steps would change what is stored.
     version = tuple(int(number) for number in torch.__version__.split(".")[:2])
-    state = state_dict if version >= _COPIES else _copied(state_dict)
+    state = state_dict if version >= _COPIES else _copied({key: _state_of(one) for key, one in state_dict.items()})
     return saves(state, storage_writer=writer, process_group=process_group, **_alone(saves))
 
 
@@ -173,16 +421,45 @@ def load(
     _dcp.load(state_dict, storage_reader=reader, process_group=process_group, **_alone(_dcp.load))
 
 
+def _state_of(value: Any) -> Any:
+    """What DCP stores of an entry of the state: of models, optimizers and the like, their states."""
+    return value.state_dict() if hasattr(value, "state_dict") and hasattr(value, "load_state_dict") else value
+
+
 def _copied(value: Any) -> Any:
-    """The value with copies of all tensors of the CPU in it."""
+    """The value with copies of all that is not on a device. DCP looks for tensors in mappings, lists and tuples."""
     if isinstance(value, torch.Tensor):
         return value.detach().clone() if value.device.type == "cpu" else value
-    if isinstance(value, dict):
-        entries: dict[Any, Any] = value
+    if isinstance(value, Mapping):
+        entries: Mapping[Any, Any] = value
         return {key: _copied(one) for key, one in entries.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_copied(one) for one in cast("list[Any]", value))
-    return value
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        made, fields = cast("tuple[Any, tuple[Any, ...]]", (type(value), value))
+        return made(*(_copied(one) for one in fields))
+    if isinstance(value, (list, tuple)):
+        copies = [_copied(one) for one in cast("list[Any]", value)]
+        return tuple(copies) if isinstance(value, tuple) else copies
+    try:
+        return copy.deepcopy(value)
+    except Exception:
+        # Such as locks and handles, which DCP cannot store either.
+        return value
+
+
+def _split_options(options: Mapping[str, Any], kind: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options for a class of torch, and those for the file system.
+
+    Raises:
+        ArgumentTypeError: (a TypeError) if neither has one.
+    """
+    of_torch = set(inspect.signature(kind.__init__).parameters) - {"self", "path", "kwargs", "sync_files"}
+    of_files = set(inspect.signature(FhrdFileSystem.__init__).parameters) - {"self", "repo", "storage_options"}
+    of_files |= {"skip_instance_cache", "use_listings_cache", "listings_expiry_time", "max_paths"}
+    unknown = sorted(set(options) - of_torch - of_files)
+    if unknown:
+        raise ArgumentTypeError(f"there is no option `{unknown[0]}`")
+    parts = [{key: value for key, value in options.items() if key in names} for names in (of_torch, of_files - of_torch)]
+    return parts[0], parts[1]
 
 
 def _alone(function: Any) -> dict[str, bool]:
@@ -201,25 +478,37 @@ def _writer(
     """A writer for a step that the run may have. All ranks look before any of them writes."""
     choice(if_exists, "if_exists", ("error", "replace"))
     writer = FhrdWriter(repo, name(run, "run"), whole_number(step, "step"), metrics, **options)
-    files = _files(writer)
-    if if_exists == "error" and _is_whole(files, run, step):
+    if if_exists == "error" and writer._parts.is_whole():
         raise StepExistsError(f'the run `{run}` has step {step}: if_exists="replace" stores it again')
     return writer
 
 
-def _is_whole(files: FhrdFileSystem, run: str, step: int) -> bool:
-    """Whether the last save of a step has ended. Until then, what a rank has written is the newest snapshot of it, and
-    the metadata, if there is any, is of the save before."""
+def _last_of_dcp(files: FhrdFileSystem, run: str, step: int) -> SnapshotInfo | None:
+    """The newest snapshot of a step that has any of DCP's files, or that others than the file system have written."""
     there = [one for one in files.repo.snapshots() if (one.run, one.step) == (run, step)]
-    if not there:
-        return False
-    last = max(there, key=lambda one: one.time)
-    return TAG not in last.tags or any(file.path == _METADATA for file in files.repo.checkpoint(snapshot=last.id).files())
+    # As the file system orders them.
+    for one in sorted(there, key=lambda one: (not one.is_future, one.time), reverse=True):
+        if TAG not in one.tags or any(_is_of_dcp(name) for name, _ in files._files(one.id)):
+            return one
+    return None
 
 
-def _files(storage: Any) -> FhrdFileSystem:
-    """The file system of a reader or a writer."""
-    return cast(FhrdFileSystem, storage.fs.fs)
+def _has_all(files: FhrdFileSystem, snapshot: SnapshotInfo) -> bool:
+    """Whether a snapshot has metadata and data: a whole step, not a file of one that the writer of torch has stored."""
+    names = [name for name, _ in files._files(snapshot.id)]
+    return _METADATA in names and any(name.endswith(".distcp") for name in names)
+
+
+def _is_whole(files: FhrdFileSystem, run: str, step: int) -> bool:
+    """Whether a save of a step has ended. The writer of torch stores files of a step one by one, through the file system:
+    then the metadata must be in the newest snapshot that has any of DCP's files."""
+    last = _last_of_dcp(files, run, step)
+    return last is not None and (TAG not in last.tags or _METADATA in [name for name, _ in files._files(last.id)])
+
+
+def _is_of_dcp(name: str) -> bool:
+    """Whether DCP writes a file of this name."""
+    return name.endswith((_METADATA, ".distcp")) or _METADATA in posixpath.basename(name)
 
 
 def _check(state_dict: object, repo: object, function: str) -> None:

@@ -22,39 +22,46 @@ option `repo`, else the environment variable `FHRD_REPO`. The first name after i
 
 **Writing.** A file is staged: in memory up to 8 MiB, then in a temporary file. `close` stores it as a snapshot. *The
 file is durable, and seen by others, when close has returned without an error*, and not before. If an exception leaves
-the `with` block of a file that `fs.open` gave, nothing is stored. Within `with fs.transaction:` all files become durable
+the `with` block of a file that `fs.open` gave, nothing is stored. Those of `fsspec.open`, which pandas uses, do not tell
+that their block has failed: what was written until then is stored. Within `with fs.transaction:` all files become durable
 together at the end of the block, as one snapshot for each run and step.
 
 **Replacing and deleting.** A directory shows the latest version of each file of all its snapshots, so several processes
-may write into one directory without locks. A file that is written again replaces the old version: a snapshot of which
-no file is seen any more is forgotten, once the new version is durable. `rm` forgets snapshots; a snapshot that has
-other files, too, is stored again without the removed ones first. Space is given back by `repo.prune()`.
+may write into one directory without locks. A file that is written again replaces the old version, also if the clocks of
+the two writers differ by minutes: a snapshot of which no file is seen any more is forgotten, once the new version is
+durable. `rm` forgets snapshots; a snapshot that has other files, too, is stored again without the removed ones first.
+Space is given back by `repo.prune()`.
 
 Directories exist as long as they hold a file. Those made by `makedirs` exist only in this object.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import posixpath
 import shutil
 import tempfile
 import threading
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, cast
 
 from fsspec import register_implementation
+from fsspec.compression import compr
+from fsspec.core import get_compression
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem, _Cached
 from fsspec.transaction import Transaction
 
 import fhrd
 from fhrd.arguments import location as location_of
 from fhrd.errors import ArgumentError
-from fhrd.staged_file import StagedFile
+from fhrd.staged_file import CompressedFile, StagedFile, TextFile
+from fhrd.versions import Area, Version
 
 if TYPE_CHECKING:
     from fhrd import Checkpoint, Repository
@@ -67,7 +74,6 @@ TAG = "fsspec"
 _LISTS_MAX = 4096
 #: Listings that are tried while other processes replace snapshots.
 _LISTINGS_MAX = 8
-_SNAPSHOT = "snapshot:"
 
 
 def split_url(url: str) -> tuple[str | None, str]:
@@ -93,42 +99,6 @@ def join_url(repo: str | os.PathLike[str], path: str = "") -> str:
     return f"fhrd://{location}!/{path.strip('/')}"
 
 
-@dataclass(frozen=True)
-class _Version:
-    """One version of a file."""
-
-    size: int
-    snapshot: str
-    #: Path within the snapshot.
-    inner: str
-    time: datetime
-    #: Whether this file system wrote the snapshot.
-    is_own: bool
-
-
-@dataclass(frozen=True)
-class _Area:
-    """The first name of a path: a run and step, a snapshot, or neither."""
-
-    name: str
-    run: str | None = None
-    step: int | None = None
-    snapshot: str | None = None
-
-    @staticmethod
-    def of(name: str) -> _Area:
-        if name.startswith(_SNAPSHOT):
-            return _Area(name, snapshot=name.removeprefix(_SNAPSHOT))
-        run, mark, step = name.rpartition("@")
-        if mark and run and step.isascii() and step.isdigit():
-            return _Area(name, run=run, step=int(step))
-        return _Area(name)
-
-    def inner(self, path: str) -> str:
-        """Path of a file within its snapshots."""
-        return path if self.run is None else path.partition("/")[2]
-
-
 class _Transaction(Transaction):  # type: ignore[misc, unused-ignore]
     """Stores all files of a transaction at its end."""
 
@@ -139,6 +109,10 @@ class _Transaction(Transaction):  # type: ignore[misc, unused-ignore]
         files: list[Any] = list(self.files)
         self.files.clear()
         try:
+            for file in files if commit else ():
+                if not file.closed:
+                    warnings.warn(f"{file.path}: the file is not closed, so it is not stored", RuntimeWarning, stacklevel=3)
+                    file.is_discarded = True
             if commit and files:
                 fs._commit(files)
         finally:
@@ -275,9 +249,9 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
                 self._lists[snapshot] = files
         return files
 
-    def _resolved(self, name: str) -> _Area:
+    def _resolved(self, name: str) -> Area:
         """The area with this name. `RUN@latest` and `RUN@best:...` become a run and step."""
-        area = _Area.of(name)
+        area = Area.of(name)
         run, mark, which = name.rpartition("@")
         if area.run is None and area.snapshot is None and mark and run:
             step: Any = which
@@ -286,18 +260,17 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
                     found = self.repo.checkpoint(run=run, step=step)
                 except fhrd.NotFoundError as error:
                     raise FileNotFoundError(f"{name}: {error}") from error
-                return _Area(name, run=run, step=found.step)
+                return Area(name, run=run, step=found.step)
         return area
 
-    def _view(self, area: _Area) -> dict[str, _Version]:
+    def _view(self, area: Area) -> dict[str, Version]:
         """The latest version of each file below the area, by its path from the root."""
-        view: dict[str, _Version] = {}
+        view: dict[str, Version] = {}
         for version, inner in self._versions(area):
-            path = inner if area.run is None and area.snapshot is None else f"{area.name}/{inner}"
-            view[path] = version
+            view[self._path(area, inner)] = version
         return view
 
-    def _versions(self, area: _Area) -> list[tuple[_Version, str]]:
+    def _versions(self, area: Area) -> list[tuple[Version, str]]:
         """All versions of all files of the area, the oldest first."""
         for attempt in range(_LISTINGS_MAX):
             try:
@@ -308,7 +281,7 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
                     raise
         return []
 
-    def _listed_versions(self, area: _Area) -> Iterator[tuple[_Version, str]]:
+    def _listed_versions(self, area: Area) -> Iterator[tuple[Version, str]]:
         if area.snapshot is not None:
             try:
                 snapshots: list[Any] = [self.repo.checkpoint(snapshot=area.snapshot)]
@@ -319,13 +292,13 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
             # What is from the future would hide what is written now.
             snapshots.sort(key=lambda one: not one.is_future)
         for one in snapshots:
-            is_own = TAG in one.tags
+            is_own, is_future = TAG in one.tags, area.snapshot is None and one.is_future
             if area.run is None and area.snapshot is None and not is_own:
                 continue
             for inner, size in self._files(one.id):
                 if area.run is None and area.snapshot is None and inner.partition("/")[0] != area.name:
                     continue
-                yield _Version(size, one.id, inner, one.time, is_own), inner
+                yield Version(size, one.id, inner, one.time, is_own, is_future), inner
 
     def _areas(self) -> set[str]:
         """Names in the root."""
@@ -348,7 +321,7 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
 
     # --- Reading --------------------------------------------------------------------------------------------------
 
-    def _entry(self, path: str, version: _Version) -> dict[str, Any]:
+    def _entry(self, path: str, version: Version) -> dict[str, Any]:
         return {
             "name": path,
             "size": version.size,
@@ -385,7 +358,7 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
                     directory(child)
         else:
             for name in self._areas():
-                view = {} if "@" in name else self._view(_Area.of(name))
+                view = {} if "@" in name else self._view(Area.of(name))
                 if name in view:
                     entries[name] = self._entry(name, view[name])
                 else:
@@ -442,7 +415,7 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
         """As `ukey`."""
         return self.ukey(path)
 
-    def _version(self, path: str) -> _Version:
+    def _version(self, path: str) -> Version:
         version = self._view(self._resolved(path.partition("/")[0])).get(path)
         if version is None:
             if self.exists(path):
@@ -456,12 +429,28 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
         first, last = _range(version.size, start, end)
         return self._read(version, first, last - first)
 
-    def _read(self, version: _Version, offset: int, length: int) -> bytes:
+    def _read(self, version: Version, offset: int, length: int) -> bytes:
         if length <= 0:
             return b""
         return self.repo.checkpoint(snapshot=version.snapshot).read_file(version.inner, offset, length)
 
     # --- Writing --------------------------------------------------------------------------------------------------
+
+    def open(self, path: str, mode: str = "rb", *args: Any, **kwargs: Any) -> Any:
+        """As any file system of fsspec opens a file."""
+        compression = kwargs.pop("compression", None)
+        file: Any
+        if compression is not None and "r" not in mode:
+            file = self.open(path, mode.replace("t", "").replace("b", "") + "b", *args, **_binary(kwargs))
+            file = CompressedFile(file, compr[get_compression(path, compression)](file, mode="wb"))
+        else:
+            file = super().open(path, mode, *args, compression=compression, **kwargs)
+            if type(file) is not io.TextIOWrapper or not isinstance(file.buffer, StagedFile):
+                return file
+            file = file.detach()
+        if "b" in mode:
+            return file
+        return TextFile(file, **{key: kwargs[key] for key in ("encoding", "errors", "newline") if key in kwargs})
 
     def _open(
         self,
@@ -489,7 +478,7 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
 
     def _check_writable(self, path: str) -> None:
         name, _, inner = path.partition("/")
-        area = _Area.of(name)
+        area = Area.of(name)
         if area.snapshot is not None or name.endswith("@latest") or "@best:" in name:
             raise PermissionError(f"{self.unstrip_protocol(path)}: this name is for reading. Write to RUN@STEP")
         if not path or (area.run is not None and not inner):
@@ -501,25 +490,53 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
         for file in files:
             if file.is_discarded:
                 continue
-            area = _Area.of(file.path.partition("/")[0])
+            area = Area.of(file.path.partition("/")[0])
             areas.setdefault((area.run, area.step), {})[file.path] = file
         for (run, step), by_path in areas.items():
-            content = {_Area.of(path.partition("/")[0]).inner(path): file.content() for path, file in by_path.items()}
-            self.repo.save({}, files=content, run=run, step=step, tags=[TAG], if_exists="add")
-            for name in {path.partition("/")[0] for path in by_path}:
-                self._forget_replaced(_Area.of(name))
+            content = {Area.of(path.partition("/")[0]).inner(path): file.content() for path, file in by_path.items()}
+            self._save(content, run, step, {path.partition("/")[0] for path in by_path})
 
-    def _forget_replaced(self, area: _Area) -> None:
-        """Forgets our snapshots of which no file is seen."""
-        snapshots: dict[str, set[str]] = {}
-        seen: dict[str, str] = {}
-        for version, inner in self._versions(area):
-            if version.is_own:
-                snapshots.setdefault(version.snapshot, set()).add(inner)
-            seen[inner] = version.snapshot
-        visible = set(seen.values())
-        gone = [one for one, inner in snapshots.items() if one not in visible and len(inner) == len(self._files(one))]
-        self._forget(gone)
+    def _save(self, content: Mapping[str, Any], run: str | None, step: int | None, names: Iterable[str]) -> None:
+        """Stores files of the areas `names`, and then forgets what was there before and is not seen any more."""
+        before = [one for name in names for one in self._versions(Area.of(name))]
+        after = max((version.time for version, _ in before if not version.is_future), default=None)
+        self.repo._save_after(content, run=run, step=step, tags=[TAG], after=after)
+        self._forget_replaced(before, set(content), run, step)
+
+    def _forget_replaced(
+        self, before: Sequence[tuple[Version, str]], written: set[str], run: str | None, step: int | None
+    ) -> None:
+        """Forgets our snapshots of which no file is seen, now that `written` are written again. Only those that were seen
+        before count: what another process writes meanwhile may be newer than both.
+
+        Of a snapshot from the future that has other files, these are stored again: once that future has come, what it has
+        of `written` would be seen."""
+        seen = {inner: version for version, inner in before}
+
+        def is_replaced(version: Version, inner: str) -> bool:
+            # Clocks of others may order them otherwise, so the time must agree with what is seen here.
+            newest = seen.get(inner)
+            is_older = newest is not None and newest.snapshot != version.snapshot and newest.time >= version.time
+            return inner in written or is_older
+
+        own = {version.snapshot: version for version, _ in before if version.is_own}
+        for snapshot, version in own.items():
+            try:
+                rest = [(inner, size) for inner, size in self._files(snapshot) if not is_replaced(version, inner)]
+                has_written = any(inner in written for inner, _ in self._files(snapshot))
+                if rest and not (version.is_future and has_written):
+                    continue
+                if rest:
+                    self._store_files({inner: replace(version, size=size, inner=inner) for inner, size in rest}, run, step)
+            except fhrd.NotFoundError:
+                # Another process has forgotten it.
+                continue
+            self._forget([snapshot])
+
+    @staticmethod
+    def _path(area: Area, inner: str) -> str:
+        """Path of a file of an area from the root."""
+        return inner if area.run is None and area.snapshot is None else f"{area.name}/{inner}"
 
     def _forget(self, snapshots: Iterable[str]) -> None:
         for snapshot in sorted(snapshots):
@@ -538,31 +555,44 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
         Args:
             metrics: of the checkpoint.
         """
-        area = _Area.of(self._inner(name))
+        area = Area.of(self._inner(name))
         if area.run is None:
             raise ArgumentError(f"{name!r}: expected RUN@STEP")
-        view = {path: version for path, version in self._view(area).items() if version.is_own}
-        old = {version.snapshot for version, _ in self._versions(area) if version.is_own}
+        versions = self._versions(area)
+        seen = {self._path(area, inner): version for version, inner in versions}
+        view = {path: version for path, version in seen.items() if version.is_own}
+        old = {version.snapshot for version, _ in versions if version.is_own}
         if len(old) > 1 or metrics:
             self._store_again(area, view, dict(metrics or {}))
             self._forget(old)
 
     def _store_again(
-        self, area: _Area, view: Mapping[str, _Version], metrics: dict[str, float], tags: Iterable[str] = ()
+        self, area: Area, view: Mapping[str, Version], metrics: dict[str, float], tags: Iterable[str] = ()
     ) -> None:
+        self._store_files({area.inner(path): version for path, version in view.items()}, area.run, area.step, metrics, tags)
+
+    def _store_files(
+        self,
+        content: Mapping[str, Version],
+        run: str | None,
+        step: int | None,
+        metrics: Mapping[str, float] = {},
+        tags: Iterable[str] = (),
+    ) -> None:
+        """Stores what is stored as a further snapshot, just after the last of it: it hides nothing newer."""
+        after = max((version.time for version in content.values()), default=None)
         with tempfile.TemporaryDirectory(prefix="fhrd-", dir=self._staging_directory) as directory:
-            content: dict[str, Any] = {}
-            for number, (path, version) in enumerate(view.items()):
+            files: dict[str, Any] = {}
+            for number, (inner, version) in enumerate(content.items()):
                 copy = Path(directory) / str(number)
                 with copy.open("wb") as out:
                     self._copy(version, out)
-                content[area.inner(path)] = copy
-            self.repo.save(
-                {}, files=content, run=area.run, step=area.step, tags=sorted({TAG, *tags}), metrics=metrics,
-                if_exists="add",
+                files[inner] = copy
+            self.repo._save_after(
+                files, run=run, step=step, tags=sorted({TAG, *tags}), metrics=metrics, after=after, at_once=True
             )
 
-    def _copy(self, version: _Version, out: BinaryIO) -> None:
+    def _copy(self, version: Version, out: BinaryIO) -> None:
         checkpoint = self.repo.checkpoint(snapshot=version.snapshot)
         for offset in range(0, version.size, 16 << 20):
             out.write(checkpoint.read_file(version.inner, offset, min(16 << 20, version.size - offset)))
@@ -626,34 +656,41 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
             areas.setdefault(path.partition("/")[0], set()).add(path)
         for name, removed in areas.items():
             self._check_writable(next(iter(removed)))
-            area = _Area.of(name)
-            view = self._view(area)
+            area = Area.of(name)
+            versions = self._versions(area)
+            view = {self._path(area, inner): version for version, inner in versions}
             touched: dict[str, bool] = {}
-            for version, inner in self._versions(area):
-                path = inner if area.run is None else f"{name}/{inner}"
-                if path in removed:
+            for version, inner in versions:
+                if self._path(area, inner) in removed:
                     touched[version.snapshot] = version.is_own
-            kept = {
-                path: version for path, version in view.items() if path not in removed and version.snapshot in touched
-            }
-            # A snapshot without a run may hold files of several directories.
-            for snapshot in touched if area.run is None else ():
-                for inner, _ in self._files(snapshot):
-                    other = inner.partition("/")[0]
-                    seen = self._view(_Area.of(other)).get(inner) if other != name else None
-                    if seen is not None and seen.snapshot == snapshot:
-                        kept[inner] = seen
-            if kept and not all(touched.values()):
-                raise PermissionError(
-                    f"{self.unstrip_protocol(name)}: it holds other files of a snapshot that this file system did not "
-                    "write. Remove the whole directory, or use repo.forget"
-                )
-            if kept:
-                # What is known of them stays known.
-                before = [one for one in self.repo.snapshots() if one.id in touched]
-                metrics = {metric: value for one in before for metric, value in one.metrics.items()}
-                self._store_again(area, kept, metrics, {tag for one in before for tag in one.tags})
-            self._forget(touched)
+            rest = {path: version for path, version in view.items() if path not in removed}
+            self._store_rest(area, touched, self._kept(area, touched, rest))
+
+    def _kept(self, area: Area, touched: Mapping[str, bool], view: Mapping[str, Version]) -> dict[str, Version]:
+        """What is seen of the snapshots `touched`, if `view` is what is seen of the area."""
+        kept = {path: version for path, version in view.items() if version.snapshot in touched}
+        # A snapshot without a run may hold files of several directories.
+        for snapshot in touched if area.run is None else ():
+            for inner, _ in self._files(snapshot):
+                other = inner.partition("/")[0]
+                seen = self._view(Area.of(other)).get(inner) if other != area.name else None
+                if seen is not None and seen.snapshot == snapshot:
+                    kept[inner] = seen
+        return kept
+
+    def _store_rest(self, area: Area, touched: Mapping[str, bool], kept: Mapping[str, Version]) -> None:
+        """Stores what stays of the snapshots `touched`, and forgets them. They are ours, or nothing of them stays."""
+        if kept and not all(touched.values()):
+            raise PermissionError(
+                f"{self.unstrip_protocol(area.name)}: it holds other files of a snapshot that this file system did not "
+                "write. Remove the whole directory, or use repo.forget"
+            )
+        if kept:
+            # What is known of them stays known.
+            before = [one for one in self.repo.snapshots() if one.id in touched]
+            metrics = {metric: value for one in before for metric, value in one.metrics.items()}
+            self._store_again(area, kept, metrics, {tag for one in before for tag in one.tags})
+        self._forget(touched)
 
     def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
         """Copies a file. Its content is stored once."""
@@ -699,7 +736,7 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
         """Stores all files below the directory `local` as one snapshot below `path`, without staging them."""
         path = self._inner(path)
         root = Path(local)
-        area = _Area.of(path.partition("/")[0])
+        area = Area.of(path.partition("/")[0])
         files = {
             area.inner(f"{path}/{file.relative_to(root).as_posix()}"): file
             for file in sorted(root.rglob("*"))
@@ -708,8 +745,7 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
         if not files:
             return
         self._check_writable(f"{path}/file")
-        self.repo.save({}, files=files, run=area.run, step=area.step, tags=[TAG], if_exists="add")
-        self._forget_replaced(area)
+        self._save(files, area.run, area.step, [area.name])
 
     @contextmanager
     def _gathered(self) -> Iterator[None]:
@@ -724,6 +760,11 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
         """Does nothing: every call looks at the repository."""
 
 
+def _binary(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a text file that its bytes have, too."""
+    return {key: value for key, value in options.items() if key not in ("encoding", "errors", "newline")}
+
+
 def _range(size: int, start: int | None, end: int | None) -> tuple[int, int]:
     first = 0 if start is None else start + size if start < 0 else start
     last = size if end is None else end + size if end < 0 else end
@@ -734,7 +775,7 @@ class _StoredFile(AbstractBufferedFile):  # type: ignore[misc, unused-ignore]
     """A stored file that is read."""
 
     def __init__(
-        self, fs: FhrdFileSystem, path: str, version: _Version, block_size: Any, cache_options: dict[str, Any] | None
+        self, fs: FhrdFileSystem, path: str, version: Version, block_size: Any, cache_options: dict[str, Any] | None
     ) -> None:
         self._stored = version
         super().__init__(

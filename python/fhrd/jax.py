@@ -229,9 +229,18 @@ def _rebuilt(template: Any, path: str, loaded: Mapping[str, Any]) -> Any:
     return util.tree_unflatten(structure, made)
 
 
+#: The kinds of dtypes that become numbers of Python. `V` are types that NumPy does not know, such as BF16.
+_SCALAR_KINDS: dict[type[Any], str] = {bool: "b", int: "iu", float: "fViu", complex: "c"}
+
+
 def _like(path: str, array: Any, leaf: Any) -> Any:
     """A loaded array as the template has it."""
     if not hasattr(leaf, "shape"):
+        if tuple(array.shape) or array.dtype.kind not in _SCALAR_KINDS.get(type(leaf), array.dtype.kind):
+            raise ArgumentError(
+                f"`{path}`: the template has a number of type {type(leaf).__qualname__}, the checkpoint {array.dtype} of "
+                f"{list(array.shape)}"
+            )
         return type(leaf)(array[()])
     if tuple(array.shape) != tuple(leaf.shape) or str(array.dtype) != str(leaf.dtype):
         raise ArgumentError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any, TypeVar
 
 from ._engine import SnapshotRow
@@ -225,6 +225,12 @@ def warn_of_damaged(damaged: Sequence[str]) -> None:
     if damaged:
         message = f"{len(damaged)} snapshots cannot be read, so something may be missing: {damaged[0]}"
         warnings.warn(message, RuntimeWarning, stacklevel=4)
+
+
+def later_ns(time: datetime) -> int:
+    """A time after `time`, which `utc` has rounded. Nanoseconds since 1970."""
+    since = time - datetime(1970, 1, 1, tzinfo=timezone.utc)
+    return since // timedelta(microseconds=1) * 1000 + 2000
 
 
 def utc(time_ns: int) -> datetime:

@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,10 @@ class _Labels:
     metrics: dict[str, float]
     tags: list[str]
     if_exists: str
+    #: Nanoseconds since 1970; the time of the save if None.
+    time_ns: int | None = None
+    #: The run that the files are part of, if the snapshot is no step.
+    training: str | None = None
 
     @staticmethod
     def of(
@@ -217,6 +222,26 @@ class Repository(Care):
         stored = self._files(arrays, files, metadata, name, is_staged=False)
         return self._retain(self._save(stored, labels, progress), keep, labels, before)
 
+    def _save_after(
+        self,
+        files: Files,
+        *,
+        run: str | None,
+        step: int | None,
+        tags: Sequence[str],
+        metrics: Mapping[str, float] = {},
+        after: datetime | None = None,
+        training: str | None = None,
+        at_once: bool = False,
+    ) -> SavedCheckpoint:
+        """Stores files as a further snapshot, of a later time than `after`: another machine's clock may be ahead. With
+        `at_once`, it has the next possible time after it."""
+        self._use()
+        labels = replace(_Labels.of(run, step, metrics, tags, "add"), training=training)
+        if after is not None and (at_once or after >= datetime.now(timezone.utc)):
+            labels = replace(labels, time_ns=reports.later_ns(after))
+        return self._save(self._files({}, files, {}, "model.safetensors", is_staged=False), labels, None)
+
     def save_async(
         self,
         arrays: Mapping[str, Any],
@@ -317,7 +342,8 @@ class Repository(Care):
             step=labels.step,
             metrics=labels.metrics,
             tags=labels.tags,
-            time_ns=None,
+            time_ns=labels.time_ns,
+            training=labels.training,
             report=progress,
         )
         return reports.saved(json.loads(text))

@@ -8,12 +8,12 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 if TYPE_CHECKING:
     from fhrd.filesystem import FhrdFileSystem
 
-__all__ = ["StagedFile"]
+__all__ = ["StagedFile", "TextFile"]
 
 #: First bytes of a written file that are kept in memory.
 _MEMORY_BYTES = 8 << 20
@@ -49,9 +49,14 @@ class StagedFile(io.RawIOBase):
         self._check_open()
         view = memoryview(data)
         view = view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
-        if self._file is None and self._bytes.tell() + view.nbytes > _MEMORY_BYTES:
-            self._spill()
-        return self._bytes.write(view)
+        try:
+            if self._file is None and self._bytes.tell() + view.nbytes > _MEMORY_BYTES:
+                self._spill()
+            return self._bytes.write(view)
+        except BaseException:
+            # Who closes it nevertheless must not store what is there.
+            self.is_discarded = True
+            raise
 
     def _spill(self) -> None:
         """Moves the bytes to a temporary file."""
@@ -127,4 +132,72 @@ class StagedFile(io.RawIOBase):
     def __del__(self) -> None:
         # A file that nobody closed is not stored.
         self.is_discarded = True
+        super().__del__()
+
+
+class CompressedFile(io.BufferedIOBase):
+    """A staged file that is written through a compressor. Closing ends both."""
+
+    def __init__(self, staged: StagedFile, compressor: Any) -> None:
+        super().__init__()
+        self._staged, self._compressor = staged, compressor
+
+    def writable(self) -> bool:
+        return not self.closed
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data)
+        self._compressor.write(view)
+        return view.nbytes
+
+    def flush(self) -> None:
+        """Does nothing: what is written becomes durable at close."""
+
+    def discard(self) -> None:
+        """Nothing is stored at close."""
+        self._staged.is_discarded = True
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        super().close()
+        try:
+            self._compressor.close()
+        except BaseException:
+            self.discard()
+            raise
+        finally:
+            self._staged.close()
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is not None:
+            self.discard()
+        self.close()
+
+    def __del__(self) -> None:
+        # A file that nobody closed is not stored.
+        if not self.closed:
+            self.discard()
+        super().__del__()
+
+
+class TextFile(io.TextIOWrapper):
+    """A file that is written as text. Nothing is stored if an exception leaves its block."""
+
+    def _discard(self) -> None:
+        file = cast("StagedFile | CompressedFile", self.buffer)
+        if isinstance(file, StagedFile):
+            file.is_discarded = True
+        else:
+            file.discard()
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is not None:
+            self._discard()
+        super().__exit__(kind, error, trace)
+
+    def __del__(self) -> None:
+        # A file that nobody closed is not stored.
+        if not self.closed:
+            self._discard()
         super().__del__()

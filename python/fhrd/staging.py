@@ -87,7 +87,8 @@ class SaveHandle:
     def _call(self, function: Callable[[SaveHandle], Any]) -> None:
         try:
             function(self)
-        except Exception as error:
+        except BaseException as error:
+            # Also what ends a thread: later saves need this one.
             print(f"fhrd: a callback of the save of {self._name} raised {error!r}", file=sys.stderr)
 
     def _finish(self, result: SavedCheckpoint | None, error: BaseException | None) -> None:
@@ -146,8 +147,9 @@ class Writer:
             self._check_open()
             if self._thread is None:
                 # Not joined by the interpreter before the exit handler below has waited.
-                self._thread = threading.Thread(target=self._run, name="fhrd writer", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="fhrd writer", daemon=True)
+                thread.start()
+                self._thread = thread
             self._jobs.append(_Job(handle, nbytes, work))
             self._changed.notify_all()
 
@@ -172,15 +174,19 @@ class Writer:
             handle, nbytes = job.handle, job.nbytes
             # Frees the staged bytes before anybody hears that the save is done.
             del job
-            with self._changed:
-                self._jobs.popleft()
-                if failure is not None:
+            if failure is not None:
+                with self._changed:
                     self._failed.append(handle)
             handle._finish(result, failure)  # pyright: ignore[reportPrivateUsage]
+            # Only now: who waits for an end of all saves looks at the errors next.
+            with self._changed:
+                self._jobs.popleft()
             self.release(nbytes)
 
     def flush(self, timeout: float | None = None) -> None:
         """Waits until all saves are done, and raises the first error that nobody looked at."""
+        if threading.current_thread() is self._thread:
+            raise FhrdError("a callback of a save waits for all saves, of which it is part")
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._changed:
             while self._jobs or self._staged_bytes:

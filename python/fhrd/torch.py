@@ -30,7 +30,7 @@ import numpy
 import torch
 
 from fhrd.arguments import Files, named_files, text
-from fhrd.arrays import describe_dtype, described_dtype
+from fhrd.arrays import check_storage, describe_dtype, described_dtype
 from fhrd.containers import DescriptionError, flatten, unflatten
 from fhrd.errors import ArgumentError, ArgumentTypeError, NotTrustedError
 from fhrd.runs import check_order, check_store
@@ -273,6 +273,10 @@ class _Encoder:
             return self._sparse(tensor, path)
         if tensor.layout is not torch.strided:
             return None
+        try:
+            check_storage(tensor)
+        except ArgumentError as error:
+            raise type(error)(f"{path}: {error}") from None
         described: dict[str, Any] = {"tensor": self._add(path, None)}
         if isinstance(tensor, torch.nn.Parameter):
             described["parameter"] = True

@@ -19,6 +19,7 @@ import filecmp
 import logging
 import math
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,7 +40,10 @@ _log = logging.getLogger("fhrd")
 
 
 class FhrdCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
-    """Saves each checkpoint of the trainer. It is durable when the trainer goes on."""
+    """Saves each checkpoint of the trainer. It is durable when the trainer goes on.
+
+    If several processes train together, each of them needs the callback: they wait for one another.
+    """
 
     def __init__(
         self,
@@ -76,7 +80,8 @@ class FhrdCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
             raise ArgumentError("`delete_local` deletes what `load_best_model_at_end` reads: switch one of them off")
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Called by the trainer when it has written a checkpoint."""
+        """Called by the trainer on all ranks when each has written its part of a checkpoint."""
+        _wait_for_all_ranks()
         if not state.is_world_process_zero:
             return
         directory = Path(args.output_dir) / f"checkpoint-{state.global_step}"
@@ -102,6 +107,13 @@ class FhrdCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
             return
         if self._delete_local:
             shutil.rmtree(directory, ignore_errors=True)
+
+
+def _wait_for_all_ranks() -> None:
+    """The trainer calls the first rank when that has written its own files; others may still write theirs."""
+    distributed: Any = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        distributed.barrier()
 
 
 def _last_metrics(state: Any) -> dict[str, float]:

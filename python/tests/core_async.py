@@ -7,6 +7,8 @@ import pathlib
 import subprocess
 import sys
 import threading
+import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,6 +49,36 @@ def test_errors_are_in_the_handle_and_raised_at_close_if_nobody_looked(tmp_path:
         repo.close()
     with pytest.raises(fhrd.FhrdError, match="closed"):
         repo.save_async({"a": np.zeros(3)})
+
+
+def test_the_error_of_a_save_without_bytes_is_raised_at_close(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish, is_late = fhrd.SaveHandle._finish, threading.Event()
+
+    def late(*args: Any) -> None:
+        is_late.set()
+        time.sleep(0.3)
+        finish(*args)
+
+    monkeypatch.setattr(fhrd.SaveHandle, "_finish", late)
+    repo = fhrd.open(tmp_path / "repo", create=True)
+    repo.save_async({}, files={"x": tmp_path / "missing"})
+    is_late.wait(60)
+    with pytest.raises(fhrd.FhrdError):
+        repo.close()
+
+
+def test_a_thread_that_cannot_start_stops_no_later_save(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with fhrd.open(tmp_path / "repo", create=True) as repo:
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", failing)
+            with pytest.raises(RuntimeError):
+                repo.save_async({"a": np.ones(3)})
+        repo.save_async({"a": np.ones(3)}).result(60)
 
 
 def test_impossible_arguments_raise_at_once_and_free_their_memory(tmp_path: pathlib.Path) -> None:

@@ -299,6 +299,12 @@ def test_nested_dictionaries_are_stored_under_their_paths(repo: fhrd.Repository)
         fhrd.jax.save(repo, {"a": {"b": "text"}})
     with pytest.raises(ValueError, match="two leaves"):
         fhrd.jax.save(repo, {"a": {1: np.zeros(1), "1": np.zeros(1)}})
+    fhrd.jax.save(repo, {"rate": 0.5, "count": 2, "flag": True}, run="numbers", step=1)
+    right = {"rate": 0.0, "count": 0, "flag": False}
+    assert fhrd.jax.load(repo, right, run="numbers") == {"rate": 0.5, "count": 2, "flag": True}
+    for wrong in ({"rate": 0}, {"count": False}, {"flag": 0.0}, {"flag": 0}, {"rate": 0j}):
+        with pytest.raises(ValueError, match="the template has a number of type"):
+            fhrd.jax.load(repo, {**right, **wrong}, run="numbers")
     endless: dict[str, Any] = {}
     endless["again"] = endless
     with pytest.raises(fhrd.ArgumentError, match="levels"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import hypothesis
@@ -91,6 +92,19 @@ def test_tensors_that_have_no_bytes_are_refused(repo: fhrd.Repository) -> None:
     ):
         with pytest.raises(fhrd.ArgumentError, match="array `a`"):
             repo.save({"a": tensor})
+
+
+def test_a_tensor_whose_memory_was_freed_is_refused(repo: fhrd.Repository) -> None:
+    freed = torch.ones(1000)
+    tensors = (freed, freed[10:], freed[::2], torch.nn.Parameter(freed))
+    freed.untyped_storage().resize_(100)
+    for tensor in tensors:
+        with pytest.raises(ValueError, match="was it freed"):
+            repo.save({"a": tensor})
+        with pytest.raises(ValueError, match="b.0: the tensor needs"):
+            importlib.import_module("fhrd.torch").save(repo, {"b": [tensor]})
+    repo.save({"a": freed[:25], "none": freed[30:30]}, run="r", step=1)
+    assert repo.load(run="r", framework="torch")["a"].tolist() == [1] * 25
 
 
 def test_types_that_torch_lacks_are_of_numpy(repo: fhrd.Repository) -> None:

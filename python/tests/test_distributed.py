@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 import subprocess
 import sys
+import threading
+from collections import UserDict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy
 import pytest
 
 import fhrd
@@ -114,6 +118,225 @@ def test_a_step_that_exists_is_an_error_and_half_of_one_is_none(location: Path) 
     fhrd.distributed.save(state(6), location, run="tune", step=5)
     fhrd.distributed.load(loaded, location, run="tune")
     assert_equal(loaded, state(6))
+
+
+def test_a_replacement_that_fails_at_any_write_leaves_the_step_as_it_was(
+    location: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fhrd.distributed.save(state(1), location, run="tune", step=4)
+    fhrd.distributed.save(state(2), location, run="tune", step=5, metrics={"loss": 0.5})
+    with fhrd.open(location) as repo:
+        old = repo.checkpoint(run="tune").id
+    left = [0]
+    for kind in ("_save_after", "forget"):
+        original = getattr(fhrd.Repository, kind)
+
+        def failing(self: Any, *args: Any, original: Any = original, **kwargs: Any) -> Any:
+            left[0] -= 1
+            if left[0] == 0:
+                raise OSError(28, "No space left on device")
+            return original(self, *args, **kwargs)
+
+        monkeypatch.setattr(fhrd.Repository, kind, failing)
+    failures = 0
+    while True:
+        left[0] = failures + 1
+        try:
+            fhrd.distributed.save(state(3), location, run="tune", step=5, if_exists="replace")
+            break
+        except BaseException as error:  # As DCP's is.
+            assert "No space left" in str(error)
+            failures += 1
+        left[0] = 0
+        loaded = state(fill=0)
+        # Until the new step is one snapshot, the old one is loaded.
+        with fhrd.open(location) as repo:
+            ended = [one.id for one in repo.snapshots() if one.step == 5]
+            is_new = ended != [old]
+            # Parts of a save are no steps, for whoever asks.
+            assert is_new or repo.forget(keep=fhrd.Keep(last=2), run="tune") == []
+            assert repo.run("tune", git=False).latest_step() == 5
+        for step in (5, "latest"):
+            fhrd.distributed.load(loaded, location, run="tune", step=step)
+            assert_equal(loaded, state(3) if is_new else state(2))
+        with pytest.raises(FileExistsError):
+            fhrd.distributed.save(state(4), location, run="tune", step=5)
+    # A part, the step, and the step and the part that are forgotten.
+    assert failures >= 4
+    left[0] = 0
+    with fhrd.open(location) as repo:
+        assert len(repo.snapshots()) == 2
+        assert sorted(file.path for file in repo.checkpoint(run="tune").files()) == [".metadata", "__0_0.distcp"]
+
+
+def test_a_first_save_that_fails_may_be_repeated(location: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*args: Any, **kwargs: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fhrd.distributed._Parts, "assemble", failing)
+        with pytest.raises(BaseException, match="No space left"):
+            fhrd.distributed.save(state(1), location, run="tune", step=5)
+    with pytest.raises(BaseException, match="metadata"):
+        fhrd.distributed.load(state(fill=0), location, run="tune", step=5)
+    fhrd.distributed.save(state(2), location, run="tune", step=5, metrics={"loss": 1})
+    loaded = state(fill=0)
+    fhrd.distributed.load(loaded, location, run="tune", step="best:loss:min")
+    assert_equal(loaded, state(2))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_no_part_is_lost_without_an_error(location: Path, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+    fhrd.distributed.save(state(1), location, run="tune", step=5)
+    original, calls, lock = fhrd.Repository._save_after, [0], threading.Lock()
+    for failing_call in range(1, threads + 2):
+        calls[0] = 0
+
+        def failing(self: Any, *args: Any, failing_call: int = failing_call, **kwargs: Any) -> Any:
+            with lock:
+                calls[0] += 1
+                is_failing = calls[0] == failing_call
+            if is_failing:
+                raise OSError(28, "No space left on device")
+            return original(self, *args, **kwargs)
+
+        monkeypatch.setattr(fhrd.Repository, "_save_after", failing)
+        with pytest.raises(BaseException, match="No space left"):
+            fhrd.distributed.save(state(2), location, run="tune", step=5, if_exists="replace", thread_count=threads)
+        loaded = state(fill=0)
+        fhrd.distributed.load(loaded, location, run="tune")
+        assert_equal(loaded, state(1))
+    monkeypatch.setattr(fhrd.Repository, "_save_after", original)
+    # A part that somebody has deleted is an error, too.
+    assemble = fhrd.distributed._Parts.assemble
+
+    def without_parts(self: Any, parts: Any, metrics: Any) -> None:
+        self.fs.repo.forget(list(parts.values()))
+        assemble(self, parts, metrics)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fhrd.distributed._Parts, "assemble", without_parts)
+        with pytest.raises(BaseException, match="is not in the repository"):
+            fhrd.distributed.save(state(2), location, run="tune", step=5, if_exists="replace")
+    fhrd.distributed.load(loaded, location, run="tune")
+    assert_equal(loaded, state(1))
+    fhrd.distributed.save(state(3), location, run="tune", step=5, if_exists="replace")
+    with fhrd.open(location) as repo:
+        # Nothing of the saves that failed is left.
+        assert len(repo.snapshots()) == 1
+        assert sorted(file.path for file in repo.checkpoint(run="tune").files()) == [".metadata", "__0_0.distcp"]
+    pickle.loads(pickle.dumps(fhrd.distributed.FhrdWriter(location, "tune", 6)))
+    pickle.loads(pickle.dumps(fhrd.distributed.FhrdReader(location, "tune", 5)))
+
+
+def test_a_file_beside_a_step_leaves_it_whole(location: Path) -> None:
+    for step in (4, 5):
+        fhrd.distributed.save(state(step), location, run="tune", step=step)
+    FhrdFileSystem(location).pipe_file("tune@5/notes.txt", b"notes")
+    loaded = state(fill=0)
+    fhrd.distributed.load(loaded, location, run="tune")
+    assert_equal(loaded, state(5))
+    with pytest.raises(FileExistsError):
+        fhrd.distributed.save(state(6), location, run="tune", step=5)
+
+
+def test_a_writer_is_used_for_the_step_that_dcp_names(location: Path) -> None:
+    writer = fhrd.distributed.FhrdWriter(location, "tune", 2)
+    dcp.save(state(2), storage_writer=writer, **ALONE)
+    dcp.save(state(3), checkpoint_id=join_url(location, "tune@3"), storage_writer=writer, **ALONE)
+    for step in (2, 3):
+        loaded = state(fill=0)
+        fhrd.distributed.load(loaded, location, run="tune", step=step)
+        assert_equal(loaded, state(step))
+    for other in (join_url(location, "file"), join_url("elsewhere", "tune@4"), "/tmp/tune@4"):
+        with pytest.raises(BaseException, match="checkpoint_id"):
+            dcp.save(state(4), checkpoint_id=other, storage_writer=writer, **ALONE)
+    with pytest.raises(BaseException, match="the run has the step"):
+        writer = fhrd.distributed.FhrdWriter(location, "tune", 3, overwrite=False)
+        dcp.save(state(4), storage_writer=writer, **ALONE)
+    fhrd.distributed.load(loaded, location, run="tune", step=3)
+    assert_equal(loaded, state(3))
+
+
+def test_a_load_reads_one_save_whatever_is_saved_meanwhile(location: Path) -> None:
+    fhrd.distributed.save(state(1), location, run="tune", step=1, metrics={"loss": 2})
+    for step in ("best:loss:min", "latest", 1):
+        loaded, reader = state(fill=0), fhrd.distributed.FhrdReader(location, "tune", step)
+        read_metadata = reader.read_metadata
+
+        def read_and_save(*args: Any, read_metadata: Any = read_metadata, **kwargs: Any) -> Any:
+            found = read_metadata(*args, **kwargs)
+            fhrd.distributed.save(state(2), location, run="tune", step=2, metrics={"loss": 1}, if_exists="replace")
+            return found
+
+        reader.read_metadata = read_and_save  # type: ignore[method-assign]
+        dcp.load(loaded, storage_reader=reader, **ALONE)
+        assert_equal(loaded, state(1))
+        with fhrd.open(location) as repo:
+            repo.forget([repo.checkpoint(run="tune", step=2).id])
+
+
+def test_files_beside_a_step_stay(location: Path) -> None:
+    files = FhrdFileSystem(location)
+    files.pipe_file("tune@1/config.json", b"config")
+    fhrd.distributed.save(state(1), location, run="tune", step=1)
+    files.pipe_file("tune@1/notes.txt", b"notes")
+    fhrd.distributed.save(state(2), location, run="tune", step=1, if_exists="replace")
+    assert files.cat_file("tune@1/config.json") == b"config" and files.cat_file("tune@1/notes.txt") == b"notes"
+    with fhrd.open(location) as repo:
+        assert len(repo.snapshots()) == 1 and len(repo.checkpoint(run="tune").files()) == 4
+
+
+class Counter:
+    """A stateful object, as DCP knows it."""
+
+    def __init__(self) -> None:
+        self.value = torch.zeros(1000)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"value": self.value, "list": [self.value]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.value = state["value"]
+
+
+class Pair(NamedTuple):
+    one: Any
+    other: Any
+
+
+def test_later_steps_do_not_reach_what_is_saved_in_the_background(location: Path) -> None:
+    if not hasattr(dcp, "async_save"):
+        return
+    model, counter, tensor, array = torch.nn.Linear(3, 2), Counter(), torch.zeros(1000), numpy.zeros(1000)
+    weight = model.weight.detach().clone()
+    values = {
+        "model": model, "counter": counter, "pair": Pair(tensor, [tensor]), "map": UserDict(a=tensor), "array": array,
+    }  # fmt: skip
+    copies = fhrd.distributed._copied({key: fhrd.distributed._state_of(one) for key, one in values.items()})
+    future = fhrd.distributed.save_async(values, location, run="tune", step=1)
+    with torch.no_grad():
+        model.weight.fill_(1)
+        counter.value.fill_(1)
+        tensor.fill_(1)
+    array.fill(1)
+    getattr(future, "upload_completion", future).result()
+    loaded: dict[str, Any] = {"model": torch.nn.Linear(3, 2).state_dict(), "counter": Counter().state_dict()}
+    loaded["pair"] = Pair(torch.ones(1000), [torch.ones(1000)])
+    fhrd.distributed.load(loaded, location, run="tune", step=1)
+    for found in (loaded, copies):
+        assert torch.equal(found["model"]["weight"], weight)
+        assert not found["counter"]["value"].any() and not found["counter"]["list"][0].any()
+        assert not found["pair"][0].any() and not found["pair"][1][0].any()
+    assert not copies["map"]["a"].any() and not copies["array"].any() and type(copies["pair"]) is Pair
+
+
+def test_an_option_that_does_not_exist_is_an_error(location: Path) -> None:
+    with pytest.raises(TypeError, match="there is no option `metric`"):
+        fhrd.distributed.save(state(), location, run="tune", step=1, metric={"loss": 1})
+    with pytest.raises(TypeError, match="there is no option `thread_count`"):
+        fhrd.distributed.load(state(), location, run="tune", step=1, thread_count=2)
+    fhrd.distributed.save(state(), location, run="tune", step=1, thread_count=2, password=None)
 
 
 def test_the_order_of_arguments_and_an_open_repository_are_explained(location: Path) -> None:

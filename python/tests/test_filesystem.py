@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import threading
+from contextlib import suppress
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ import fhrd
 fsspec = pytest.importorskip("fsspec")
 
 from fhrd.filesystem import FhrdFileSystem, join_url, split_url  # noqa: E402
+from fhrd.versions import Area  # noqa: E402
 
 
 @pytest.fixture
@@ -165,6 +169,129 @@ def test_a_file_that_is_written_again_replaces_the_old_one(fs: FhrdFileSystem, l
     assert fs.cat_file("a/two") == b"new and more"
     with pytest.raises(FileExistsError):
         fs.open("a/two", "xb")
+
+
+def test_a_version_of_a_clock_that_was_ahead_is_replaced(fs: FhrdFileSystem, location: Path) -> None:
+    for name, run, step in [("plain", None, None), ("tune@5", "tune", 5)]:
+        for ahead in (1, 60, 290, 3600):
+            with fhrd.open(location) as repo:
+                after = datetime.now(timezone.utc) + timedelta(seconds=ahead)
+                files = {path if run else f"{name}/{path}": b"old" for path in ("a", "b")}
+                repo._save_after(files, run=run, step=step, tags=["fsspec"], after=after)
+            fs.pipe_file(f"{name}/a", b"new")
+            assert fs.cat_file(f"{name}/a") == b"new" and fs.cat_file(f"{name}/b") == b"old"
+            fs.pipe_file(f"{name}/c", b"moved")
+            fs.mv(f"{name}/c", f"{name}/a")
+            assert fs.cat_file(f"{name}/a") == b"moved" and not fs.exists(f"{name}/c")
+            # Nothing that is seen one day has the old file.
+            own = [one for one in fs.repo.snapshots() if one.run == run]
+            with_a = [one for one in own if any(path.endswith("a") for path, _ in fs._files(one.id))]
+            latest = max(with_a, key=lambda one: one.time)
+            assert fs.repo.checkpoint(snapshot=latest.id).read_file("a" if run else f"{name}/a") == b"moved"
+            fs.rm(name, recursive=True)
+    assert fs.repo.snapshots() == []
+
+
+def test_writers_with_wrong_clocks_forget_only_what_they_replace(fs: FhrdFileSystem, location: Path) -> None:
+    fs.mkdir("tune@5")
+    with fs.transaction:
+        fs.pipe_file("tune@5/f", b"old f")
+        fs.pipe_file("tune@5/g", b"old g")
+    # An hour ahead, another machine replaces f, and writes f and h at once.
+    ahead = datetime.now(timezone.utc) + timedelta(hours=1)
+    for files in ({"f": b"new f"}, {"f": b"newer f", "h": b"h"}):
+        with fhrd.open(location) as repo:
+            repo._save_after(files, run="tune", step=5, tags=["fsspec"], after=ahead)
+    fs.pipe_file("tune@5/i", b"i")
+    stored = [(one.time, {path for path, _ in fs._files(one.id)}) for one in fs.repo.snapshots()]
+    assert sorted(sorted(paths) for _, paths in stored) == [["f"], ["f", "g"], ["f", "h"], ["i"]]
+    # Two that write one file at once forget neither version.
+    before = fs._versions(Area.of("tune@6"))
+    fs.pipe_file("tune@6/a", b"one")
+    fs._forget_replaced(before, {"a"}, "tune", 6)
+    assert fs.cat_file("tune@6/a") == b"one"
+
+
+@pytest.mark.parametrize("mode", ["wb", "wt"])
+def test_compressed_files_are_stored_when_they_are_closed(fs: FhrdFileSystem, mode: str) -> None:
+    content: Any = b"line\n" * 100_000 if mode == "wb" else "line\n" * 100_000
+    with fs.open("a.gz", mode, compression="infer") as file:
+        file.write(content)
+    assert fs.size("a.gz") < 10_000
+    with fs.open("a.gz", mode.replace("w", "r"), compression="gzip") as file:
+        assert file.read() == content
+    with pytest.raises(KeyError), fs.open("b.gz", mode, compression="gzip") as file:
+        file.write(content)
+        raise KeyError
+    assert not fs.exists("b.gz")
+    with fs.transaction, fs.open("c.gz", mode, compression="gzip") as file:
+        file.write(content)
+    assert fs.cat_file("c.gz")[:2] == b"\x1f\x8b"
+
+
+def test_text_that_ends_with_an_exception_is_not_stored(fs: FhrdFileSystem) -> None:
+    with pytest.raises(KeyError), fs.open("a.txt", "w") as file:
+        file.write("half")
+        raise KeyError
+    assert not fs.exists("a.txt")
+    with fs.open("a.txt", "w", encoding="utf-16", newline="\r\n") as file:
+        file.write("whole\n")
+    assert fs.cat_file("a.txt").decode("utf-16") == "whole\r\n"
+    with fs.open("a.txt", "r", encoding="utf-16") as file:
+        assert file.read() == "whole\n"
+
+
+def test_a_file_that_cannot_be_staged_replaces_nothing(
+    fs: FhrdFileSystem, location: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fs.pipe_file("a.txt", b"good")
+
+    def failing(*args: Any, **kwargs: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tempfile.mkstemp", failing)
+    for mode, compression in (("wt", None), ("wb", None), ("wt", "gzip")):
+        file = fs.open("a.txt", mode, compression=compression)
+        text = "".join(map(chr, range(32, 127))) * 200_000
+        try:
+            with pytest.raises(OSError, match="No space left"):
+                file.write(text if mode == "wt" else os.urandom(9 << 20))
+                file.flush()
+                if compression:
+                    file.buffer._staged.write(os.urandom(9 << 20))
+        finally:
+            with suppress(OSError, ValueError):
+                file.close()
+        assert fs.cat_file("a.txt") == b"good"
+    file = fs.open("a.txt", "w")
+    file.write("half")
+    del file
+    gc.collect()
+    assert fs.cat_file("a.txt") == b"good"
+
+
+def test_removing_hides_nothing_that_is_written_meanwhile(fs: FhrdFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+    with fs.transaction:
+        fs.pipe_file("data/tmp", b"tmp")
+        fs.pipe_file("data/x", b"old")
+    copy = fs._copy
+
+    def slow(*args: Any) -> None:
+        monkeypatch.setattr(fs, "_copy", copy)
+        fs.pipe_file("data/x", b"new")
+        copy(*args)
+
+    monkeypatch.setattr(fs, "_copy", slow)
+    fs.rm("data/tmp")
+    assert fs.cat_file("data/x") == b"new" and not fs.exists("data/tmp")
+
+
+def test_a_file_that_is_open_at_the_end_of_a_transaction_is_not_stored(fs: FhrdFileSystem) -> None:
+    with pytest.warns(RuntimeWarning, match="half: the file is not closed"), fs.transaction:
+        fs.pipe_file("whole", b"whole")
+        file = fs.open("half", "wb")
+        file.write(b"half")
+    assert fs.exists("whole") and not fs.exists("half")
 
 
 def test_a_transaction_is_one_snapshot_or_nothing(fs: FhrdFileSystem, location: Path) -> None:
