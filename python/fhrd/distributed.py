@@ -135,7 +135,14 @@ class _Parts(_Stored):
         #: A tag of the parts of all saves of the step.
         self._step_tag = "sharded-of-" + hashlib.sha256(f"{run}@{step}".encode()).hexdigest()[:32]
         self.small: dict[str, io.BytesIO] = {}
+        #: Snapshots of the step that others than the file system have written before this save.
+        self._replaced: set[str] = set()
         self.begin()
+
+    def note_replaced(self) -> None:
+        """Notes which snapshots this save replaces. What others add to the step meanwhile stays."""
+        there = self.fs.repo.snapshots()
+        self._replaced = {one.id for one in there if (one.run, one.step) == (self._run, self._step) and TAG not in one.tags}
 
     def begin(self) -> None:
         """Begins a save. Threads of one that has failed may still write: what they give is not of this one."""
@@ -216,8 +223,9 @@ class _Parts(_Stored):
                     self.fs._copy(version, out)
             after = max((one.time for one in before if not one.is_future), default=None)
             repo._save_after(content, run=self._run, step=self._step, tags=[TAG], metrics=metrics, after=after)
-        leftovers = [one for one in snapshots if self._step_tag in one.tags]
-        self.fs._forget({one.id for one in [*before, *leftovers]} | set(parts.values()))
+        old = {one.id for one in before if TAG in one.tags or one.id in self._replaced}
+        leftovers = {one.id for one in snapshots if self._step_tag in one.tags}
+        self.fs._forget(old | leftovers | set(parts.values()))
 
 
 class FhrdWriter(FsspecWriter):  # type: ignore[misc, unused-ignore]
@@ -270,6 +278,8 @@ class FhrdWriter(FsspecWriter):  # type: ignore[misc, unused-ignore]
         """
         if not kwargs.get("use_collectives", True):
             raise UnsupportedError("a sharded save needs the collectives of its group")
+        if is_coordinator:
+            self._parts.note_replaced()
         super().set_up_storage_writer(is_coordinator, *args, **kwargs)
 
     def prepare_local_plan(self, plan: Any) -> Any:

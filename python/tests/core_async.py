@@ -69,6 +69,19 @@ def test_the_error_of_a_save_without_bytes_is_raised_at_close(
         repo.close()
 
 
+def test_a_callback_that_ends_its_thread_or_waits_for_it_stops_no_later_save(
+    tmp_path: pathlib.Path,
+) -> None:
+    with fhrd.open(tmp_path / "repo", create=True) as repo:
+        for callback in (lambda handle: sys.exit(3), lambda handle: repo.flush()):
+            # It takes long enough for the callback to run on the thread.
+            handle = repo.save_async({"a": np.random.default_rng(0).normal(size=2_000_000)})
+            handle.add_done_callback(callback)
+            handle.result(60)
+            repo.save_async({"a": np.zeros(3)}).result(60)
+            repo.flush(60)
+
+
 def test_a_thread_that_cannot_start_stops_no_later_save(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")

@@ -287,6 +287,24 @@ def test_files_beside_a_step_stay(location: Path) -> None:
         assert len(repo.snapshots()) == 1 and len(repo.checkpoint(run="tune").files()) == 4
 
 
+def test_what_others_add_to_a_step_during_a_save_stays(location: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assemble = fhrd.distributed._Parts.assemble
+    with fhrd.open(location) as repo:
+        repo.save({}, files={"old.json": b"old"}, run="tune", step=1)
+
+        def late(self: Any, parts: Any, metrics: Any) -> None:
+            repo.save({}, files={"config.json": b"config"}, run="tune", step=1, if_exists="add")
+            assemble(self, parts, metrics)
+
+        monkeypatch.setattr(fhrd.distributed._Parts, "assemble", late)
+        fhrd.distributed.save(state(1), location, run="tune", step=1, if_exists="replace")
+        stored = [file.path for one in repo.snapshots() for file in repo.checkpoint(snapshot=one.id).files()]
+    assert sorted(stored) == [".metadata", "__0_0.distcp", "config.json"]
+    loaded = state(fill=0)
+    fhrd.distributed.load(loaded, location, run="tune", step=1)
+    assert_equal(loaded, state(1))
+
+
 class Counter:
     """A stateful object, as DCP knows it."""
 
