@@ -93,7 +93,6 @@ class Engine:
         metrics: Mapping[str, float],
         tags: Sequence[str],
         time_ns: int | None,
-        training: str | None,
         report: _Report,
     ) -> str: ...
     def backup(

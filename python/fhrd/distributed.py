@@ -25,13 +25,11 @@ import inspect
 import io
 import os
 import posixpath
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 import torch.distributed
 import torch.distributed.checkpoint
@@ -68,6 +66,8 @@ PART = "sharded-part"
 _METADATA = ".metadata"
 #: It exports its functions without saying so.
 _dcp: Any = torch.distributed.checkpoint
+
+_Made = TypeVar("_Made", "FhrdReader", "FhrdWriter")
 
 
 def _url(repo: str | os.PathLike[str], run: str, step: int | str) -> str:
@@ -173,8 +173,7 @@ class _Parts(_Stored):
         """Stores a part. A staged file calls it when it is closed."""
         for file in files:
             content = {file.path: file.content()}
-            tags = [PART, self._step_tag]
-            saved = self.fs.repo._save_after(content, run=None, step=None, tags=tags, training=self._run)
+            saved = self.fs.repo._save_after(content, run=None, step=None, tags=[PART, self._step_tag])
             file.snapshots[file.path] = saved.id
 
     def exists(self, path: str | os.PathLike[str]) -> bool:
@@ -207,22 +206,19 @@ class _Parts(_Stored):
         snapshots = repo.snapshots()
         before = [one for one in snapshots if (one.run, one.step) == (self._run, self._step)]
         seen = {inner: version for version, inner in self.fs._versions(Area.of(f"{self._run}@{self._step}"))}
-        files = {inner: version for inner, version in seen.items() if version.is_own and not _is_of_dcp(inner)}
+        # The step is new, whatever the clocks of what it is made of say.
+        time = max([datetime.now(timezone.utc), *(one.time for one in before if not one.is_future)])
+        beside = {inner: one for inner, one in seen.items() if one.is_own and not _is_of_dcp(inner)}
+        files = {inner: replace(one, time=time) for inner, one in beside.items()}
         for name, snapshot in parts.items():
             try:
                 found = next(one for one in repo.checkpoint(snapshot=snapshot).files() if one.path == name)
             except (NotFoundError, StopIteration):
                 message = f"{self._run}@{self._step}: the part {name} of this save is not in the repository"
                 raise FhrdError(message) from None
-            files[name] = Version(found.size, snapshot, name, datetime.now(timezone.utc), True)
-        with tempfile.TemporaryDirectory(prefix="fhrd-", dir=self._staging_directory) as directory:
-            content: dict[str, Any] = {name: one.getvalue() for name, one in self.small.items()}
-            for number, (name, version) in enumerate(files.items()):
-                content[name] = Path(directory) / str(number)
-                with content[name].open("wb") as out:
-                    self.fs._copy(version, out)
-            after = max((one.time for one in before if not one.is_future), default=None)
-            repo._save_after(content, run=self._run, step=self._step, tags=[TAG], metrics=metrics, after=after)
+            files[name] = Version(found.size, snapshot, name, time, True)
+        small = {name: one.getvalue() for name, one in self.small.items()}
+        self.fs._store_files(files, self._run, self._step, metrics, small=small)
         old = {one.id for one in before if TAG in one.tags or one.id in self._replaced}
         leftovers = {one.id for one in snapshots if self._step_tag in one.tags}
         self.fs._forget(old | leftovers | set(parts.values()))
@@ -335,6 +331,21 @@ class FhrdReader(FsspecReader):  # type: ignore[misc, unused-ignore]
             if snapshot is not None and _has_all(files, snapshot):
                 self.path = join_url(repo, f"snapshot:{snapshot.id}")
 
+    def prepare_local_plan(self, plan: Any) -> Any:
+        """DCP calls it on each rank."""
+        return replace(super().prepare_local_plan(plan), storage_data=split_url(os.fspath(self.path))[1])
+
+    def prepare_global_plan(self, plans: list[Any]) -> Any:
+        """DCP calls it on the coordinator with the plans of all ranks.
+
+        Raises:
+            FhrdError: the step has changed while the ranks made their readers, so that they would read different ones.
+        """
+        paths = sorted({str(one.storage_data) for one in plans})
+        if len(paths) > 1:
+            raise FhrdError(f"the ranks would read different checkpoints: {', '.join(paths)}. Load again")
+        return super().prepare_global_plan(plans)
+
 
 def _found_step(files: FhrdFileSystem, run: str, step: int | str) -> int | None:
     """The number of a step that is named as for `load`. `None` if there is none, which reading it says."""
@@ -375,7 +386,7 @@ def save(
         StepExistsError: (a FileExistsError) if the run has the step.
     """
     _check(state_dict, repo, "save")
-    writer = _writer(repo, run, step, metrics, if_exists, options)
+    writer = _on_all_ranks(lambda: _writer(repo, run, step, metrics, if_exists, options), process_group)
     _dcp.save(state_dict, storage_writer=writer, process_group=process_group, **_alone(_dcp.save))
 
 
@@ -405,7 +416,7 @@ def save_async(
     saves = getattr(_dcp, "async_save", None)
     if saves is None:
         raise UnsupportedError("torch.distributed.checkpoint has asynchronous saves from torch 2.3 on")
-    writer = _writer(repo, run, step, metrics, if_exists, options)
+    writer = _on_all_ranks(lambda: _writer(repo, run, step, metrics, if_exists, options), process_group)
     # Torch 2.5 does not copy what is on the CPU: later steps would change what is stored.
     version = tuple(int(number) for number in torch.__version__.split(".")[:2])
     state = state_dict if version >= _COPIES else _copied({key: _state_of(one) for key, one in state_dict.items()})
@@ -427,8 +438,39 @@ def load(
     that nobody else can write to.
     """
     _check(state_dict, repo, "load")
-    reader = FhrdReader(repo, run, step, **options)
+    reader = _on_all_ranks(lambda: FhrdReader(repo, run, step, **options), process_group)
     _dcp.load(state_dict, storage_reader=reader, process_group=process_group, **_alone(_dcp.load))
+
+
+def _on_all_ranks(make: Callable[[], _Made], group: Any) -> _Made:
+    """What `make` gives on this rank, for the checkpoint that the first rank of the group has found: others may find
+    another one, if a save ends meanwhile. If it fails on one rank, all of them raise, and none waits for it.
+
+    Raises:
+        FhrdError: it failed on another rank.
+    """
+    if not _is_distributed():
+        return make()
+    made: _Made | None = None
+    error: Exception | None = None
+    mine: tuple[str | None, str | None]
+    try:
+        made = make()
+        mine = (split_url(os.fspath(made.path))[1], None)
+    except Exception as raised:
+        error = raised
+        mine = (None, f"{type(error).__name__}: {error}")
+    found: list[Any] = [None] * torch.distributed.get_world_size(group)
+    torch.distributed.all_gather_object(found, mine, group=group)
+    if error is not None:
+        raise error
+    for rank, (_, message) in enumerate(found):
+        if message is not None:
+            raise FhrdError(f"rank {rank}: {message}")
+    assert made is not None
+    # Each rank may have its own way to the repository.
+    made.path = join_url(split_url(os.fspath(made.path))[0] or "", found[0][0])
+    return made
 
 
 def _state_of(value: Any) -> Any:

@@ -578,11 +578,13 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
         step: int | None,
         metrics: Mapping[str, float] = {},
         tags: Iterable[str] = (),
+        small: Mapping[str, bytes] = {},
     ) -> None:
-        """Stores what is stored as a further snapshot, just after the last of it: it hides nothing newer."""
+        """Stores what is stored, and small files with it, as a further snapshot, just after the last of it: it hides
+        nothing newer."""
         after = max((version.time for version in content.values()), default=None)
         with tempfile.TemporaryDirectory(prefix="fhrd-", dir=self._staging_directory) as directory:
-            files: dict[str, Any] = {}
+            files: dict[str, Any] = dict(small)
             for number, (inner, version) in enumerate(content.items()):
                 copy = Path(directory) / str(number)
                 with copy.open("wb") as out:

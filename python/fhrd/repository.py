@@ -53,8 +53,6 @@ class _Labels:
     if_exists: str
     #: Nanoseconds since 1970; the time of the save if None.
     time_ns: int | None = None
-    #: The run that the files are part of, if the snapshot is no step.
-    training: str | None = None
 
     @staticmethod
     def of(
@@ -231,13 +229,12 @@ class Repository(Care):
         tags: Sequence[str],
         metrics: Mapping[str, float] = {},
         after: datetime | None = None,
-        training: str | None = None,
         at_once: bool = False,
     ) -> SavedCheckpoint:
         """Stores files as a further snapshot, of a later time than `after`: another machine's clock may be ahead. With
         `at_once`, it has the next possible time after it."""
         self._use()
-        labels = replace(_Labels.of(run, step, metrics, tags, "add"), training=training)
+        labels = _Labels.of(run, step, metrics, tags, "add")
         if after is not None and (at_once or after >= datetime.now(timezone.utc)):
             labels = replace(labels, time_ns=reports.later_ns(after))
         return self._save(self._files({}, files, {}, "model.safetensors", is_staged=False), labels, None)
@@ -343,7 +340,6 @@ class Repository(Care):
             metrics=labels.metrics,
             tags=labels.tags,
             time_ns=labels.time_ns,
-            training=labels.training,
             report=progress,
         )
         return reports.saved(json.loads(text))

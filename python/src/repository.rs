@@ -302,9 +302,8 @@ impl Engine {
         self.repository.requests.counts().bytes_read
     }
 
-    /// Stores files as a snapshot. Returns the report as JSON. `training` is the run that the files are part of, if the
-    /// snapshot is no step.
-    #[pyo3(signature = (files, *, run, step, metrics, tags, time_ns, training, report))]
+    /// Stores files as a snapshot. Returns the report as JSON.
+    #[pyo3(signature = (files, *, run, step, metrics, tags, time_ns, report))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn save(
         &self,
@@ -315,7 +314,6 @@ impl Engine {
         metrics: BTreeMap<String, f64>,
         tags: Vec<String>,
         time_ns: Option<i64>,
-        training: Option<String>,
         report: Option<Py<PyAny>>,
     ) -> PyResult<String> {
         let (files, host) = (files.files(), self.host.clone());
@@ -324,7 +322,7 @@ impl Engine {
         }
         let checkpoint = checkpoint(run, step, metrics)?;
         let labels = SnapshotLabels { tags, host, time_ns, checkpoint, ..SnapshotLabels::default() };
-        let request = BackupRequest::new(MemorySource { files, labels, training, ..MemorySource::default() });
+        let request = BackupRequest::new(MemorySource { files, labels, ..MemorySource::default() });
         json(&self.run(py, report, move |call, progress| self.back_up(call, progress, &request))?)
     }
 

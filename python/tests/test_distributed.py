@@ -402,11 +402,11 @@ dist.destroy_process_group()
 """
 
 
-def run_ranks(tmp_path: Path, location: Path, action: str, world: int) -> None:
+def run_ranks(tmp_path: Path, location: Path, action: str, world: int, worker: str = WORKER) -> None:
     meeting = tmp_path / f"meeting-{action}-{world}"
     here = str(Path(__file__).parent)
     ranks = [
-        subprocess.Popen([sys.executable, "-c", WORKER, action, location, str(rank), str(world), here, meeting])
+        subprocess.Popen([sys.executable, "-c", worker, action, location, str(rank), str(world), here, meeting])
         for rank in range(world)
     ]
     assert [rank.wait(300) for rank in ranks] == [0] * world
@@ -422,3 +422,43 @@ def test_several_ranks_and_another_number_of_them(location: Path, tmp_path: Path
     loaded = state(fill=0)
     fhrd.distributed.load(loaded, location, run="tune", step=2)
     assert_equal(loaded, state())
+
+
+OTHERS = """
+import sys, torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
+import fhrd, fhrd.distributed
+sys.path.insert(0, sys.argv[5])
+from test_distributed import assert_equal, state
+action, location, rank = sys.argv[1], sys.argv[2], int(sys.argv[3])
+dist.init_process_group("gloo", init_method="file://" + sys.argv[6], rank=rank, world_size=int(sys.argv[4]))
+found = state(fill=0)
+# As if a save had ended before the second rank looked.
+fhrd.distributed._found_step = lambda files, run, step: rank + 1
+if action == "load":
+    fhrd.distributed.load(found, location, run="tune")
+    assert_equal(found, state(1))
+elif action == "reader":
+    try:
+        dcp.load(found, storage_reader=fhrd.distributed.FhrdReader(location, "tune"))
+    except BaseException as error:
+        assert "different checkpoints" in str(error), error
+    else:
+        raise AssertionError("a mixture was loaded")
+else:
+    where, expected = (location + "-missing", fhrd.RepositoryNotFoundError) if rank == 1 else (location, fhrd.FhrdError)
+    for call in (fhrd.distributed.save, fhrd.distributed.load):
+        try:
+            call(state(), where, run="tune", step=5)
+        except expected as error:
+            assert ("rank 1: " in str(error)) == (rank == 0), error
+        else:
+            raise AssertionError("it went on")
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("action", ["load", "reader", "fail"])
+def test_ranks_that_find_different_things_do_not_mix_them(location: Path, tmp_path: Path, action: str) -> None:
+    for step in (1, 2):
+        fhrd.distributed.save(state(step), location, run="tune", step=step)
+    run_ranks(tmp_path, location, action, 2, OTHERS)

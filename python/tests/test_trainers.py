@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -98,6 +100,37 @@ def test_a_failing_repository_does_not_stop_the_training(
     assert "not saved" in caplog.text and (tmp_path / "a/checkpoint-2/model.safetensors").exists()
     with pytest.raises(fhrd.FhrdError):
         trainer(tmp_path / "b", [FhrdCallback(repo, "tune", raise_errors=True)], steps=2).train()
+
+
+RANK = """
+import sys, time, types, torch.distributed as dist
+from pathlib import Path
+import fhrd
+from fhrd.transformers import FhrdCallback
+location, rank, meeting, output = sys.argv[1], int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
+dist.init_process_group("gloo", init_method="file://" + meeting, rank=rank, world_size=2)
+(output / "checkpoint-2").mkdir(parents=True, exist_ok=True)
+time.sleep(2 * rank)
+(output / f"checkpoint-2/rng_state_{rank}.pth").write_bytes(bytes(100))
+state = types.SimpleNamespace(is_world_process_zero=rank == 0, global_step=2, log_history=[])
+with fhrd.open(location) as repo:
+    FhrdCallback(repo, "tune", raise_errors=True).on_save(types.SimpleNamespace(output_dir=output), state, None)
+dist.destroy_process_group()
+"""
+
+
+def test_a_checkpoint_has_what_all_ranks_write(repo: Any, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    if not torch.distributed.is_available():
+        pytest.skip("this torch is built without torch.distributed")
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", RANK, repo.location, str(rank), tmp_path / "meeting", tmp_path / "out"])
+        for rank in range(2)
+    ]
+    assert [rank.wait(300) for rank in ranks] == [0, 0]
+    names = sorted(file.path for file in repo.checkpoint(run="tune").files())
+    assert names == ["rng_state_0.pth", "rng_state_1.pth"]
 
 
 def test_local_directories_can_be_deleted(repo: Any, tmp_path: Path) -> None:

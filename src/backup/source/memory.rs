@@ -20,15 +20,12 @@ pub struct MemorySource {
     pub parents: ParentChoice,
     /// Time of the files, nanoseconds since 1970. By default that of the snapshot.
     pub file_time_ns: Option<i64>,
-    /// The run of which the files are parts of a step. By default that of the labels.
-    pub training: Option<String>,
 }
 
 impl MemorySource {
     /// The stage that sends the sorted `files`.
     fn open<'a>(&self, files: Vec<MemoryFile>, run: SourceRun<'a>) -> OpenSource<'a> {
-        let of_labels = || self.labels.checkpoint.as_ref().map(|checkpoint| checkpoint.run.clone());
-        let training = self.training.clone().or_else(of_labels);
+        let training = self.labels.checkpoint.as_ref().map(|checkpoint| checkpoint.run.clone());
         let time_ns = self.file_time_ns.unwrap_or_else(|| self.labels.time_ns(run.started_ns));
         let counters = (run.progress, run.counts.clone());
         let cursors = (run.parent_cursors(), run.empty_cursor());

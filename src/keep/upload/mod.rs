@@ -84,8 +84,7 @@ impl UploadStore {
         let (tags, host) = (vec![TAG.into()], self.host.clone());
         let labels = SnapshotLabels { tags, host, upload: Some(upload), ..SnapshotLabels::default() };
         // The same files are the same commit, whenever they come.
-        let source =
-            MemorySource { files, labels, parents: ParentChoice::Nothing, file_time_ns: Some(0), training: None };
+        let source = MemorySource { files, labels, parents: ParentChoice::Nothing, file_time_ns: Some(0) };
         let request = BackupRequest { without_pauses, ..BackupRequest::new(source) };
         let progress = Progress::default();
         let report = backup(&self.repository, &self.config, &request, &progress, &self.stop)?;
