@@ -215,7 +215,8 @@ pub struct Envelope {
 pub const FORMAT_VERSION: u16 = 1;
 /// Writer-required feature: every key slot is stored twice.
 pub const KEY_COPIES: u64 = 1 << 0;
-/// Writer-required feature: deltas may have derivation 11.
+/// Writer-required feature: deltas may have derivations 11 to 14 and modes 7 to 9, and floats may be coded or without
+/// their zeros.
 pub const DERIVATIONS: u64 = 1 << 5;
 /// Writer-required feature: contents of files may be rebuilt from other content.
 pub const REBUILT: u64 = 1 << 4;

@@ -5,8 +5,8 @@
 //! input. If a base turns out to be damaged, the block is stored without it. So are the blocks that were to be deltas
 //! to that block, even if they can read its base: they name an entry that is not there.
 //!
-//! With `model.verify` every encoded frame is decoded again before it is stored. So a defect of a codec or of the
-//! machine costs compression ratio, not data.
+//! With `model.verify` every encoded frame is decoded again before it is stored, and the chunks that a base is made of
+//! must have their names. So a defect of a codec or of the machine costs compression ratio, not data.
 
 use std::sync::Arc;
 
@@ -24,6 +24,7 @@ use crate::repo::container::{
 use crate::repo::index::ContainerIndexes;
 use crate::similar::base_problem;
 use crate::store::{Reading, Store};
+use crate::types::RepositoryKey;
 
 /// Frames that a worker reads for the base of a delta, bytes at most: a quarter of what readers accept.
 const BASE_FRAMES_BYTES_MAX: usize = 256 << 20;
@@ -52,6 +53,8 @@ pub struct BaseReader {
     pub in_flight: Arc<FramesInFlight>,
     /// Container indexes of this worker.
     pub container_indexes: ContainerIndexes,
+    /// Names chunks, if those of bases are to be checked.
+    pub key: Option<RepositoryKey>,
 }
 
 impl BaseReader {
@@ -98,10 +101,13 @@ impl BaseReader {
             && extent_map.only_extent().is_some_and(|only| only.offset == 0 && only.len as usize == frame.len())
             && range.start <= range.end
             && range.end as usize <= frame.len()
+            && self.key.is_none_or(|key| plan.chunks.iter().all(|chunk| key.fingerprint(frame) == chunk.name))
         {
             return Ok(Some(frame.slice(range.start as usize..range.end as usize)));
         }
-        Ok(assemble_base(DecodeLimits::WRITERS, &plan.base, raw_len, &numbers, &frames, scratch)?.map(Bytes::from))
+        let checked = self.key.as_ref().map(|key| (key, plan.chunks.as_slice()));
+        let base = assemble_base(DecodeLimits::WRITERS, &plan.base, checked, raw_len, &numbers, &frames, scratch)?;
+        Ok(base.map(Bytes::from))
     }
 }
 
@@ -211,16 +217,68 @@ impl Map for ModelEncodeWorker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::delta::Derivation;
     use crate::codec::{ElementType, Floats};
+    use crate::repo::container::{
+        BaseUse, EntryNumber, ExtentCache, FrameNumber, NamedChunk, OperationSlice, OperationSource, OperationView,
+        SessionEntryNumber, SessionFrameNumber,
+    };
     use crate::store::MemoryStore;
+
+    fn worker(verify: bool, key: Option<RepositoryKey>) -> ModelEncodeWorker {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+        let container_indexes = ContainerIndexes::new(store.clone(), 1, 1 << 10);
+        let bases = BaseReader { store, in_flight: Arc::default(), container_indexes, key };
+        let (codec, scratch) = (FloatCodec::Floats, Scratch::default());
+        ModelEncodeWorker { codec, level: 1, verify, decoded: vec![9], scratch, bases }
+    }
+
+    /// An entry that is all of a frame.
+    struct Whole(OperationView);
+
+    impl OperationSource for Whole {
+        fn view(&mut self, _: EntryNumber) -> Result<OperationView> {
+            Ok(self.0.clone())
+        }
+
+        fn base(&mut self, _: &OperationView, _: u32, _: BaseUse) -> Result<EntryNumber> {
+            panic!("a whole entry has no bases")
+        }
+    }
+
+    #[test]
+    fn a_block_whose_base_has_another_name_is_stored_whole() {
+        let base = Bytes::from_iter((0..30_000u32).flat_map(|value| [((value * value) >> 7) as u8, 0x3c]));
+        let raw = Bytes::from_iter(base.iter().map(|byte| byte ^ u8::from(byte % 16 == 3)));
+        let (key, number) = (RepositoryKey([3; 32]), SessionFrameNumber(0));
+        let (entry, frame, len) = (EntryNumber::session(SessionEntryNumber(0)), FrameNumber::session(number), 60_000);
+        let operations = OperationSlice::Whole;
+        let view =
+            OperationView { entry, raw_len: len, frame, literal_offset: 0, literal_len: len, depth: 1, operations };
+        let extent_map = ExtentCache::new(1 << 16).extent_map(&mut Whole(view), entry).unwrap();
+        for (name, verify, is_delta) in [
+            (key.fingerprint(&base), true, true),
+            (key.fingerprint(b"x"), true, false),
+            (key.fingerprint(b"x"), false, true),
+        ] {
+            let mut worker = worker(verify, verify.then_some(key));
+            let stored = StoredFrame { codec: Raw.id(), raw_len: len, payload: base.clone() };
+            worker.bases.in_flight.publish(number, stored);
+            let plan = DeltaPlan {
+                derivation: Derivation::Context(ElementType::Bf16),
+                phase: 0,
+                element_type: ElementType::Bf16,
+                base: vec![(extent_map.clone(), 0..len)],
+                chunks: vec![NamedChunk { extent_map: extent_map.clone(), name }],
+                frames: vec![(frame, FrameReference::Session(number))],
+            };
+            assert_eq!(worker.delta(&plan, &raw).unwrap().is_some(), is_delta, "{verify}");
+        }
+    }
 
     #[test]
     fn an_encoding_that_does_not_decode_is_not_stored() {
-        let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
-        let container_indexes = ContainerIndexes::new(store.clone(), 1, 1 << 10);
-        let bases = BaseReader { store, in_flight: Arc::default(), container_indexes };
-        let (codec, scratch) = (FloatCodec::Floats, Scratch::default());
-        let mut worker = ModelEncodeWorker { codec, level: 1, verify: true, decoded: vec![9], scratch, bases };
+        let mut worker = worker(true, None);
         let raw = Bytes::from_iter((0..60_000u32).flat_map(|value| [value as u8 & 3, 0x3f]));
         let encoded = worker.elements(BlockHint::ElementType(ElementType::Bf16), &raw).unwrap().expect("pays");
         assert_eq!(encoded.decode(&mut worker.scratch).unwrap(), raw);

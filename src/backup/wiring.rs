@@ -269,6 +269,7 @@ impl<'a> Wiring<'a> {
                 store: store.clone(),
                 in_flight: in_flight.clone(),
                 container_indexes: indexes.worker_container_indexes(store),
+                key: config.model.verify.then_some(repository.key),
             },
         })
     }

@@ -19,6 +19,7 @@ mod dispatch;
 pub mod elements;
 pub mod entropy;
 pub mod float_format;
+pub mod float_mode;
 pub mod interleave;
 mod lanes;
 pub mod peaks;

@@ -10,12 +10,15 @@ use crate::codec::{ByteGroupLayout, ElementType};
 use crate::error::Result;
 use crate::format::Dtype;
 use crate::repo::MetadataBase;
-use crate::repo::container::{DEPTH_LIMIT, Operation, WHOLE_DIGEST};
+use crate::repo::container::{DEPTH_LIMIT, NamedChunk, Operation, WHOLE_DIGEST};
 use crate::similar::{BaseRange, Bases, base_problem};
 use crate::types::Fingerprint;
 
 /// Bytes of a base that a conversion between formats of one width has no use for.
 const MORE_BYTES: u32 = 2;
+
+/// Blocks that are looked at for a delta, at most: a record may say that they have a byte each.
+const BLOCK_RANGES_MAX: usize = 1024;
 
 /// Fingerprint of a block, and a range inside of it.
 pub(super) type BlockRange = (Fingerprint, Range<u32>);
@@ -31,14 +34,14 @@ pub fn element_type_of(layout: ByteGroupLayout) -> ElementType {
 }
 
 /// The blocks that make up a range of a tensor, each with the range inside of it; `None` for one that `fingerprints`
-/// lacks. These are as in [`TensorRecord::blocks`].
+/// lacks. These are as in [`TensorRecord::blocks`]. They end after [`BLOCK_RANGES_MAX`]: no delta has as many.
 pub(super) fn block_ranges(
     fingerprints: &[u8],
     len: u64,
     range: Range<u64>,
 ) -> impl Iterator<Item = Option<BlockRange>> {
     let blocks = if range.is_empty() { 0..0 } else { range.start / len..range.end.div_ceil(len) };
-    blocks.map(move |index| {
+    blocks.take(BLOCK_RANGES_MAX).map(move |index| {
         let start = index * len;
         let (from, to) = (range.start.max(start) - start, range.end.min(start + len) - start);
         Some((block_of(fingerprints, index)?, from as u32..to as u32))
@@ -107,7 +110,8 @@ pub(super) fn planned(
     bases: &mut Bases,
 ) -> Result<Option<PlannedDelta>> {
     let Some(ranges) = ranges else { return Ok(None) };
-    let plan = DeltaPlan { derivation, phase: 0, element_type, base: Vec::new(), frames: Vec::new() };
+    let (base, chunks, frames) = (Vec::new(), Vec::new(), Vec::new());
+    let plan = DeltaPlan { derivation, phase: 0, element_type, base, chunks, frames };
     let mut planned = PlannedDelta {
         plan,
         operations: Vec::new(),
@@ -132,7 +136,9 @@ pub(super) fn planned(
         let base = match planned.entries.iter().position(|entry| *entry == range.entry) {
             Some(at) => at,
             None => {
-                planned.bases.push(bases.entries.name(range.entry)?);
+                let base = bases.entries.name(range.entry)?;
+                planned.plan.chunks.push(NamedChunk { extent_map: extent_map.clone(), name: base.fingerprint });
+                planned.bases.push(base);
                 planned.entries.push(range.entry);
                 planned.entries.len() - 1
             }

@@ -107,7 +107,7 @@ impl DeltaPlanner {
         let bytes = (chosen.delta_bits * f64::from(len) / 8.0 / element_type.width() as f64) as u64;
         let made = planned(Some(both), Derivation::Blended(blended), element_type, bytes, bases);
         Ok(match none_if_unreadable(made)? {
-            Some(made) if made.depth <= self.copy_depth_max() => BlockPlan::Delta(made),
+            Some(made) if made.depth <= self.copy_depth_max() => BlockPlan::of(Some(made)),
             Some(_) if chosen.near_bits * SHALLOW_BLENDS > standalone_bits(dtype) => BlockPlan::Alone,
             _ => BlockPlan::Unplanned,
         })

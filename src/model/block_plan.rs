@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::codec::ElementType;
 use crate::codec::delta::Derivation;
-use crate::repo::container::{Base, EntryNumber, ExtentMap, FrameNumber, FrameReference, Operation};
+use crate::repo::container::{Base, EntryNumber, ExtentMap, FrameNumber, FrameReference, NamedChunk, Operation};
 use crate::similar::BaseRange;
 
 /// A delta that ModelEncode is to make.
@@ -19,6 +19,8 @@ pub struct DeltaPlan {
     pub element_type: ElementType,
     /// Ranges of bases; the base of the delta is their concatenation.
     pub base: Vec<(Arc<ExtentMap>, Range<u32>)>,
+    /// The chunks that these are ranges of, each once, with their names.
+    pub chunks: Vec<NamedChunk>,
     /// Frames of all these ranges, by number, ascending.
     pub frames: Vec<(FrameNumber, FrameReference)>,
 }
@@ -44,7 +46,7 @@ pub struct PlannedDelta {
 /// How a block is to be stored.
 pub enum BlockPlan {
     /// As this delta, unless slices are expected to take less.
-    Delta(PlannedDelta),
+    Delta(Box<PlannedDelta>),
     /// Alone, whatever it is like, so that later blocks begin a chain there. Only ranges that it equals are copied.
     Alone,
     /// In any way: it has no base.
@@ -54,7 +56,7 @@ pub enum BlockPlan {
 impl BlockPlan {
     /// As this delta, if there is one.
     pub fn of(planned: Option<PlannedDelta>) -> Self {
-        planned.map_or(BlockPlan::Unplanned, BlockPlan::Delta)
+        planned.map_or(BlockPlan::Unplanned, |planned| BlockPlan::Delta(Box::new(planned)))
     }
 }
 

@@ -60,7 +60,7 @@ impl SubDedupStage {
         let of = WeightType { element_type: block.element_type, layout };
         let encoding = match copied.is_some() {
             true => match plan {
-                BlockPlan::Delta(planned) => BlockEncoding::Delta(planned),
+                BlockPlan::Delta(planned) => BlockEncoding::Delta(*planned),
                 BlockPlan::Alone | BlockPlan::Unplanned => BlockEncoding::Alone,
             },
             false => {
@@ -173,7 +173,7 @@ impl SubDedupStage {
         let mut counterparts = chunk.slices.as_ref().map_or(&none, |slices| &slices.counterparts);
         let exact;
         let planned = match plan {
-            BlockPlan::Delta(planned) => Some(planned),
+            BlockPlan::Delta(planned) => Some(*planned),
             BlockPlan::Unplanned => None,
             BlockPlan::Alone => {
                 self.slices.set_last(None);

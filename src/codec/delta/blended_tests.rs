@@ -6,6 +6,7 @@ use super::*;
 use crate::codec::{ElementType, Scratch};
 use crate::error::Error;
 use crate::kernel::float_format::FloatFormat;
+use crate::kernel::float_mode;
 use proptest::prelude::*;
 
 const FORMATS: [(FloatFormat, ElementType); 3] = [
@@ -43,6 +44,22 @@ fn check(element_type: ElementType, raw: &[u8], base: &[u8]) -> Vec<u8> {
     decode(Derivation::BLENDED_ID, &payload, base, raw.len(), scratch, &mut out).unwrap();
     assert!(out == raw, "{element_type:?}");
     payload
+}
+
+#[test]
+fn small_numbers_do_not_depend_on_the_mode_of_the_thread() {
+    for (format, element_type) in [FORMATS[0], FORMATS[2]] {
+        let small = |values: Vec<f32>| -> Vec<f32> {
+            values.iter().zip(0u32..).map(|(value, at)| if at % 9 == 0 { value * 1e-37 } else { *value }).collect()
+        };
+        let [first, second] = models(20_000).map(|model| bytes(format, &small(model)));
+        let [a, b] = [&first, &second].map(|bytes| values(format, bytes));
+        let mean: Vec<f32> = a.iter().zip(&b).map(|(a, b)| (a + b) / 2.0).collect();
+        assert!(mean.iter().filter(|value| value.is_subnormal()).count() > 1_000);
+        let (raw, base) = (bytes(format, &mean), [first, second].concat());
+        let payload = check(element_type, &raw, &base);
+        assert!(float_mode::without_subnormals(|| check(element_type, &raw, &base)) == payload, "{element_type:?}");
+    }
 }
 
 /// A way in which a tool blends two elements.

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::codec::{ElementType, Scratch, floats};
 use crate::error::{Error, Result};
-use crate::kernel::elements as kernel;
+use crate::kernel::{elements as kernel, float_mode};
 use crate::wire::WireReader;
 
 /// zstd level of mode 2.
@@ -33,7 +33,7 @@ pub(super) const LISTING: u8 = 10;
 /// Errors of zstd, and [`Error::Internal`] for a plane of 4 GiB or more.
 pub fn encode(derivation: Derivation, raw: &[u8], base: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
     let mut buffers = std::mem::take(&mut scratch.delta);
-    let encoded = match derivation {
+    let encoded = float_mode::with_ieee(|| match derivation {
         Derivation::Context(ElementType::Byte | ElementType::Unknown) | Derivation::Bytes => {
             bytes::encode(ElementType::Unknown, None, [raw, base], &mut buffers, scratch, out)
         }
@@ -54,7 +54,7 @@ pub fn encode(derivation: Derivation, raw: &[u8], base: &[u8], scratch: &mut Scr
         Derivation::Converted(types) => converted::encode(types, [raw, base], &mut buffers, scratch, out),
         Derivation::Blended(blended) => blended::encode(blended, [raw, base], &mut buffers, scratch, out),
         Derivation::Scaled(scaled) => scaled::encode(scaled, [raw, base], &mut buffers, scratch, out),
-    };
+    });
     scratch.delta = buffers;
     encoded
 }
@@ -78,7 +78,7 @@ pub fn decode(
     let derivation = Derivation::of_id(id);
     let mut buffers = std::mem::take(&mut scratch.delta);
     let mut reader = WireReader::new(WHAT, 0, payload);
-    let decoded = match derivation {
+    let decoded = float_mode::with_ieee(|| match derivation {
         None if id == u64::from(Derivation::QUANTISED_ID) => {
             quantised::decode(&mut reader, base, raw_len, &mut buffers, scratch, out)
         }
@@ -100,7 +100,7 @@ pub fn decode(
         Some(Derivation::Cast(cast)) => cast::decode(cast, &mut reader, base, raw_len, &mut buffers, scratch, out),
         // No id alone describes the others.
         _ => Err(Error::unsupported(WHAT, format!("derivation {id}"))),
-    };
+    });
     scratch.delta = buffers;
     decoded
 }

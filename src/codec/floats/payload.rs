@@ -4,7 +4,7 @@ use super::layout::PlaneLayout;
 use super::{WHAT, ZeroBuffers, coded, plane, zeros};
 use crate::codec::{Codec, CodecInfo, ElementRows, ElementType, Scratch, table};
 use crate::error::Result;
-use crate::kernel::{deinterleave, interleave, planes};
+use crate::kernel::{deinterleave, float_mode, interleave, planes};
 use crate::wire::WireReader;
 
 /// Entropy-coded planes of rotated elements; [`encode`] if the element type is known.
@@ -43,7 +43,7 @@ pub fn encode_rows(
     if !scratch.has_derivations {
         return planes_of(element_type, phase, raw, scratch, out);
     }
-    let is_coded = phase == 0 && coded::encode(element_type, rows, raw, scratch, out)?;
+    let is_coded = phase == 0 && float_mode::with_ieee(|| coded::encode(element_type, rows, raw, scratch, out))?;
     // Planes of what repeats may be smaller.
     let middle = out.len();
     planes_of(element_type, phase, raw, scratch, out)?;
@@ -146,7 +146,7 @@ fn append_noise(layout: PlaneLayout, noisy: usize, whole: &[u8], split: &mut [u8
 /// Errors of [`Codec::decode`].
 pub(in crate::codec) fn decode(payload: &[u8], raw_len: usize, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
     if payload.first().is_some_and(|first| first & coded::CODED != 0) {
-        return coded::decode(payload, raw_len, scratch, out);
+        return float_mode::with_ieee(|| coded::decode(payload, raw_len, scratch, out));
     }
     let mut split = std::mem::take(&mut scratch.planes);
     let mut zeros = std::mem::take(&mut scratch.zeros);
@@ -186,7 +186,7 @@ fn decode_with(
     }
     let tail = reader.bytes(raw_len - layout.phase - all_elements * layout.width())?;
     reader.finish()?;
-    let mut decoded = split.chunks_exact(elements.max(1));
+    let mut decoded = split.chunks_exact(elements.max(1)).take(if elements == 0 { 0 } else { PLANES_MAX });
     let planes = stored.map(|stored| stored.or_else(|| decoded.next()).unwrap_or_default());
     let planes = planes.get(..layout.width()).unwrap_or_default();
     out.extend_from_slice(head);

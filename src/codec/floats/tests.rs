@@ -218,3 +218,18 @@ proptest! {
         prop_assert!(out.len() <= before.len());
     }
 }
+
+#[test]
+fn a_payload_without_elements_decodes_alike_whatever_was_decoded_before() {
+    // Two planes that are constant, of no elements, and a byte behind them.
+    let payload = [1, 1, 0xaa, 1, 0xbb, 7];
+    let decode = |scratch: &mut Scratch| {
+        let mut out = Vec::new();
+        Floats.decode(&payload, 1, scratch, &mut out).map(|()| out)
+    };
+    let mut warm = Scratch::default();
+    let raw = weights(5_000, 2);
+    Floats.decode(&encoded(ElementType::Bf16, 0, &raw), raw.len(), &mut warm, &mut Vec::new()).unwrap();
+    assert_eq!(decode(&mut warm).unwrap(), decode(&mut Scratch::default()).unwrap());
+    assert_eq!(decode(&mut warm).unwrap(), [7]);
+}

@@ -11,6 +11,7 @@ use crate::codec::{Scratch, delta};
 use crate::config::CHUNK_BYTES_LIMIT;
 use crate::error::{Error, Result};
 use crate::memory::ByteLru;
+use crate::types::{Fingerprint, RepositoryKey};
 
 /// Extents of an entry, at most. A chunk of up to this many bytes cannot exceed it.
 pub const EXTENTS_LIMIT: usize = 1 << 20;
@@ -252,18 +253,32 @@ impl ExtentMap {
     }
 }
 
+/// A chunk with its name.
+#[derive(Debug, Clone)]
+pub struct NamedChunk {
+    /// What its content is made of.
+    pub extent_map: Arc<ExtentMap>,
+    /// Its name.
+    pub name: Fingerprint,
+}
+
 /// The base of a delta of `raw_len` bytes that is being made: ranges of entries, one after another. `frames` are the
 /// decoded bytes of the frames `numbers`, which are ascending. It takes what a reader of the delta will take, so that
 /// none is stored that no reader decodes. Each delta among the entries and below them is decoded once, as long as the
 /// decoded ones fit into [`DECODED_CACHE_BYTES_MAX`].
 ///
+/// With `checked`, the whole content of each chunk that these are ranges of must have its name, also if that is a delta
+/// itself: what is made of a base that was decoded wrongly, no other reader could decode.
+///
 /// `None` if the delta exceeds the limits.
 ///
 /// # Errors
-/// Errors of [`ExtentMap::assemble`], and [`Error::Corrupt`] for a range that leaves its entry.
+/// Errors of [`ExtentMap::assemble`], and [`Error::Corrupt`] for a range that leaves its entry, and for a chunk of
+/// another name.
 pub fn assemble_base(
     limits: DecodeLimits,
     ranges: &[(Arc<ExtentMap>, Range<u32>)],
+    checked: Option<(&RepositoryKey, &[NamedChunk])>,
     raw_len: u32,
     numbers: &[FrameNumber],
     frames: &[impl AsRef<[u8]>],
@@ -271,7 +286,9 @@ pub fn assemble_base(
 ) -> Result<Option<Vec<u8>>> {
     ranges.iter().try_for_each(|(extent_map, range)| extent_map.check_within(range))?;
     let mut decoder = DeltaDecoder::new(numbers, frames, scratch, limits);
-    let base = decoder.spend(u64::from(raw_len) + DELTA_COST).and_then(|()| decoder.base(ranges));
+    let base = decoder.spend(u64::from(raw_len) + DELTA_COST);
+    let base = base.and_then(|()| checked.map_or(Ok(()), |(key, chunks)| decoder.check(key, chunks)));
+    let base = base.and_then(|()| decoder.base(ranges));
     if decoder.is_exhausted() { Ok(None) } else { base.map(|base| Some(base.into_vec())) }
 }
 
@@ -390,6 +407,32 @@ impl<'a, B: AsRef<[u8]>> DeltaDecoder<'a, B> {
         Ok(DeltaBase::Assembled(base))
     }
 
+    /// Checks that the content of each chunk has its name.
+    fn check(&mut self, key: &RepositoryKey, chunks: &[NamedChunk]) -> Result<()> {
+        for NamedChunk { extent_map, name } in chunks {
+            let found = if let Some(delta) = &extent_map.delta {
+                key.fingerprint(&self.content(delta)?)
+            } else {
+                let mut hasher = key.hasher();
+                for literals in extent_map.literals(0..extent_map.len()) {
+                    hasher.update(self.literals(extent_map, &literals)?);
+                }
+                Fingerprint(*hasher.finalize().as_bytes())
+            };
+            if found != *name {
+                let expected = format!("the chunk {name}");
+                return Err(Error::corrupt("the base of a delta", 0, expected, found.to_string()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Literal bytes of an entry that is no delta.
+    fn literals(&self, extent_map: &ExtentMap, literals: &LiteralRange) -> Result<&'a [u8]> {
+        let source = &extent_map.sources[literals.source as usize];
+        source.extent(literals).slice_of(self.frames.find(source.frame)?)
+    }
+
     /// Counts the bytes of a base that is assembled while others wait.
     fn hold(&mut self, bytes: u64) -> Result<()> {
         self.bytes_held += bytes;
@@ -416,8 +459,7 @@ impl<'a, B: AsRef<[u8]>> DeltaDecoder<'a, B> {
     fn append(&mut self, extent_map: &ExtentMap, range: &Range<u32>, out: &mut Vec<u8>) -> Result<()> {
         let Some(delta) = &extent_map.delta else {
             for literals in extent_map.literals(range.clone()) {
-                let source = &extent_map.sources[literals.source as usize];
-                out.extend_from_slice(source.extent(&literals).slice_of(self.frames.find(source.frame)?)?);
+                out.extend_from_slice(self.literals(extent_map, &literals)?);
             }
             return Ok(());
         };

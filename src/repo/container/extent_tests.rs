@@ -6,9 +6,10 @@ use super::*;
 use crate::codec::delta::{Derivation, encode_tagged};
 use crate::codec::{ElementType, Scratch};
 use crate::repo::container::{
-    BaseUse, ContainerNumber, DecodeLimits, EntryAddress, Extent, FrameAddress, OperationList, OperationSlice,
-    SessionOperations, assemble_base,
+    BaseUse, ContainerNumber, DecodeLimits, EntryAddress, Extent, FrameAddress, NamedChunk, OperationList,
+    OperationSlice, SessionOperations, assemble_base,
 };
+use crate::types::{Fingerprint, RepositoryKey};
 
 /// Entries numbered from 0. The literal bytes of each are in the frame of the same number.
 #[derive(Default)]
@@ -204,7 +205,7 @@ fn what_a_writer_makes_every_reader_decodes() {
         let numbers = extent_map.frames();
         let frames: Vec<&[u8]> = numbers.iter().map(|frame| chunks.frames[position_of(*frame)].as_slice()).collect();
         let scratch = &mut Scratch::default();
-        let base = assemble_base(limits, &source.base, source.raw_len, numbers, &frames, scratch).unwrap();
+        let base = assemble_base(limits, &source.base, None, source.raw_len, numbers, &frames, scratch).unwrap();
         let mut out = Vec::new();
         let decoded = extent_map.decode(source, limits, &frames, scratch, &mut out);
         if base.is_some() {
@@ -216,6 +217,34 @@ fn what_a_writer_makes_every_reader_decodes() {
         }
     }
     assert!(made > 1 && refused > 1, "{made} {refused}");
+}
+
+#[test]
+fn a_base_whose_chunks_have_other_names_is_an_error() {
+    let mut chunks = TestChunks::default();
+    let content = vec![7; 400];
+    let whole = chunks.whole(content.clone());
+    let nested = chunks.delta(changed(&content, 1), &[(whole, 0..400)]);
+    let top = chunks.delta(changed(&content, 2), &[(nested, 10..110), (whole, 0..100)]);
+    let extent_map = ExtentCache::new(1 << 16).extent_map(&mut chunks, entry_number(top)).unwrap();
+    let source = extent_map.delta.as_ref().unwrap();
+    let numbers = extent_map.frames();
+    let frames: Vec<&[u8]> = numbers.iter().map(|frame| chunks.frames[position_of(*frame)].as_slice()).collect();
+    let key = RepositoryKey([3; 32]);
+    let names = [nested, whole].map(|chunk| key.fingerprint(&chunks.chunks[chunk as usize]));
+    let assembled = |names: [Fingerprint; 2]| {
+        let maps = source.base.iter().map(|(extent_map, _)| extent_map.clone());
+        let named: Vec<_> = maps.zip(names).map(|(extent_map, name)| NamedChunk { extent_map, name }).collect();
+        let (limits, scratch) = (DecodeLimits::WRITERS, &mut Scratch::default());
+        assemble_base(limits, &source.base, Some((&key, &named)), source.raw_len, numbers, &frames, scratch)
+    };
+    let expected = [&chunks.chunks[nested as usize][10..110], &chunks.chunks[whole as usize][..100]].concat();
+    assert_eq!(assembled(names).unwrap().unwrap(), expected);
+    for wrong in 0..2 {
+        let mut names = names;
+        names[wrong].0[0] ^= 1;
+        assert!(matches!(assembled(names), Err(Error::Corrupt { .. })), "{wrong}");
+    }
 }
 
 #[test]

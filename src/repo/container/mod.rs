@@ -21,7 +21,9 @@ mod writer;
 pub use columns::{ENTRIES_LIMIT, INDEX_BYTES_LIMIT};
 pub use container_index::{ContainerEntry, ContainerIndex, ContainerIndexBuilder, EntryFields, FEATURES_MAX};
 pub use extent_cache::ExtentCache;
-pub use extent_map::{DECODED_CACHE_BYTES_MAX, DecodeLimits, EXTENTS_LIMIT, ExtentMap, TO_THE_END, assemble_base};
+pub use extent_map::{
+    DECODED_CACHE_BYTES_MAX, DecodeLimits, EXTENTS_LIMIT, ExtentMap, NamedChunk, TO_THE_END, assemble_base,
+};
 pub use frame::{FRAME_HEADER_BYTES, FrameInfo, StoredFrame, decode_frame, decode_unverified, parse_frame};
 pub use in_flight::{ContainerRange, FrameLocation, FrameReference, FramesInFlight};
 pub use layout::{ContainerKind, FOOTER_BYTES, Footer, HEADER_BYTES, header, parse_header};
