@@ -29,7 +29,7 @@ from .errors import (
     StepExistsError,
 )
 from .reports import RestoreReport, SavedCheckpoint, SnapshotInfo
-from .rules import Keep, ranked
+from .rules import Keep, rank, ranked, steps_of
 from .staging import SaveHandle, Writer
 from .table import Rows, Table, html_table
 
@@ -301,8 +301,7 @@ class Repository(Care):
                 f'the run `{labels.run}` has step {labels.step}: if_exists="replace" stores it again, and '
                 'if_exists="keep" leaves it as it is'
             )
-        # One from the future counts only if there is no other.
-        return sorted(before, key=lambda row: not row.is_future)
+        return sorted(before, key=rank)
 
     def _files(
         self, given: Mapping[str, Any], files: Files, metadata: Mapping[str, str], name: str, *, is_staged: bool
@@ -470,13 +469,10 @@ class Repository(Care):
         return rows
 
     def _runs(self) -> dict[str, list[SnapshotRow]]:
-        """The steps of each run, by ascending step. Of several snapshots of one step the last one counts, and one from
-        the future only if there is no other."""
-        found: dict[str, dict[int, SnapshotRow]] = {}
-        for row in sorted(self._rows(), key=lambda row: not row.is_future):
-            if row.run is not None and row.step is not None:
-                found.setdefault(row.run, {})[row.step] = row
-        return {run: [steps[step] for step in sorted(steps)] for run, steps in sorted(found.items())}
+        """The steps of each run, by ascending step. Of several snapshots of one step the last one counts, one from the
+        future only if there is no other, and so one that has only some of its files."""
+        found = steps_of(self._rows())
+        return {run: [steps[step].row for step in sorted(steps)] for run, steps in sorted(found.items())}
 
     def _steps(self, run: str) -> list[SnapshotRow]:
         steps = self._runs().get(arguments.name(run, "run"))
@@ -639,24 +635,20 @@ class Repository(Care):
             return []
         if sum(row.is_future for row in rows) > 1 and not trust_clock:
             raise _NothingDeleted("several snapshots are from the future: is the clock of this machine right?")
-        runs: dict[str, dict[int, SnapshotRow]] = {}
-        shadowed: list[str] = []
-        for row in rows:
-            if row.run is None or row.step is None or row.is_future or (run is not None and row.run != run):
-                continue
-            steps = runs.setdefault(row.run, {})
-            before = steps.get(row.step)
-            if before is not None and not keep.has_tag(before):
-                shadowed.append(before.id)
-            steps[row.step] = row
         deleted: list[str] = []
-        for name, steps in sorted(runs.items()):
+        for name, steps in sorted(steps_of(row for row in rows if not row.is_future).items()):
+            if run is not None and name != run:
+                continue
             ordered = [steps[step] for step in sorted(steps)]
-            stays = keep.kept(ordered)
+            by_rules = keep.kept([step.row for step in ordered])
+            stays = [step for step in ordered if step.row.id in by_rules or any(map(keep.has_tag, step.parts))]
             if not stays and not allow_empty_group:
                 raise _NothingDeleted(f"the rules keep no step of the run `{name}`: give `allow_empty_group`")
-            deleted += [row.id for row in ordered if row.id not in stays]
-        return deleted + shadowed
+            for step in ordered:
+                deleted += [row.id for row in step.replaced if not keep.has_tag(row)]
+                if step not in stays:
+                    deleted += [row.id for row in (step.row, *step.parts)]
+        return deleted
 
 
 class _NothingDeleted(ArgumentError):

@@ -88,6 +88,45 @@ class Keep:
         return any(one in row.tags or set(arguments.split_tags(one)) <= set(row.tags) for one in lists if one)
 
 
+@dataclass
+class Step:
+    """A step of a run."""
+
+    #: The snapshot that counts.
+    row: SnapshotRow
+    #: Others that have files of it.
+    parts: list[SnapshotRow] = field(default_factory=list["SnapshotRow"])
+    #: Those that were saved again later.
+    replaced: list[SnapshotRow] = field(default_factory=list["SnapshotRow"])
+
+
+def _is_part(tags: Iterable[str]) -> bool:
+    """Whether a snapshot has some files of a step, which those that come later do not replace: as the engine has it."""
+    is_file = "fsspec" in tags and "sharded" not in tags
+    return is_file or any(tag.startswith(("lightning:", "lightning-quoted:")) for tag in tags)
+
+
+def rank(row: SnapshotRow) -> tuple[bool, bool, bool]:
+    """Of the snapshots of a step, the last one of the highest rank counts."""
+    is_whole = not _is_part(row.tags)
+    return not row.is_future, is_whole, is_whole or bool(row.metrics)
+
+
+def steps_of(rows: Iterable[SnapshotRow]) -> dict[str, dict[int, Step]]:
+    """The steps of all runs by their numbers. `rows` are sorted by time."""
+    found: dict[str, dict[int, Step]] = {}
+    for row in sorted(rows, key=lambda row: not row.is_future):
+        if row.run is None or row.step is None:
+            continue
+        step = found.setdefault(row.run, {}).setdefault(row.step, Step(row))
+        if row is step.row:
+            continue
+        if rank(row) >= rank(step.row):
+            step.row, row = row, step.row
+        (step.parts if _is_part(row.tags) else step.replaced).append(row)
+    return found
+
+
 def _tuple(tags: object) -> Any:
     try:
         return tuple(cast("Iterable[Any]", tags))

@@ -5,7 +5,8 @@
 //!    have one, by the calendar of the given time zone. A snapshot stays if any rule keeps it.
 //! 2. Snapshots of training runs are left alone unless the rules name runs. Then each run is a group, its last
 //!    snapshots are those of its highest steps, and its best ones are kept by a metric. Rules that only say which steps
-//!    are best are about no other snapshots. A run in which no step has the metric stays whole.
+//!    are best are about no other snapshots. A run in which no step has the metric stays whole, and so does a step of
+//!    which files are in several snapshots, if a rule keeps one of them.
 //! 3. Snapshots [from the future](crate::repo::clock) stay, and count for no rule.
 //! 4. A group of which no rule keeps anything is an error unless that is allowed: the rules have a slip, such as a tag
 //!    that nobody has.
@@ -14,7 +15,7 @@
 //! rule.
 //! Snapshots that their backup has not reported yet count for no rule and are never deleted.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp, Zoned};
@@ -22,7 +23,7 @@ use jiff::{Span, Timestamp, Zoned};
 use super::run_rules::{BestRule, RunPattern, StepVerdicts};
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::Repository;
-use crate::repo::checkpoint::{self, Checkpoint};
+use crate::repo::checkpoint::{self, Checkpoint, RunStep};
 use crate::repo::marks::check_writable;
 use crate::repo::overwritten::check_deletable;
 use crate::repo::share_record::ShareRecord;
@@ -204,13 +205,30 @@ pub fn plan_forget(
         let present = members.iter().rev().filter(|named| !named.snapshot.is_future(now_ns)).cloned().collect();
         let steps = checkpoint::runs(present, now_ns).remove(&run).unwrap_or_default();
         let verdicts = StepVerdicts::new(&steps, policy.last, &policy.best);
-        let snapshots = rules.decide(members, &verdicts)?;
+        let mut snapshots = rules.decide(members, &verdicts)?;
+        keep_parts(&mut snapshots, &steps);
         plan.groups.push(ForgetGroup { values: GroupValues::default(), run: Some(run), snapshots });
     }
     if !policy.allow_empty_group {
         check_groups(&plan.groups)?;
     }
     Ok(plan)
+}
+
+/// Keeps all snapshots that make up a step if a rule keeps one of them.
+fn keep_parts(snapshots: &mut [RetainedSnapshot], steps: &[RunStep]) {
+    let mut step_of = HashMap::new();
+    for step in steps.iter().filter(|step| !step.parts.is_empty()) {
+        let ids = step.parts.iter().chain([&step.named.id]);
+        step_of.extend(ids.map(|id| (*id, step.checkpoint.step)));
+    }
+    let stays = snapshots.iter().filter(|retained| !retained.reasons.is_empty());
+    let stays: BTreeSet<u64> = stays.filter_map(|retained| step_of.get(&retained.snapshot.id).copied()).collect();
+    for retained in snapshots.iter_mut().filter(|retained| retained.reasons.is_empty()) {
+        if step_of.get(&retained.snapshot.id).is_some_and(|step| stays.contains(step)) {
+            retained.reasons.push("step");
+        }
+    }
 }
 
 /// Keeps the latest snapshot of each share of a job of which the rules keep another share: shares are stored at

@@ -211,3 +211,38 @@ fn runs_are_left_alone_unless_a_rule_names_them() {
     let none = (vec![], 7);
     assert_eq!((days_deleted(&snapshots, &last), days_deleted(&snapshots, &all)), (none, (vec![1, 2, 3, 7], 1)));
 }
+
+#[test]
+fn a_step_in_several_snapshots_stays_whole_or_goes() {
+    let beside = |day, number| {
+        let mut named = step(day, "a", number, f64::NAN);
+        named.snapshot.tags = vec!["fsspec".into()];
+        named
+    };
+    let snapshots = [
+        step(1, "a", 10, 0.5),
+        step(2, "a", 20, 0.1),
+        beside(3, 10),
+        step(4, "a", 10, 0.4),
+        beside(5, 20),
+        beside(6, 10),
+        step(7, "a", 30, 0.3),
+    ];
+    let days_deleted = |policy: ForgetPolicy| {
+        let policy = ForgetPolicy { runs: Some("*".parse().unwrap()), ..policy };
+        let plan = planned(&snapshots, &policy, i64::MAX).unwrap();
+        let mut days: Vec<u8> = deleted(&plan).iter().map(|id| id.0[0] - 32).collect();
+        days.sort_unstable();
+        days
+    };
+    // What was saved again goes, and all of a step that no rule keeps.
+    assert_eq!(days_deleted(ForgetPolicy { last: 3, ..Default::default() }), [1]);
+    assert_eq!(days_deleted(ForgetPolicy { last: 2, ..Default::default() }), [1, 3, 4, 6]);
+    assert_eq!(days_deleted(ForgetPolicy { last: 1, ..Default::default() }), [1, 2, 3, 4, 5, 6]);
+    assert_eq!(
+        days_deleted(ForgetPolicy { best: vec!["loss:min".parse().unwrap()], ..Default::default() }),
+        [1, 3, 4, 6, 7]
+    );
+    // The last two days have a file of one step, and another step.
+    assert_eq!(days_deleted(ForgetPolicy { daily: 2, ..Default::default() }), [1, 2, 5]);
+}

@@ -1,10 +1,12 @@
 //! Checkpoints: snapshots that are a step of a training run, with its metrics.
 //!
 //! They are stored in the open map of the snapshot. A run is all snapshots with its name. Of several snapshots of one
-//! step the last one counts; one [from the future](crate::repo::clock) only if there is no other.
+//! step the last one counts; one [from the future](crate::repo::clock) only if there is no other. Some snapshots have only
+//! a part of the files of a step: they belong to it as long as it stays.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
@@ -12,6 +14,7 @@ use minicbor::{Decode, Encode};
 use crate::error::{Error, Result};
 use crate::repo::clock::future_first;
 use crate::repo::snapshot::{NamedSnapshot, Snapshot};
+use crate::types::SnapshotId;
 
 /// Key in the open map of a snapshot.
 pub const KEY: &str = "checkpoint";
@@ -86,19 +89,52 @@ fn is_name(name: &str, reserved: &[char]) -> bool {
 /// A checkpoint with its snapshot.
 #[derive(Debug, Clone)]
 pub struct RunStep {
-    /// The snapshot.
+    /// The snapshot that counts.
     pub named: NamedSnapshot,
     /// What it records.
     pub checkpoint: Checkpoint,
+    /// Other snapshots that have files of the step ([`is_part`]).
+    pub parts: Vec<SnapshotId>,
+}
+
+/// Whether a snapshot has some files of a step, which those that come later do not replace: files that were written
+/// through the Python package's file system, unless they are all of a sharded checkpoint, and one of several checkpoints
+/// that Lightning has of a step.
+pub fn is_part(snapshot: &Snapshot) -> bool {
+    let has_tag = |tag: &str| snapshot.tags.iter().any(|own| own == tag);
+    let starts_tag = |start: &str| snapshot.tags.iter().any(|own| own.starts_with(start));
+    (has_tag("fsspec") && !has_tag("sharded")) || starts_tag("lightning:") || starts_tag("lightning-quoted:")
 }
 
 /// The steps of each run, by ascending step. `snapshots` are sorted by time; it is `now_ns`.
+///
+/// The last snapshot of a step counts that is no part of one, else the last part with metrics. Those from the future
+/// count only if there is no other.
 pub fn runs(snapshots: Vec<NamedSnapshot>, now_ns: i64) -> BTreeMap<String, Vec<RunStep>> {
     let mut runs: BTreeMap<String, BTreeMap<u64, RunStep>> = BTreeMap::new();
+    let rank = |named: &NamedSnapshot, checkpoint: &Checkpoint| {
+        let is_whole = !is_part(&named.snapshot);
+        (!named.snapshot.is_future(now_ns), is_whole, is_whole || !checkpoint.metrics.is_empty())
+    };
     for named in future_first(snapshots, |named| named.snapshot.is_future(now_ns)) {
         let Some(checkpoint) = Checkpoint::of(&named.snapshot) else { continue };
-        let steps = runs.entry(checkpoint.run.clone()).or_default();
-        steps.insert(checkpoint.step, RunStep { named, checkpoint });
+        let new = RunStep { named, checkpoint, parts: Vec::new() };
+        match runs.entry(new.checkpoint.run.clone()).or_default().entry(new.checkpoint.step) {
+            Entry::Vacant(entry) => {
+                entry.insert(new);
+            }
+            Entry::Occupied(mut entry) => {
+                let step = entry.get_mut();
+                let is_newer = rank(&new.named, &new.checkpoint) >= rank(&step.named, &step.checkpoint);
+                let other = if is_newer {
+                    let parts = std::mem::take(&mut step.parts);
+                    std::mem::replace(step, RunStep { parts, ..new })
+                } else {
+                    new
+                };
+                step.parts.extend(is_part(&other.named.snapshot).then_some(other.named.id));
+            }
+        }
     }
     runs.into_iter().map(|(name, steps)| (name, steps.into_values().collect())).collect()
 }
@@ -138,7 +174,6 @@ pub fn metric_names(steps: &[RunStep]) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::SnapshotId;
 
     fn snapshot(time_ns: i64, checkpoint: Option<Checkpoint>) -> NamedSnapshot {
         let mut extra = BTreeMap::new();
@@ -176,6 +211,29 @@ mod tests {
         assert_eq!((found("a", BestMode::Min), found("a", BestMode::Max)), (Some(20), Some(10)));
         assert_eq!(found("b", BestMode::Min), None, "no value is a number");
         assert!(best(&runs["a"], "accuracy", BestMode::Max).is_none());
+    }
+
+    #[test]
+    fn parts_of_a_step_stand_for_it_only_if_nothing_else_does() {
+        let tagged = |time_ns, loss: Option<f64>, tags: &[&str]| {
+            let metrics = loss.map(|loss| ("loss".to_string(), loss)).into_iter().collect();
+            let mut named = snapshot(time_ns, Some(Checkpoint { run: "a".into(), step: 1, metrics }));
+            named.snapshot.tags = tags.iter().map(ToString::to_string).collect();
+            named
+        };
+        let found = |snapshots: Vec<NamedSnapshot>| {
+            let [step] = &runs(snapshots, 100)["a"][..] else { panic!("one step") };
+            (step.named.snapshot.time_ns, step.parts.iter().map(|id| id.0[0]).collect::<Vec<_>>())
+        };
+        let (whole, beside) = (|time| tagged(time, None, &[]), |time| tagged(time, None, &["x", "fsspec"]));
+        assert_eq!(found(vec![whole(1), beside(2), beside(3)]), (1, vec![2, 3]));
+        assert_eq!(found(vec![beside(1), whole(2), whole(3), beside(4)]), (3, vec![1, 4]));
+        assert_eq!(found(vec![beside(1), tagged(2, Some(0.5), &["fsspec"]), beside(3)]), (2, vec![1, 3]));
+        let sharded = tagged(2, None, &["fsspec", "sharded"]);
+        assert_eq!(found(vec![beside(1), sharded, beside(3)]), (2, vec![1, 3]));
+        let lightning = |time, tag| tagged(time, Some(0.5), &[tag]);
+        assert_eq!(found(vec![lightning(1, "lightning:a"), lightning(2, "lightning-quoted:b")]), (2, vec![1]));
+        assert_eq!(found(vec![beside(1), whole(i64::MAX)]), (1, vec![]));
     }
 
     #[test]
