@@ -302,11 +302,11 @@ def named_files(files: Files) -> dict[str, PathLike | bytes]:
 
 
 def location(path_or_url: object, what: str = "path") -> str:
-    """A path or URL, with the home directory in place of `~`.
+    """A URL, or an absolute path: with the home directory in place of `~`, and from the working directory of now.
 
     Raises:
         ArgumentTypeError: if it is neither.
         ArgumentError: if no file can be called so.
     """
     given = path(path_or_url, what)
-    return os.path.expanduser(given) if given.startswith("~") else given
+    return given if "://" in given else os.path.abspath(os.path.expanduser(given))

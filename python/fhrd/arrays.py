@@ -163,14 +163,18 @@ def _numpy_bytes(array: npt.NDArray[Any]) -> ArrayBytes:
     return ArrayBytes(("U8", (data.size,), data, true_type))
 
 
+#: `isbuiltin` of a type that another package has registered.
+_OF_OTHERS = 2
+
+
 def describe_dtype(dtype: np.dtype[Any]) -> Any:
     """A dtype as JSON can say it: a text, a list of fields, or what `numpy.dtype` takes if bytes lie between fields."""
     if dtype.subdtype is not None:
         return {"base": describe_dtype(dtype.subdtype[0]), "shape": list(dtype.subdtype[1])}
     if dtype.names is None or dtype.fields is None:
         # Types of ml_dtypes have names only.
-        return dtype.name if dtype.kind == "V" and dtype.type is not np.void else dtype.str
-    if not _has_gaps(dtype):
+        return dtype.name if dtype.isbuiltin == _OF_OTHERS else dtype.str
+    if not _has_gaps(dtype) and not _has_other(dtype):
         return dtype.descr
     known: Any = dtype.fields
     fields = [known[name] for name in dtype.names]
@@ -195,6 +199,15 @@ def _has_gaps(dtype: np.dtype[Any]) -> bool:
             return True
         end += field[0].itemsize
     return end != base.itemsize
+
+
+def _has_other(dtype: np.dtype[Any]) -> bool:
+    """Whether a field is of a type of ml_dtypes, which a list of fields would not name."""
+    base = dtype.base
+    if base.names is None or base.fields is None:
+        return base.isbuiltin == _OF_OTHERS
+    known: Any = base.fields
+    return any(_has_other(known[name][0]) for name in base.names)
 
 
 def described_dtype(described: Any) -> np.dtype[Any]:
@@ -318,6 +331,8 @@ def from_bytes(
         kind, true_shape = _true_type(true_type)
         if "torch" in kind and framework == "torch":
             return _to_torch(data, str(kind["torch"]), true_shape, device)
+        if kind.get("torch") == "complex128":
+            return _shaped(data, np.dtype(np.complex128), true_shape)
         if "torch" in kind:
             raise UnsupportedError(f"NumPy has no type for torch.{kind['torch']}: load with framework=\"torch\"")
         try:

@@ -62,6 +62,8 @@ __all__ = ["FhrdReader", "FhrdWriter", "load", "save", "save_async"]
 _COPIES = (2, 15)
 #: Tag of the parts of a save. When it has ended, they are forgotten.
 PART = "sharded-part"
+#: Tag of the step that is made of them.
+WHOLE = "sharded"
 #: The file that DCP writes last.
 _METADATA = ".metadata"
 #: It exports its functions without saying so.
@@ -218,7 +220,7 @@ class _Parts(_Stored):
                 raise FhrdError(message) from None
             files[name] = Version(found.size, snapshot, name, time, True)
         small = {name: one.getvalue() for name, one in self.small.items()}
-        self.fs._store_files(files, self._run, self._step, metrics, small=small)
+        self.fs._store_files(files, self._run, self._step, metrics, [WHOLE], small=small)
         old = {one.id for one in before if TAG in one.tags or one.id in self._replaced}
         leftovers = {one.id for one in snapshots if self._step_tag in one.tags}
         self.fs._forget(old | leftovers | set(parts.values()))
@@ -352,8 +354,12 @@ def _found_step(files: FhrdFileSystem, run: str, step: int | str) -> int | None:
     if isinstance(step, int):
         return step
     if step == "latest":
-        has_metadata = (one for one in reversed(files.repo.all_steps(run)) if files.exists(f"{run}@{one}/{_METADATA}"))
-        return next((one for one in has_metadata if _is_whole(files, run, one)), None)
+        # Names of runs may have a `/`, which paths would take for another directory.
+        def has_metadata(number: int) -> bool:
+            return any(inner == _METADATA for _, inner in files._versions(Area.of(f"{run}@{number}")))
+
+        steps = reversed(files.repo.all_steps(run))
+        return next((one for one in steps if has_metadata(one) and _is_whole(files, run, one)), None)
     try:
         return files.repo.checkpoint(run=run, step=step).step
     except NotFoundError:
@@ -385,8 +391,11 @@ def save(
             options that do not exist.
         StepExistsError: (a FileExistsError) if the run has the step.
     """
-    _check(state_dict, repo, "save")
-    writer = _on_all_ranks(lambda: _writer(repo, run, step, metrics, if_exists, options), process_group)
+    def writer_of_rank() -> FhrdWriter:
+        _check(state_dict, repo, "save")
+        return _writer(repo, run, step, metrics, if_exists, options)
+
+    writer = _on_all_ranks(writer_of_rank, process_group)
     _dcp.save(state_dict, storage_writer=writer, process_group=process_group, **_alone(_dcp.save))
 
 
@@ -412,11 +421,15 @@ def save_async(
         StepExistsError: (a FileExistsError) if the run has the step. See `if_exists` of `save`.
         UnsupportedError: (a NotImplementedError) if this torch has no asynchronous saves.
     """
-    _check(state_dict, repo, "save_async")
     saves = getattr(_dcp, "async_save", None)
     if saves is None:
         raise UnsupportedError("torch.distributed.checkpoint has asynchronous saves from torch 2.3 on")
-    writer = _on_all_ranks(lambda: _writer(repo, run, step, metrics, if_exists, options), process_group)
+
+    def writer_of_rank() -> FhrdWriter:
+        _check(state_dict, repo, "save_async")
+        return _writer(repo, run, step, metrics, if_exists, options)
+
+    writer = _on_all_ranks(writer_of_rank, process_group)
     # Torch 2.5 does not copy what is on the CPU: later steps would change what is stored.
     version = tuple(int(number) for number in torch.__version__.split(".")[:2])
     state = state_dict if version >= _COPIES else _copied({key: _state_of(one) for key, one in state_dict.items()})
@@ -437,8 +450,11 @@ def load(
     DCP unpickles `.metadata`, and, if its reader is told so, values that are no tensors: load only from repositories
     that nobody else can write to.
     """
-    _check(state_dict, repo, "load")
-    reader = _on_all_ranks(lambda: FhrdReader(repo, run, step, **options), process_group)
+    def reader_of_rank() -> FhrdReader:
+        _check(state_dict, repo, "load")
+        return FhrdReader(repo, run, step, **options)
+
+    reader = _on_all_ranks(reader_of_rank, process_group)
     _dcp.load(state_dict, storage_reader=reader, process_group=process_group, **_alone(_dcp.load))
 
 

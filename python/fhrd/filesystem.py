@@ -61,6 +61,7 @@ import fhrd
 from fhrd.arguments import location as location_of
 from fhrd.errors import ArgumentError
 from fhrd.staged_file import CompressedFile, StagedFile, TextFile
+from fhrd.urls import join_url, split_name, split_url
 from fhrd.versions import Area, Version
 
 if TYPE_CHECKING:
@@ -74,29 +75,6 @@ TAG = "fsspec"
 _LISTS_MAX = 4096
 #: Listings that are tried while other processes replace snapshots.
 _LISTINGS_MAX = 8
-
-
-def split_url(url: str) -> tuple[str | None, str]:
-    """Splits `fhrd://REPOSITORY!/path` into repository (None without `!`) and path without slashes at its ends."""
-    rest = url.removeprefix("fhrd://")
-    repo, mark, path = rest.partition("!")
-    if not mark:
-        return None, rest.strip("/")
-    return repo, path.strip("/")
-
-
-def _split_name(name: str) -> tuple[str | None, str]:
-    """As `split_url` for a name without `fhrd://`, which may have a `!` within."""
-    at = name.find("!/") if "!/" in name else len(name) - 1 if name.endswith("!") else -1
-    return (None, name) if at < 0 else (name[:at], name[at + 1 :])
-
-
-def join_url(repo: str | os.PathLike[str], path: str = "") -> str:
-    """The URL of `path` in a repository. The inverse of `split_url`."""
-    location = os.fspath(repo)
-    if "!" in location:
-        raise ArgumentError(f"the repository {location!r} has a `!` in its name, which separates repository and path in a URL")
-    return f"fhrd://{location}!/{path.strip('/')}"
 
 
 class _Transaction(Transaction):  # type: ignore[misc, unused-ignore]
@@ -115,7 +93,10 @@ class _Transaction(Transaction):  # type: ignore[misc, unused-ignore]
                     file.is_discarded = True
             if commit and files:
                 fs._commit(files)
+            if commit and fs._moved:
+                fs._remove(fs._moved)
         finally:
+            fs._moved = []
             for file in files:
                 file.discard()
             fs._intrans = False
@@ -124,6 +105,15 @@ class _Transaction(Transaction):  # type: ignore[misc, unused-ignore]
 
 class _Cache(_Cached):  # type: ignore[misc, unused-ignore]
     """The cache of file systems, which tells them apart by what their arguments show. Two repositories show the same."""
+
+    @property
+    def surroundings(cls) -> tuple[str | None, str]:
+        """What else decides which repository is meant."""
+        try:
+            return os.environ.get("FHRD_REPO"), os.getcwd()
+        except FileNotFoundError:
+            # Somebody has deleted it.
+            return os.environ.get("FHRD_REPO"), ""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if isinstance(args[0] if args else kwargs.get("repo"), fhrd.Repository):
@@ -137,6 +127,7 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
     protocol: ClassVar[str | tuple[str, ...]] = "fhrd"
     root_marker = ""
     cachable = True
+    _extra_tokenize_attributes = ("surroundings",)
     transaction_type = _Transaction
 
     def __init__(
@@ -174,6 +165,8 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
         self._lock = threading.RLock()
         self._lists: dict[str, list[tuple[str, int]]] = {}
         self._made: set[str] = set()
+        #: What was moved in a transaction: the old names go when the new ones are durable.
+        self._moved: list[str] = []
 
     @property
     def repo(self) -> Repository:
@@ -197,7 +190,7 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
         if text.startswith("fhrd:/"):
             repo, inner = split_url("fhrd://" + text.removeprefix("fhrd:").removeprefix("//"))
         else:
-            repo, inner = _split_name(text)
+            repo, inner = split_name(text)
         inner = inner.strip("/")
         inner = posixpath.normpath(inner) if inner else ""
         return inner if repo is None else f"{repo}!/{inner}".rstrip("/")
@@ -205,7 +198,7 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
     def _inner(self, path: Any) -> str:
         """A path within the repository."""
         text = str(self._strip_protocol(path))
-        repo, inner = _split_name(text)
+        repo, inner = split_name(text)
         if repo is None:
             return inner
         if self._is_own(repo):
@@ -699,7 +692,7 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
         if self.isdir(path1):
             self.makedirs(path2, exist_ok=True)
             return
-        with self._open(path1, "rb") as stored, self._open(path2, "wb") as file:
+        with self._open(path1, "rb") as stored, self.open(path2, "wb") as file:
             shutil.copyfileobj(stored, file, 4 << 20)
 
     def mv(self, path1: str, path2: str, recursive: bool = False, maxdepth: int | None = None, **kwargs: Any) -> None:
@@ -709,7 +702,7 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
             return
         if self.info(path1)["type"] == "file":
             self.cp_file(path1, path2)
-            self._remove([path1])
+            self._remove_moved([path1])
             return
         # Directories that hold others are renamed, too.
         files = self.find(path1, maxdepth=maxdepth)
@@ -720,6 +713,12 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
         with self._lock:
             self._made.discard(path1)
         if files:
+            self._remove_moved(list(files))
+
+    def _remove_moved(self, files: list[str]) -> None:
+        if self._intrans:
+            self._moved += files
+        else:
             self._remove(files)
 
     def rename(self, path1: str, path2: str, **kwargs: Any) -> None:
@@ -731,13 +730,20 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
         if os.path.isdir(lpath):
             self.makedirs(rpath, exist_ok=True)
             return
-        with open(lpath, "rb") as local, self._open(rpath, "xb" if mode == "create" else "wb") as file:
+        with open(lpath, "rb") as local, self.open(rpath, "xb" if mode == "create" else "wb") as file:
             shutil.copyfileobj(local, file, 4 << 20)
 
     def put_directory(self, local: str | os.PathLike[str], path: str) -> None:
         """Stores all files below the directory `local` as one snapshot below `path`, without staging them."""
         path = self._inner(path)
         root = Path(local)
+        if not path:
+            # Each entry of the directory may be another run and step.
+            with self._gathered():
+                for file in sorted(root.rglob("*")):
+                    if file.is_file():
+                        self.put_file(os.fspath(file), file.relative_to(root).as_posix())
+            return
         area = Area.of(path.partition("/")[0])
         files = {
             area.inner(f"{path}/{file.relative_to(root).as_posix()}"): file

@@ -184,14 +184,16 @@ def _children(tree: Any) -> list[tuple[str, Any]] | None:
         for key in named:
             if not isinstance(key, (str, int)) or "/" in str(key):
                 raise ArgumentError(f"keys of a tree are texts without `/`, or numbers: found {key!r}")
-        return [(str(key), named[key]) for key in named]
-    if isinstance(tree, (list, tuple)):
+        if _tree_util(tree) is None:
+            return [(str(key), named[key]) for key in named]
+    elif isinstance(tree, (list, tuple)):
         items: Sequence[Any] = tree
         names: Sequence[str] = getattr(items, "_fields", None) or [str(at) for at in range(len(items))]
         return list(zip(names, items, strict=True))
     util = _tree_util(tree)
     if util is None:
         return None
+    # JAX has the children of some mappings in another order.
     # One level of a node that is registered with JAX, such as a dataclass of Flax.
     pairs = util.tree_flatten_with_path(tree, is_leaf=lambda one: one is not tree)[0]
     return [(util.keystr(path, simple=True, separator="/"), child) for path, child in pairs]
@@ -248,7 +250,12 @@ def _like(path: str, array: Any, leaf: Any) -> Any:
             f"{list(array.shape)}"
         )
     if type(leaf).__module__.partition(".")[0] in ("jax", "jaxlib"):
-        return importlib.import_module("jax.numpy").asarray(array)
+        made = importlib.import_module("jax.numpy").asarray(array)
+        if str(made.dtype) != str(array.dtype):
+            raise ArgumentError(
+                f"`{path}`: JAX makes {made.dtype} of {array.dtype}, unless `jax_enable_x64` is on: load into NumPy arrays"
+            )
+        return made
     return array
 
 

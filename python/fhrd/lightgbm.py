@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = ["checkpoint", "load", "save", "save_async"]
 
+#: The array with the round of the best result. Boosters without one have none.
+_BEST = "best_iteration"
+
 
 def save(
     repo: Store,
@@ -105,7 +108,11 @@ def load(
     """Loads a `Booster`."""
     check_store(repo, "fhrd.lightgbm.load")
     stored = repo.load(run=run, step=step, snapshot=snapshot, name=name)
-    return lightgbm.Booster(model_str=decode(stored.read_all()))
+    arrays = stored.read_all()
+    booster = lightgbm.Booster(model_str=decode(arrays))
+    if _BEST in arrays:
+        booster.best_iteration = int(arrays[_BEST])
+    return booster
 
 
 def encode(booster: Any) -> dict[str, numpy.ndarray[Any, Any]]:
@@ -121,6 +128,9 @@ def encode(booster: Any) -> dict[str, numpy.ndarray[Any, Any]]:
     arrays = {
         f"tree.{number:06}": text_array(text[bounds[number] : bounds[number + 1]]) for number in range(len(starts))
     }
+    if booster.best_iteration > 0:
+        # Predictions use the trees up to here.
+        arrays[_BEST] = numpy.asarray(booster.best_iteration, numpy.int64)
     return {"head": text_array(text[: bounds[0]]), **arrays, "tail": text_array(text[tail:])}
 
 

@@ -51,6 +51,8 @@ class FhrdCheckpointIO(CheckpointIO):  # type: ignore[misc, unused-ignore]
                 *Unpickling runs code from the repository: only for repositories that nobody else can write to.*
         """
         self._repo, self._run, self._trusted = repo, run, trusted
+        # A run of a repository has no list of all snapshots.
+        self._repository: Repository = getattr(repo, "repository", repo)
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         """Saves a checkpoint. One that was saved under the same name before is replaced."""
@@ -73,7 +75,7 @@ class FhrdCheckpointIO(CheckpointIO):  # type: ignore[misc, unused-ignore]
             allow_pickle=True,
         )
         if old:
-            self._repo.forget(old)
+            self._repository.forget(old)
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         """Loads a checkpoint by its name."""
@@ -84,7 +86,7 @@ class FhrdCheckpointIO(CheckpointIO):  # type: ignore[misc, unused-ignore]
         is_trusted = self._trusted and not weights_only
         device = None if callable(map_location) or isinstance(map_location, dict) else map_location
         loaded: dict[str, Any] = load(
-            self._repo, snapshot=found[-1], name=name + ".safetensors", device=device, trusted=is_trusted
+            self._repository, snapshot=found[-1], name=name + ".safetensors", device=device, trusted=is_trusted
         )
         return loaded
 
@@ -92,11 +94,11 @@ class FhrdCheckpointIO(CheckpointIO):  # type: ignore[misc, unused-ignore]
         """Forgets a checkpoint. `repo.prune()` gives back its space."""
         found = self._snapshots(_name(path))
         if found:
-            self._repo.forget(found)
+            self._repository.forget(found)
 
     def names(self) -> list[str]:
         """The names of all checkpoints, the latest last."""
-        mine = (one for one in self._repo.snapshots() if one.run == self._run)
+        mine = (one for one in self._repository.snapshots() if one.run == self._run)
         tags = [tag for one in mine for tag in one.tags]
         return [
             unquote(tag.removeprefix(_QUOTED)) if tag.startswith(_QUOTED) else tag.removeprefix(_TAG)
@@ -106,7 +108,7 @@ class FhrdCheckpointIO(CheckpointIO):  # type: ignore[misc, unused-ignore]
 
     def _snapshots(self, name: str) -> list[str]:
         tags = {_TAG + name, _tag(name)}
-        found = [one for one in self._repo.snapshots() if one.run == self._run and not tags.isdisjoint(one.tags)]
+        found = [one for one in self._repository.snapshots() if one.run == self._run and not tags.isdisjoint(one.tags)]
         # One from the future is the last only if there is no other.
         return [one.id for one in sorted(found, key=lambda one: not one.is_future)]
 

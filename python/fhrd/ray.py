@@ -44,6 +44,8 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from fhrd.arguments import choice
+
 __all__ = ["ShareErrors", "ShareProgress", "ShareTable", "backup", "check", "copy"]
 
 #: Shares for each task that can run at once: with more, one that takes long delays the end less.
@@ -64,6 +66,8 @@ _BOARDS = 3
 _BOARD_WAIT = 5.0
 #: Of `prctl` on Linux.
 _PR_SET_PDEATHSIG = 1
+#: What is done if a share has failed.
+_ON_ERROR = ("raise", "report")
 _BUCKETS = ("s3://", "gs://", "az://")
 
 
@@ -192,6 +196,7 @@ def backup(
     Returns:
         A table with a row for each share.
     """
+    choice(on_error, "on_error", _ON_ERROR)
     names = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
     group = group or time.strftime("ray-%Y%m%dT%H%M%SZ-", time.gmtime()) + secrets.token_hex(4)
     job = _job(program, ray_remote_args, concurrency, progress, timeout)
@@ -236,6 +241,7 @@ def check(
     program: Sequence[str] | None = None,
 ) -> ShareTable:
     """Reads and verifies all data of a repository, each container in one task. See `backup` for the arguments."""
+    choice(on_error, "on_error", _ON_ERROR)
     job = _job(program, ray_remote_args, concurrency, progress, timeout)
     words = ["check", "--read-data", "--repo", _location(repository), *options]
     _split(job, words, shards)
@@ -257,6 +263,7 @@ def copy(
 ) -> ShareTable:
     """Copies the snapshots of the repository `source` into another one. Those of one host with the same paths are copied
     by one task. See `backup` for the arguments."""
+    choice(on_error, "on_error", _ON_ERROR)
     job = _job(program, ray_remote_args, concurrency, progress, timeout)
     words = ["copy", "--from-repo", _location(source), "--repo", _location(repository), *options]
     _split(job, words, shards)

@@ -37,8 +37,7 @@ class SafeSlice:
         whole: Any = index
         parts: list[Any] = [*whole] if isinstance(index, tuple) else [whole]
         first: Any = parts[0] if parts else None
-        # Of what may be an index, slices and ranges have a step.
-        if hasattr(first, "step") and first.step in (None, 1):
+        if isinstance(first, slice) and first.step in (None, 1):
             rows = self._arrays.rows(self._name, first.start or 0, first.stop)
             return rows[(slice(None), *parts[1:])] if parts[1:] else rows
         return self._arrays[self._name][index]

@@ -31,6 +31,7 @@ import numpy
 
 from fhrd.arguments import choice
 from fhrd.arguments import names as checked_names
+from fhrd.arrays import describe_dtype, described_dtype
 from fhrd.errors import DamagedError, NotFoundError, NotTrustedError
 from fhrd.runs import check_order, check_store
 from fhrd.sklearn_trust import check_trees, is_owned
@@ -362,20 +363,13 @@ class _Pickler(pickle.Pickler):
             is_columns = obj.flags.f_contiguous and not obj.flags.c_contiguous
             self.arrays[known[0]] = raw.T if is_columns and raw is obj else raw
         is_columns = obj.flags.f_contiguous and not obj.flags.c_contiguous
-        return (known[0], _dtype_of(obj), obj.shape, "F" if is_columns else "C", bool(obj.flags.writeable))
+        return (known[0], describe_dtype(obj.dtype), obj.shape, "F" if is_columns else "C", bool(obj.flags.writeable))
 
 
-def _dtype_of(array: numpy.ndarray[Any, Any]) -> Any:
-    """The type of an array, for `numpy.dtype`."""
-    if array.dtype.names is None:
-        return array.dtype.str
-    fields = array.dtype.fields or {}
-    return {
-        "names": list(array.dtype.names),
-        "formats": [fields[name][0].str for name in array.dtype.names],
-        "offsets": [fields[name][1] for name in array.dtype.names],
-        "itemsize": array.dtype.itemsize,
-    }
+def _dtype(described: Any) -> Any:
+    """The type of an array. Earlier versions described fields for `numpy.dtype`."""
+    is_earlier = isinstance(described, dict) and not {"align", "base"} & set(described)
+    return numpy.dtype(described) if is_earlier else described_dtype(described)
 
 
 def _with_pickle(estimator: Any) -> tuple[dict[str, Any], bytes]:
@@ -395,7 +389,7 @@ class _Unpickler(pickle.Unpickler):
         name, dtype, shape, order, is_writable = pid
         if name not in self._made:
             raw = numpy.ascontiguousarray(self._arrays[name]).reshape(-1).view(numpy.uint8)
-            made = numpy.frombuffer(bytearray(raw), numpy.dtype(dtype)).reshape(shape, order=order)
+            made = numpy.frombuffer(bytearray(raw), _dtype(dtype)).reshape(shape, order=order)
             made.flags.writeable = is_writable
             self._made[name] = made
         return self._made[name]

@@ -31,6 +31,7 @@ class StagedFile(io.RawIOBase):
         self._bytes: BinaryIO = io.BytesIO()
         self._file: Path | None = None
         self.is_discarded = False
+        self._process = os.getpid()
 
     @property
     def name(self) -> str:
@@ -80,6 +81,15 @@ class StagedFile(io.RawIOBase):
     def truncate(self, size: int | None = None) -> int:
         self._check_open()
         size = self.tell() if size is None else size
+        position, length = self.tell(), self._bytes.seek(0, io.SEEK_END)
+        self._bytes.seek(position)
+        if self._file is None and size > max(length, _MEMORY_BYTES):
+            self._spill()
+        if self._file is None and size > length:
+            # Memory does not grow by itself.
+            self._bytes.seek(length)
+            self._bytes.write(bytes(size - length))
+            self._bytes.seek(position)
         self._bytes.truncate(size)
         return size
 
@@ -107,7 +117,10 @@ class StagedFile(io.RawIOBase):
         if self.closed:
             return
         super().close()
-        if self.is_discarded:
+        if self._process != os.getpid():
+            # It is of the process that this one was forked from.
+            self._bytes.close()
+        elif self.is_discarded:
             self._delete()
         elif self.autocommit:
             self.commit()

@@ -320,7 +320,9 @@ class _Encoder:
             if owner is None:
                 # No tensor has all of the memory: it is stored as bytes.
                 memory = torch.empty(0, dtype=torch.uint8, device=tensors[0][0].device)
-                memory.set_(tensors[0][0].untyped_storage(), start, (end - start,), (1,))
+                # Storages that NumPy gave may begin at one address and differ in length.
+                storage = max((tensor.untyped_storage() for tensor, _ in tensors), key=lambda one: one.nbytes())
+                memory.set_(storage, start, (end - start,), (1,))
                 name = self._add(tensors[0][1]["tensor"] + "~memory", memory.cpu())
             else:
                 name = tensors[owner][1]["tensor"]

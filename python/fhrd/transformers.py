@@ -139,6 +139,7 @@ def restore_latest(repo: Repository, run: str, output_dir: str | os.PathLike[str
         ArgumentError: (a ValueError) if that directory has other files of these names, such as half-written ones. They
             stay as they are.
     """
+    repo = getattr(repo, "repository", repo)
     if run not in repo.runs():
         return None
     found = repo.checkpoint(run=run, step=step)

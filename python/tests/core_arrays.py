@@ -29,6 +29,7 @@ NUMPY_TYPES = [
         if hasattr(ml_dtypes, name)
     ),
     np.dtype(ml_dtypes.float8_e4m3b11fnuz),
+    np.dtype([("a", "<i2"), ("b", ml_dtypes.bfloat16, (2,)), ("c", [("d", ml_dtypes.float8_e5m2)])]),
 ]
 
 

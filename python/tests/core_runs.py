@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import os
 import pathlib
 import shutil
@@ -428,3 +429,31 @@ def test_a_diff_has_the_bit_distance_of_each_layer(repo: fhrd.Repository) -> Non
     assert "model.layers.0" in diff._repr_html_() and "<table>" in repo.snapshots()._repr_html_()  # type: ignore[attr-defined]
     assert layer_of("params/Dense_3/kernel") == "params/Dense_3" and layer_of("h.12.attn.bias") == "h.12"
     assert "<table>" in repo.lineage()._repr_html_()  # type: ignore[attr-defined]
+
+
+def test_mappings_and_types_that_only_jax_knows_come_back(repo: fhrd.Repository) -> None:
+    jax = pytest.importorskip("jax", reason="NOT CHECKED: jax is not installed")
+    import fhrd.jax
+
+    numpy_of = jax.device_get
+    # JAX sorts the keys of some mappings, and keeps the order of others.
+    for number, made in enumerate((collections.defaultdict, collections.OrderedDict)):
+        tree: Any = made(int) if made is collections.defaultdict else made()
+        tree["b"], tree["a"] = jax.numpy.zeros(3), jax.numpy.ones(3)
+        fhrd.jax.save(repo, tree, run="tune", step=number)
+        loaded = numpy_of(fhrd.jax.load(repo, tree, run="tune", step=number))
+        assert type(loaded) is made and not loaded["b"].any() and loaded["a"].all()
+    for step, wide in enumerate((np.array([1 << 40]), np.array([0.1]))):
+        fhrd.jax.save(repo, {"wide": wide}, run="wide", step=step)
+        template = {"wide": jax.ShapeDtypeStruct((1,), wide.dtype)}
+        with pytest.raises(ValueError, match="jax_enable_x64"):
+            fhrd.jax.load(repo, template, run="wide", step=step)
+
+
+def test_a_range_picks_rows_as_in_numpy(repo: fhrd.Repository) -> None:
+    rows = np.arange(12).reshape(6, 2)
+    repo.save({"rows": rows}, run="tune", step=1)
+    with fhrd.safe_open(repo, run="tune") as file:
+        for index in (range(-2, 2), slice(-2, None), slice(1, 4), [0, 5], (slice(1, 3), 0)):
+            given: Any = index
+            assert np.array_equal(file.get_slice("rows")[given], rows[given]), index

@@ -190,3 +190,16 @@ def test_workers_of_a_data_loader_run_beside_a_save(repo: fhrd.Repository) -> No
         assert rows == [(at, 1, at) for at in range(12)]
         assert handle.result(120).id
     assert repo.steps("a").column("step") == [0, 1, 2]
+
+
+def test_memory_of_numpy_that_tensors_share_comes_back(repo: fhrd.Repository) -> None:
+    array = np.arange(30.0)
+    value = [torch.from_numpy(array[:5])[::2], torch.from_numpy(array)[::3]]
+    fhrd.torch.save(repo, value, run="tune", step=1)
+    for found, expected in zip(fhrd.torch.load(repo, run="tune"), value, strict=True):
+        assert torch.equal(found, expected)
+
+
+def test_complex_numbers_of_torch_are_those_of_numpy(repo: fhrd.Repository) -> None:
+    repo.save({"a": torch.tensor([1 + 2j], dtype=torch.complex128)}, run="tune", step=1)
+    assert repo.load(run="tune")["a"].tolist() == [1 + 2j]

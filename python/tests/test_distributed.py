@@ -276,6 +276,30 @@ def test_a_load_reads_one_save_whatever_is_saved_meanwhile(location: Path) -> No
             repo.forget([repo.checkpoint(run="tune", step=2).id])
 
 
+def test_the_name_of_a_run_may_have_a_slash(location: Path) -> None:
+    fhrd.distributed.save(state(1), location, run="a/b", step=1)
+    loaded = state(fill=0)
+    for step in ("latest", 1):
+        fhrd.distributed.load(loaded, location, run="a/b", step=step)
+        assert_equal(loaded, state(1))
+
+
+def test_rules_keep_a_sharded_step_and_the_files_beside_it(location: Path) -> None:
+    with fhrd.open(location) as repo:
+        for step in (1, 2):
+            fhrd.distributed.save(state(step), location, run="tune", step=step)
+            FhrdFileSystem(location).pipe_file(f"tune@{step}/notes.txt", b"notes")
+            dcp.save(state(step), storage_writer=FsspecWriter(join_url(location, f"torch@{step}"), sync_files=False), **ALONE)
+        repo.forget(keep=fhrd.Keep(last=1))
+        assert len(repo.snapshots()) == 4 and repo.all_steps("tune") == repo.all_steps("torch") == [2]
+        assert len(repo.checkpoint(run="tune").files()) == 2
+    loaded = state(fill=0)
+    fhrd.distributed.load(loaded, location, run="tune")
+    assert_equal(loaded, state(2))
+    dcp.load(loaded, storage_reader=FsspecReader(join_url(location, "torch@2")), **ALONE)
+    assert FhrdFileSystem(location).cat_file("tune@2/notes.txt") == b"notes"
+
+
 def test_files_beside_a_step_stay(location: Path) -> None:
     files = FhrdFileSystem(location)
     files.pipe_file("tune@1/config.json", b"config")
@@ -445,14 +469,16 @@ elif action == "reader":
     else:
         raise AssertionError("a mixture was loaded")
 else:
-    where, expected = (location + "-missing", fhrd.RepositoryNotFoundError) if rank == 1 else (location, fhrd.FhrdError)
-    for call in (fhrd.distributed.save, fhrd.distributed.load):
-        try:
-            call(state(), where, run="tune", step=5)
-        except expected as error:
-            assert ("rank 1: " in str(error)) == (rank == 0), error
-        else:
-            raise AssertionError("it went on")
+    opened = fhrd.open(location)
+    for wrong, its_error in ((location + "-missing", fhrd.RepositoryNotFoundError), (opened, TypeError)):
+        where, expected = (wrong, its_error) if rank == 1 else (location, fhrd.FhrdError)
+        for call in (fhrd.distributed.save, fhrd.distributed.load):
+            try:
+                call(state(), where, run="tune", step=5)
+            except expected as error:
+                assert ("rank 1: " in str(error)) == (rank == 0), error
+            else:
+                raise AssertionError("it went on")
 dist.destroy_process_group()
 """
 

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 import fhrd
@@ -533,3 +534,90 @@ def test_the_home_directory_is_meant_by_a_tilde(tmp_path: Path, monkeypatch: pyt
         file.write(b"x")
     assert FhrdFileSystem("~/own", skip_instance_cache=True).cat_file("a/b") == b"x"
     assert not (tmp_path / "~").exists()
+
+
+def test_rules_keep_or_delete_all_files_of_a_step(location: Path) -> None:
+    with fhrd.open(location) as repo:
+        fs = FhrdFileSystem(repo)
+        for step in (1, 2, 3):
+            repo.save({"w": numpy.full(9, step)}, run="tune", step=step, metrics={"loss": step})
+            fs.pipe_file(f"tune@{step}/notes.txt", b"notes")
+            fs.pipe_file(f"other@{step}/a", b"a")
+            fs.pipe_file(f"other@{step}/b", b"b")
+        # A file beside a step hides neither its arrays nor its metrics.
+        assert repo.best("tune", "loss").step == 1 and repo.load(run="tune", step=2)["w"][0] == 2
+        assert repo.forget(keep=fhrd.Keep(last=9)) == []
+        assert len(repo.forget(keep=fhrd.Keep(best={"loss": ("min", 1)}), run="tune")) == 4
+        assert repo.all_steps("tune") == [1] and fs.find("tune@1") == ["tune@1/model.safetensors", "tune@1/notes.txt"]
+        repo.forget(keep=fhrd.Keep(last=1), run="other")
+        assert repo.all_steps("other") == [3] and fs.find("other@3") == ["other@3/a", "other@3/b"]
+
+
+def test_a_relative_location_is_that_of_the_directory_where_it_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        fhrd.open(tmp_path / name / "repo", create=True).close()
+    monkeypatch.chdir(tmp_path / "one")
+    repo, fs = fhrd.open("repo"), fsspec.filesystem("fhrd", repo="repo")
+    monkeypatch.chdir(tmp_path / "two")
+    repo.save({"w": numpy.ones(3)}, run="tune", step=1)
+    fs.pipe_file("a", b"one")
+    fsspec.filesystem("fhrd", repo="repo").pipe_file("a", b"two")
+    monkeypatch.setenv("FHRD_REPO", str(tmp_path / "one/repo"))
+    assert fsspec.filesystem("fhrd").cat_file("a") == b"one"
+    monkeypatch.setenv("FHRD_REPO", str(tmp_path / "two/repo"))
+    assert fsspec.filesystem("fhrd").cat_file("a") == b"two"
+    for name, steps in (("one", [1]), ("two", [])):
+        with fhrd.open(tmp_path / name / "repo") as found:
+            assert found.all_steps("tune") == steps and found.check(read_data=True).is_sound
+
+
+def test_copies_and_moves_wait_for_the_end_of_a_transaction(fs: FhrdFileSystem, location: Path, tmp_path: Path) -> None:
+    fs.pipe({"d/a": b"a", "d/b": b"b", "c": b"c"})
+    (tmp_path / "local").write_bytes(b"local")
+    with pytest.raises(ZeroDivisionError), fs.transaction:
+        fs.put_file(tmp_path / "local", "new")
+        fs.cp_file("c", "copied")
+        fs.mv("c", "moved")
+        fs.mv("d", "e", recursive=True)
+        raise ZeroDivisionError
+    assert fs.find("") == ["c", "d/a", "d/b"]
+    with fs.transaction:
+        fs.mv("c", "moved")
+        fs.mv("d", "e", recursive=True)
+        fs.cp_file("d/a", "copied")
+    assert fs.find("") == ["copied", "e/a", "e/b", "moved"] and fs.cat_file("moved") == b"c"
+    before = len(fs.repo.snapshots())
+    fs.mv("e", "f", recursive=True)
+    # They were in one snapshot with others, which is stored again.
+    assert len(fs.repo.snapshots()) == before + 1 and fs.find("f") == ["f/a", "f/b"]
+
+
+def test_a_forked_process_takes_nothing_of_an_open_file(fs: FhrdFileSystem) -> None:
+    file = fs.open("large", "wb")
+    file.write(bytes(9 << 20))
+    child = os.fork()
+    if child == 0:
+        del file
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    file.close()
+    assert fs.info("large")["size"] == 9 << 20
+
+
+@pytest.mark.parametrize("size", [5, 100, 9 << 20])
+def test_a_file_is_cut_or_grows(fs: FhrdFileSystem, size: int) -> None:
+    with fs.open("a", "wb") as file:
+        file.write(b"0123456789")
+        assert file.truncate(size) == size and file.tell() == 10
+    assert fs.cat_file("a") == b"0123456789"[:size] + bytes(max(0, size - 10))
+
+
+def test_a_directory_is_stored_in_the_root(fs: FhrdFileSystem, tmp_path: Path) -> None:
+    (tmp_path / "source/sub").mkdir(parents=True)
+    (tmp_path / "source/x").write_bytes(b"x")
+    (tmp_path / "source/sub/y").write_bytes(b"y")
+    fs.put_directory(tmp_path / "source", "")
+    assert fs.cat_file("x") == b"x" and fs.cat_file("sub/y") == b"y" and len(fs.repo.snapshots()) == 1

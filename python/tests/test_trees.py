@@ -238,9 +238,11 @@ def test_arrays_keep_order_type_and_identity() -> None:
     shared = numpy.arange(6.0)
     dates = numpy.array(["2026-01-01", "NaT"], "M8[D]")
     records = numpy.array([(1, 2.5)], dtype=[("a", "<i2"), ("b", "<f8")])
+    nested = numpy.ones(4, [("a", "<i2", (3,)), ("b", [("c", "<f4"), ("d", "<i8", (2, 2))])])
     value = {
         "fortran": numpy.asfortranarray(numpy.arange(6).reshape(2, 3)),
-        "one": shared, "two": shared, "dates": dates, "records": records, "big": numpy.arange(3, dtype=">f4"),
+        "one": shared, "two": shared, "dates": dates, "records": records, "nested": nested,
+        "big": numpy.arange(3, dtype=">f4"),
         "empty": numpy.empty((0, 3)), "scalar": numpy.array(3.5), "text": numpy.array(["a", "bcd"]),
         "frozen": numpy.frombuffer(b"12345678"), "objects": numpy.array([{}, None], object),
         "strided": numpy.arange(20).reshape(4, 5)[:, ::2],
@@ -313,6 +315,16 @@ def test_lightgbm(repo: Any, data: tuple[Any, Any]) -> None:
     early, late = fhrd.lightgbm.encode(fhrd.lightgbm.load(repo, run="train", step=4)), fhrd.lightgbm.encode(booster)
     assert sum(numpy.array_equal(early[f"tree.{one:06}"], late[f"tree.{one:06}"]) for one in range(4)) == 4
     check_saves(repo, fhrd.lightgbm, booster)
+    # Predictions use the trees up to the best round.
+    labels = numpy.random.default_rng(1).integers(0, 2, len(data[1]))
+    other = lightgbm.Dataset(data[0], labels, reference=train)
+    stopping = lightgbm.early_stopping(3, verbose=False)
+    stopped = lightgbm.train(options, train, 20, valid_sets=[other], callbacks=[stopping], keep_training_booster=True)
+    assert 0 < stopped.best_iteration < stopped.num_trees()
+    fhrd.lightgbm.save(repo, stopped, run="stopped", step=1)
+    found = fhrd.lightgbm.load(repo, run="stopped")
+    assert found.best_iteration == stopped.best_iteration and found.num_trees() == stopped.num_trees()
+    assert numpy.array_equal(found.predict(data[0]), stopped.predict(data[0]))
     estimator = lightgbm.LGBMClassifier(n_estimators=3, verbose=-1).fit(*data)
     fhrd.lightgbm.save(repo, estimator, run="estimator", step=3)
     assert fhrd.lightgbm.load(repo, run="estimator").num_trees() == 3
