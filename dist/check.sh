@@ -4,10 +4,10 @@
 #
 #   dist/check.sh OUT
 #
-# Programs of other processors run under qemu-user. A wheel of another processor is tried with the Python of that processor
-# which FHRD_DIST_PYTHON names, a command such as `qemu-aarch64-static -L ROOT ROOT/usr/bin/python3`. With FHRD_DIST_SDIST=1
-# the sources of the Python package are built without a network, which takes as long as any build. What cannot be checked here
-# is said.
+# Programs of other processors run under qemu-user. A wheel for 64-bit ARM is tried with a Python of Debian for that
+# processor, which is taken from Debian's packages, or with the one that FHRD_DIST_PYTHON names: a command such as
+# `qemu-aarch64-static -L ROOT ROOT/usr/bin/python3`. With FHRD_DIST_SDIST=1 the sources of the Python package are built
+# without a network, which takes as long as any build. What cannot be checked here is said.
 set -euo pipefail
 [ $# -eq 1 ] || { echo "usage: dist/check.sh OUT" >&2; exit 2; }
 out=$(cd "$1" && pwd)
@@ -18,6 +18,10 @@ trap 'rm -rf "$scratch"' EXIT
 step() { echo "+ $(date +%T) $*"; }
 skip() { echo "NOT CHECKED: $*"; }
 fail() { echo "FAILED: $*" >&2; exit 1; }
+
+command -v readelf >/dev/null || fail "readelf of binutils is missing"
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$root/Cargo.toml" | head -n 1)
+commit=$(git -C "$root" describe --always --dirty --abbrev=12 --exclude '*')
 
 # round_trip PROGRAM PROCESSOR: with an empty environment.
 round_trip() {
@@ -30,16 +34,56 @@ round_trip() {
   restores "${runner[@]}" "$program"
 }
 
-# restores COMMAND...: the command gives back what it has stored.
+# restores COMMAND...: the command says from which commit it is built, and gives back what it has stored.
 restores() {
   local home words
   home=$(mktemp -d -p "$scratch")
+  [ "$(env -i HOME="$home" "$@" --version | head -n 1)" = "fhrd $version (commit $commit)" ] || fail "$* --version"
+  gives_back "$home" "$@"
+}
+
+# gives_back HOME COMMAND...
+gives_back() {
+  local home=$1 words
+  shift
   mkdir "$home/source"
   cp -r "$root/docs" "$root/src" "$home/source/"
-  for words in "--version" "backup source --quiet" "restore latest --target back --quiet" "check --read-data --quiet"; do
+  for words in "backup source --quiet" "restore latest --target back --quiet" "check --read-data --quiet"; do
     (cd "$home" && env -i HOME="$home" "$@" $words) || fail "$* $words"
   done
   diff -r "$home/source" "$home/back/source" || fail "$* restored something else"
+}
+
+# As README.md tells new users to install it, but for what changes the system.
+readme_lines() {
+  local home line program
+  home=$(mktemp -d -p "$scratch")
+  mkdir -p "$home/.local/bin"
+  line=$(grep "^tar -xzf fhrd-$version-$(uname -m)-unknown-linux-musl.tar.gz " "$root/README.md") || fail "README.md unpacks no archive"
+  (cd "$out" && HOME=$home bash -ec "$line")
+  restores "$home/.local/bin/fhrd"
+  compgen -G "$out/*.whl" > /dev/null || return 0
+  line=$(grep "^pip install ./fhrd-" "$root/README.md" | sed 's/#.*//') || fail "README.md installs no wheel"
+  python3 -m venv "$home/environment"
+  if (cd "$out" && PATH="$home/environment/bin:$PATH" bash -ec "$line --quiet --disable-pip-version-check"); then
+    restores "$home/environment/bin/fhrd"
+  else
+    skip "the wheel as README.md installs it: NumPy cannot be had"
+  fi
+}
+
+# Sets FHRD_DIST_PYTHON to a Python of 64-bit ARM under an emulator, from Debian's packages in a directory of their own.
+python_of_arm() {
+  local at="$scratch/arm" apt package
+  local tree="$at/tree"
+  command -v apt-get >/dev/null && command -v qemu-aarch64-static >/dev/null || return 0
+  mkdir -p "$at/state/lists/partial" "$at/cache/archives/partial" "$tree"
+  : > "$at/status"
+  apt=(apt-get -qq -y -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o APT::Sandbox::User=root
+    -o "Dir::State=$at/state" -o "Dir::State::status=$at/status" -o "Dir::Cache=$at/cache" -o Debug::NoLocking=1)
+  "${apt[@]}" update && "${apt[@]}" install --download-only --no-install-recommends python3 || return 0
+  for package in "$at"/cache/archives/*.deb; do dpkg-deb -x "$package" "$tree"; done
+  FHRD_DIST_PYTHON="$(command -v qemu-aarch64-static) -L $tree $tree/usr/bin/python3"
 }
 
 # links DIRECTORY: what its documents refer to is there, but for what only the sources have.
@@ -98,6 +142,7 @@ for wheel in "$out"/*.whl; do
       fi
       ;;
     *)
+      [ -n "${FHRD_DIST_PYTHON:-}" ] || python_of_arm
       if [ -n "${FHRD_DIST_PYTHON:-}" ]; then
         restores env PYTHONPATH="$directory/content" $FHRD_DIST_PYTHON -m fhrd
       else
@@ -121,15 +166,18 @@ for sources in "$out"/fhrd-*.tar.gz; do
   "$directory/environment/bin/pip" install --quiet --disable-pip-version-check maturin==1.16.0
   CARGO_NET_OFFLINE=true PATH="$directory/environment/bin:$PATH" "$directory/environment/bin/pip" install --quiet --disable-pip-version-check --no-index --no-deps \
     --no-build-isolation "$sources"
-  restores "$directory/environment/bin/fhrd"
+  gives_back "$(mktemp -d -p "$scratch")" "$directory/environment/bin/fhrd"
 done
 
-version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$root/Cargo.toml" | head -n 1)
 for package in "$out"/*.deb; do
   step "$(basename "$package")"
   command -v dpkg-deb >/dev/null || { skip "Debian packages: there is no dpkg-deb"; break; }
   directory=$(mktemp -d -p "$scratch")
-  dpkg-deb -x "$package" "$directory"
+  # Installed, as into a system of its own.
+  mkdir -p "$directory/var/lib/dpkg/info" "$directory/var/lib/dpkg/updates"
+  : > "$directory/var/lib/dpkg/status"
+  dpkg --root="$directory" --force-not-root --force-architecture --log="$scratch/dpkg" --install "$package" > "$scratch/installed" \
+    || { cat "$scratch/installed"; fail "$package cannot be installed"; }
   [ -s "$directory/usr/share/man/man1/fhrd.1.gz" ] || fail "$package has no manual"
   for file in copyright NOTICES; do
     [ -s "$directory/usr/share/doc/fhrd/$file" ] || fail "$package has no $file"
@@ -173,6 +221,9 @@ for image in "$out"/*.oci.tar; do
     fi
   done
 done
+
+step "the lines of README.md"
+readme_lines
 
 step "components"
 python3 - "$out" "$root/Cargo.lock" <<'PYTHON'

@@ -108,7 +108,11 @@ def main() -> None:
         manifests.append(layout.add_image(architecture, Path(program).read_bytes(), created, seconds, version))
     index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": manifests}
     nested = layout.add_json("application/vnd.oci.image.index.v1+json", index)
-    nested["annotations"] = {"org.opencontainers.image.ref.name": version}
+    # podman and skopeo take the name from the first, containerd from the second.
+    nested["annotations"] = {
+        "org.opencontainers.image.ref.name": f"fhrd:{version}",
+        "io.containerd.image.name": f"docker.io/library/fhrd:{version}",
+    }
     top = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [nested]}
     files: list[tuple[str, bytes | None, int]] = [
         ("oci-layout", b'{"imageLayoutVersion":"1.0.0"}', 0o644),

@@ -19,7 +19,7 @@ resident memory (values below this script's own, some 15 MB, cannot be seen). `M
 Each tool runs with its defaults: restic and rustic encrypt and choose their compression. fhrd runs twice, plain and
 encrypted (`fhrd-enc`, with a password, as restic), and so does borg, with `--compression zstd,3` (`borg-enc`:
 repokey-blake2). With --strongest, each tool has its strongest compression instead: `fhrd backup --level archive`,
-`restic --compression max`, `borg --compression zstd,22`, `rustic init --set-compression 22`, all but borg encrypted.
+`restic --compression max`, `borg --compression zstd,22`, `rustic init --set-compression 22`, fhrd and borg again both ways.
 `again s` is the second backup, `file s` the file in the middle of all names. With --bounds, packers that read
 everything back for one file are measured once, too: `tar` sorted by name through `zstd -19 --long=31`, `lrzip -z` and
 `zpaq -m3`, and on directories `git repack -adf --depth=50 --window=250` of all files, those that are installed. zipnn
@@ -118,11 +118,19 @@ class FhrdEncrypted(Fhrd):
         return super().environment() | {"FHRD_PASSWORD": "x"}
 
 
-class FhrdArchive(FhrdEncrypted):
-    name, variable = "fhrd-max", "FHRD"
+class Archive:
+    """The strongest compression of fhrd."""
 
     def backup(self, _number, path):
         return ["backup", "-q", "--level", "archive", "--repo", self.repository, path]
+
+
+class FhrdMax(Archive, Fhrd):
+    name, variable = "fhrd-max", "FHRD"
+
+
+class FhrdEncryptedMax(Archive, FhrdEncrypted):
+    name, variable = "fhrd-max-enc", "FHRD"
 
 
 class Restic(Tool):
@@ -176,6 +184,10 @@ class BorgEncrypted(Borg):
 
 class BorgMax(Borg):
     name, variable, compression = "borg-max", "BORG", "zstd,22"
+
+
+class BorgEncryptedMax(BorgEncrypted):
+    name, variable, compression = "borg-max-enc", "BORG", "zstd,22"
 
 
 class Rustic(Tool):
@@ -455,7 +467,7 @@ def main():
     tools, missing = [], []
     kinds = (Fhrd, FhrdEncrypted, Restic, Borg, BorgEncrypted, Rustic, Zipnn)
     if arguments.strongest:
-        kinds = (FhrdArchive, ResticMax, BorgMax, RusticMax)
+        kinds = (FhrdMax, FhrdEncryptedMax, ResticMax, BorgMax, BorgEncryptedMax, RusticMax)
     for tool in [kind(work) for kind in kinds]:
         version = tool.version()
         (tools if version else missing).append(tool)
