@@ -7,8 +7,8 @@
 use register::FLUSHING;
 use register::{IEEE, MASK, read, write};
 
-/// Runs `work` with IEEE arithmetic: rounding to the nearest even number, with subnormal numbers. The mode of the thread
-/// comes back afterwards, also after a panic.
+/// Runs `work` with IEEE arithmetic: rounding to the nearest even number, with subnormal numbers. The mode of the
+/// thread comes back afterwards, also after a panic.
 pub fn with_ieee<T>(work: impl FnOnce() -> T) -> T {
     let _mode = Mode::enter();
     apart(work)

@@ -1,8 +1,8 @@
 //! Checkpoints: snapshots that are a step of a training run, with its metrics.
 //!
 //! They are stored in the open map of the snapshot. A run is all snapshots with its name. Of several snapshots of one
-//! step the last one counts; one [from the future](crate::repo::clock) only if there is no other. Some snapshots have only
-//! a part of the files of a step: they belong to it as long as it stays.
+//! step the last one counts; one [from the future](crate::repo::clock) only if there is no other. Some snapshots have
+//! only a part of the files of a step: they belong to it as long as it stays.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -98,8 +98,8 @@ pub struct RunStep {
 }
 
 /// Whether a snapshot has some files of a step, which those that come later do not replace: files that were written
-/// through the Python package's file system, unless they are all of a sharded checkpoint, and one of several checkpoints
-/// that Lightning has of a step.
+/// through the Python package's file system, unless they are all of a sharded checkpoint, and one of several
+/// checkpoints that Lightning has of a step.
 pub fn is_part(snapshot: &Snapshot) -> bool {
     let has_tag = |tag: &str| snapshot.tags.iter().any(|own| own == tag);
     let starts_tag = |start: &str| snapshot.tags.iter().any(|own| own.starts_with(start));
