@@ -59,17 +59,19 @@ readme_lines() {
   local home line program
   home=$(mktemp -d -p "$scratch")
   mkdir -p "$home/.local/bin"
-  line=$(grep "^tar -xzf fhrd-$version-$(uname -m)-unknown-linux-musl.tar.gz " "$root/README.md") || fail "README.md unpacks no archive"
+  # The lines are those for x86-64, and the text says what they are elsewhere.
+  line=$(sed "s/x86_64/$(uname -m)/" "$root/README.md" | grep "^tar -xzf fhrd-$version-") || fail "README.md unpacks no archive"
   (cd "$out" && HOME=$home bash -ec "$line")
   restores "$home/.local/bin/fhrd"
   compgen -G "$out/*.whl" > /dev/null || return 0
-  line=$(grep "^pip install ./fhrd-" "$root/README.md" | sed 's/#.*//') || fail "README.md installs no wheel"
+  line=$(sed "s/x86_64/$(uname -m)/; s/ *#.*//" "$root/README.md" | grep "^pip install ./fhrd-") || fail "README.md installs no wheel"
   python3 -m venv "$home/environment"
-  if (cd "$out" && PATH="$home/environment/bin:$PATH" bash -ec "$line --quiet --disable-pip-version-check"); then
-    restores "$home/environment/bin/fhrd"
-  else
+  if ! "$home/environment/bin/pip" install --quiet --disable-pip-version-check numpy; then
     skip "the wheel as README.md installs it: NumPy cannot be had"
+    return 0
   fi
+  (cd "$out" && PATH="$home/environment/bin:$PATH" bash -ec "$line --quiet --disable-pip-version-check")
+  restores "$home/environment/bin/fhrd"
 }
 
 # Sets FHRD_DIST_PYTHON to a Python of 64-bit ARM under an emulator, from Debian's packages in a directory of their own.
@@ -176,7 +178,7 @@ for package in "$out"/*.deb; do
   # Installed, as into a system of its own.
   mkdir -p "$directory/var/lib/dpkg/info" "$directory/var/lib/dpkg/updates"
   : > "$directory/var/lib/dpkg/status"
-  dpkg --root="$directory" --force-not-root --force-architecture --log="$scratch/dpkg" --install "$package" > "$scratch/installed" \
+  PATH="$PATH:/usr/sbin:/sbin" dpkg --root="$directory" --force-not-root --force-architecture --log="$scratch/dpkg" --install "$package" > "$scratch/installed" \
     || { cat "$scratch/installed"; fail "$package cannot be installed"; }
   [ -s "$directory/usr/share/man/man1/fhrd.1.gz" ] || fail "$package has no manual"
   for file in copyright NOTICES; do

@@ -100,6 +100,8 @@ def open(
             # The message must not have the password.
             raise type(error)("password: expected a text without halves of characters") from None
     arguments.flags(create=create)
-    engine = _engine.Engine.open(location, password, create, given, seconds)
-    opened_with = {"password": password, "options": given, "timeout": timeout}
+    # The process may change its working directory.
+    absolute = arguments.absolute(location)
+    engine = _engine.Engine.open(absolute, password, create, given, seconds)
+    opened_with = {"path_or_url": absolute, "password": password, "options": given, "timeout": timeout}
     return Repository(engine, location, staged_bytes_max, opened_with)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Union, cast
 
@@ -302,11 +303,18 @@ def named_files(files: Files) -> dict[str, PathLike | bytes]:
 
 
 def location(path_or_url: object, what: str = "path") -> str:
-    """A URL, or an absolute path: with the home directory in place of `~`, and from the working directory of now.
+    """A path or URL, with the home directory in place of `~`.
 
     Raises:
         ArgumentTypeError: if it is neither.
         ArgumentError: if no file can be called so.
     """
     given = path(path_or_url, what)
-    return given if "://" in given else os.path.abspath(os.path.expanduser(given))
+    return os.path.expanduser(given) if given.startswith("~") else given
+
+
+def absolute(location: str) -> str:
+    """A location that another working directory does not change. What is a URL is what the engine takes for one."""
+    if not location or re.match(r"[A-Za-z][A-Za-z0-9+.-]*://|(?i:file):/", location):
+        return location
+    return os.path.join(os.getcwd(), location)

@@ -54,7 +54,7 @@ from fhrd.errors import (
 from fhrd.filesystem import TAG, FhrdFileSystem, join_url, split_url
 from fhrd.reports import SnapshotInfo
 from fhrd.staged_file import StagedFile
-from fhrd.versions import Area, Version
+from fhrd.versions import WHOLE, Area, Version
 
 __all__ = ["FhrdReader", "FhrdWriter", "load", "save", "save_async"]
 
@@ -62,8 +62,6 @@ __all__ = ["FhrdReader", "FhrdWriter", "load", "save", "save_async"]
 _COPIES = (2, 15)
 #: Tag of the parts of a save. When it has ended, they are forgotten.
 PART = "sharded-part"
-#: Tag of the step that is made of them.
-WHOLE = "sharded"
 #: The file that DCP writes last.
 _METADATA = ".metadata"
 #: It exports its functions without saying so.
@@ -465,7 +463,8 @@ def _on_all_ranks(make: Callable[[], _Made], group: Any) -> _Made:
     Raises:
         FhrdError: it failed on another rank.
     """
-    if not _is_distributed():
+    if not _is_distributed() or torch.distributed.get_rank(group) < 0:
+        # DCP says that a rank is not of the group.
         return make()
     made: _Made | None = None
     error: Exception | None = None

@@ -43,8 +43,7 @@ import posixpath
 import shutil
 import tempfile
 import threading
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -54,15 +53,15 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, cast
 from fsspec import register_implementation
 from fsspec.compression import compr
 from fsspec.core import get_compression
-from fsspec.spec import AbstractBufferedFile, AbstractFileSystem, _Cached
-from fsspec.transaction import Transaction
+from fsspec.spec import AbstractBufferedFile, AbstractFileSystem, _Cached, make_instance
 
 import fhrd
+from fhrd.arguments import absolute
 from fhrd.arguments import location as location_of
 from fhrd.errors import ArgumentError
-from fhrd.staged_file import CompressedFile, StagedFile, TextFile
+from fhrd.staged_file import CompressedFile, StagedFile, StagedTransaction, TextFile
 from fhrd.urls import join_url, split_name, split_url
-from fhrd.versions import Area, Version
+from fhrd.versions import WHOLE, Area, Version
 
 if TYPE_CHECKING:
     from fhrd import Checkpoint, Repository
@@ -75,32 +74,6 @@ TAG = "fsspec"
 _LISTS_MAX = 4096
 #: Listings that are tried while other processes replace snapshots.
 _LISTINGS_MAX = 8
-
-
-class _Transaction(Transaction):  # type: ignore[misc, unused-ignore]
-    """Stores all files of a transaction at its end."""
-
-    fs: Any
-
-    def complete(self, commit: bool = True) -> None:
-        fs = self.fs
-        files: list[Any] = list(self.files)
-        self.files.clear()
-        try:
-            for file in files if commit else ():
-                if not file.closed:
-                    warnings.warn(f"{file.path}: the file is not closed, so it is not stored", RuntimeWarning, stacklevel=3)
-                    file.is_discarded = True
-            if commit and files:
-                fs._commit(files)
-            if commit and fs._moved:
-                fs._remove(fs._moved)
-        finally:
-            fs._moved = []
-            for file in files:
-                file.discard()
-            fs._intrans = False
-            fs._transaction = None
 
 
 class _Cache(_Cached):  # type: ignore[misc, unused-ignore]
@@ -128,7 +101,7 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
     root_marker = ""
     cachable = True
     _extra_tokenize_attributes = ("surroundings",)
-    transaction_type = _Transaction
+    transaction_type = StagedTransaction
 
     def __init__(
         self,
@@ -160,6 +133,8 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
         else:
             self.location = str(location.location)
             self._opened = location
+        #: The process may change its working directory.
+        self._absolute = absolute(self.location) if self._opened is None else location.__reduce__()[1][0]
         self._how: dict[str, Any] = {"password": password, "create": create, "options": options}
         self._staging_directory = staging_directory
         self._lock = threading.RLock()
@@ -173,8 +148,14 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
         """The repository, opened at its first use."""
         with self._lock:
             if self._opened is None:
-                self._opened = fhrd.open(self.location, **self._how)
+                self._opened = fhrd.open(self._absolute, **self._how)
             return self._opened
+
+    def __reduce__(self) -> Any:
+        if isinstance(self.storage_args[0] if self.storage_args else self.storage_options.get("repo"), fhrd.Repository):
+            return super().__reduce__()
+        options = {key: value for key, value in self.storage_options.items() if key != "repo"}
+        return make_instance, (type(self), (self._absolute, *self.storage_args[1:]), options)
 
     @property
     def fsid(self) -> str:
@@ -210,7 +191,7 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
 
     def _is_own(self, repo: str) -> bool:
         """Whether this is the location of the repository."""
-        given, own = location_of(repo), self.location
+        given, own = absolute(location_of(repo)), self._absolute
         is_local = "://" not in given and "://" not in own
         return given == own or (is_local and os.path.realpath(given) == os.path.realpath(own))
 
@@ -556,8 +537,15 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
         view = {path: version for path, version in seen.items() if version.is_own}
         old = {version.snapshot for version, _ in versions if version.is_own}
         if len(old) > 1 or metrics:
-            self._store_again(area, view, dict(metrics or {}))
+            known, tags = self._known_of(old)
+            self._store_again(area, view, {**known, **(metrics or {})}, {*tags, WHOLE})
             self._forget(old)
+
+    def _known_of(self, ids: Container[str]) -> tuple[dict[str, float], set[str]]:
+        """The metrics and tags of these snapshots."""
+        found = [one for one in self.repo.snapshots() if one.id in ids]
+        metrics = {metric: value for one in found for metric, value in one.metrics.items()}
+        return metrics, {tag for one in found for tag in one.tags}
 
     def _store_again(
         self, area: Area, view: Mapping[str, Version], metrics: dict[str, float], tags: Iterable[str] = ()
@@ -682,9 +670,7 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
             )
         if kept:
             # What is known of them stays known.
-            before = [one for one in self.repo.snapshots() if one.id in touched]
-            metrics = {metric: value for one in before for metric, value in one.metrics.items()}
-            self._store_again(area, kept, metrics, {tag for one in before for tag in one.tags})
+            self._store_again(area, kept, *self._known_of(touched))
         self._forget(touched)
 
     def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
@@ -692,6 +678,7 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
         if self.isdir(path1):
             self.makedirs(path2, exist_ok=True)
             return
+        self._check_unwritten(self._inner(path1))
         with self._open(path1, "rb") as stored, self.open(path2, "wb") as file:
             shutil.copyfileobj(stored, file, 4 << 20)
 
@@ -700,6 +687,7 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
         path1, path2 = self._inner(path1), self._inner(path2)
         if path1 == path2:
             return
+        self._check_unwritten(path1)
         if self.info(path1)["type"] == "file":
             self.cp_file(path1, path2)
             self._remove_moved([path1])
@@ -714,6 +702,12 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
             self._made.discard(path1)
         if files:
             self._remove_moved(list(files))
+
+    def _check_unwritten(self, path: str) -> None:
+        """What a transaction writes is seen at its end, so it cannot be copied or moved before."""
+        for file in self.transaction.files if self._intrans else ():
+            if file.path == path or file.path.startswith(path + "/"):
+                raise ArgumentError(f"{file.path}: this transaction writes it, so it cannot be copied or moved before its end")
 
     def _remove_moved(self, files: list[str]) -> None:
         if self._intrans:

@@ -196,6 +196,10 @@ def _children(tree: Any) -> list[tuple[str, Any]] | None:
     # JAX has the children of some mappings in another order.
     # One level of a node that is registered with JAX, such as a dataclass of Flax.
     pairs = util.tree_flatten_with_path(tree, is_leaf=lambda one: one is not tree)[0]
+    if isinstance(tree, Mapping) and any(isinstance(path[0], util.FlattenedIndexKey) for path, _ in pairs):
+        # It was registered without the names of its children.
+        left: list[tuple[str, Any]] = [(str(key), child) for key, child in tree.items()]
+        return [(left.pop(next(at for at, one in enumerate(left) if one[1] is child))[0], child) for _, child in pairs]
     return [(util.keystr(path, simple=True, separator="/"), child) for path, child in pairs]
 
 

@@ -22,6 +22,7 @@ import posixpath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
+from fhrd.errors import NotFoundError
 from fhrd.torch import load, save
 
 try:
@@ -74,8 +75,7 @@ class FhrdCheckpointIO(CheckpointIO):  # type: ignore[misc, unused-ignore]
             if_exists="add",
             allow_pickle=True,
         )
-        if old:
-            self._repository.forget(old)
+        self._forget(old)
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         """Loads a checkpoint by its name."""
@@ -92,9 +92,15 @@ class FhrdCheckpointIO(CheckpointIO):  # type: ignore[misc, unused-ignore]
 
     def remove_checkpoint(self, path: Any) -> None:
         """Forgets a checkpoint. `repo.prune()` gives back its space."""
-        found = self._snapshots(_name(path))
-        if found:
-            self._repository.forget(found)
+        self._forget(self._snapshots(_name(path)))
+
+    def _forget(self, snapshots: list[str]) -> None:
+        for snapshot in snapshots:
+            try:
+                self._repository.forget([snapshot])
+            except NotFoundError:
+                # Rules of the run have deleted it.
+                continue
 
     def names(self) -> list[str]:
         """The names of all checkpoints, the latest last."""

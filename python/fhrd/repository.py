@@ -86,7 +86,7 @@ class Repository(Care):
         self._writer = Writer(staged_bytes_max)
         self._is_closed = False
         #: The arguments of `fhrd.open`.
-        self._opened_with = {"staged_bytes_max": staged_bytes_max, **(opened_with or {})}
+        self._opened_with = {"path_or_url": location, "staged_bytes_max": staged_bytes_max, **(opened_with or {})}
 
     # Life
 
@@ -110,8 +110,7 @@ class Repository(Care):
         return self._native.is_encrypted
 
     def __reduce__(self) -> tuple[Any, ...]:
-        location = self.location if "://" in self.location else os.path.abspath(self.location)
-        return _reopen, (location, self._opened_with)
+        return _reopen, (self._opened_with["path_or_url"], self._opened_with)
 
     def __enter__(self) -> Repository:
         return self
@@ -640,6 +639,9 @@ class Repository(Care):
             if run is not None and name != run:
                 continue
             ordered = [steps[step] for step in sorted(steps)]
+            if keep.is_unranked([step.row for step in ordered]):
+                # Nobody knows which ones are best.
+                continue
             by_rules = keep.kept([step.row for step in ordered])
             stays = [step for step in ordered if step.row.id in by_rules or any(map(keep.has_tag, step.parts))]
             if not stays and not allow_empty_group:
@@ -658,7 +660,7 @@ class _NothingDeleted(ArgumentError):
 def _reopen(location: str, opened_with: dict[str, Any]) -> Repository:
     from ._public import open as open_repository
 
-    return open_repository(location, **opened_with)
+    return open_repository(**{**opened_with, "path_or_url": location})
 
 
 def _no_run(run: str) -> NotFoundError:

@@ -65,16 +65,17 @@ class Keep:
         """Whether there is no rule."""
         return not (self.last > 0 or self.best or self.every > 0 or self.tags)
 
+    def is_unranked(self, rows: Sequence[SnapshotRow]) -> bool:
+        """Whether no row has a number for the metric of a rule."""
+        return any(not ranked(rows, metric, mode) for metric, (mode, _) in self.best.items())
+
     def kept(self, rows: Sequence[SnapshotRow]) -> set[str]:
         """Ids of the rows that stay. `rows` are steps of one run, by ascending step."""
-        if self.is_empty:
+        if self.is_empty or self.is_unranked(rows):
             return {row.id for row in rows}
         stays = {row.id for row in rows[len(rows) - self.last :]} if self.last > 0 else set[str]()
         for metric, (mode, count) in self.best.items():
-            best = ranked(rows, metric, mode)
-            if not best:
-                return {row.id for row in rows}
-            stays.update(row.id for row in best[:count])
+            stays.update(row.id for row in ranked(rows, metric, mode)[:count])
         for row in rows:
             if self.every > 0 and (row.step or 0) % self.every == 0:
                 stays.add(row.id)

@@ -7,13 +7,16 @@ import io
 import os
 import shutil
 import tempfile
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+from fsspec.transaction import Transaction
 
 if TYPE_CHECKING:
     from fhrd.filesystem import FhrdFileSystem
 
-__all__ = ["StagedFile", "TextFile"]
+__all__ = ["StagedFile", "StagedTransaction", "TextFile"]
 
 #: First bytes of a written file that are kept in memory.
 _MEMORY_BYTES = 8 << 20
@@ -118,8 +121,8 @@ class StagedFile(io.RawIOBase):
             return
         super().close()
         if self._process != os.getpid():
-            # It is of the process that this one was forked from.
-            self._bytes.close()
+            # It is of the process that this one was forked from. What that has not written yet is not for this one to write.
+            getattr(self._bytes, "raw", self._bytes).close()
         elif self.is_discarded:
             self._delete()
         elif self.autocommit:
@@ -214,3 +217,30 @@ class TextFile(io.TextIOWrapper):
         if not self.closed:
             self._discard()
         super().__del__()
+
+
+class StagedTransaction(Transaction):  # type: ignore[misc, unused-ignore]
+    """Stores all files of a transaction at its end."""
+
+    fs: Any
+
+    def complete(self, commit: bool = True) -> None:
+        fs = self.fs
+        files: list[Any] = list(self.files)
+        self.files.clear()
+        try:
+            for file in files if commit else ():
+                if not file.closed:
+                    warnings.warn(f"{file.path}: the file is not closed, so it is not stored", RuntimeWarning, stacklevel=3)
+                    file.is_discarded = True
+            if commit and files:
+                fs._commit(files)
+            moved = set(fs._moved) - {file.path for file in files if not file.is_discarded}
+            if commit and moved:
+                fs._remove(moved)
+        finally:
+            fs._moved = []
+            for file in files:
+                file.discard()
+            fs._intrans = False
+            fs._transaction = None

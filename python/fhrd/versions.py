@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-__all__ = ["Area", "Version"]
+__all__ = ["WHOLE", "Area", "Version"]
 
 _SNAPSHOT = "snapshot:"
+#: Tag of a snapshot of this file system that has all files of a step, and not only some that belong to it.
+WHOLE = "sharded"
 
 
 @dataclass(frozen=True)

@@ -157,7 +157,10 @@ def test_rules_that_would_delete_all_steps_of_a_run_are_refused(repo: fhrd.Repos
     for keep in (fhrd.Keep(tags=["none"]), fhrd.Keep(tags=["x,none"]), fhrd.Keep(every=100)):
         with pytest.raises(fhrd.ArgumentError, match="allow_empty_group"):
             repo.forget(keep=keep)
+    repo.save({}, files={"a": b"a"}, run="again", step=1)
+    repo.save({}, files={"a": b"b"}, run="again", step=1, if_exists="add")
     assert repo.forget(keep=fhrd.Keep(best={"lsos": ("min", 1)})) == [], "a run without the metric stays whole"
+    repo.forget([one.id for one in repo.snapshots() if one.run == "again"])
     assert repo.forget(keep=fhrd.Keep(tags=["none", "y,x"])) == []
     with pytest.warns(RuntimeWarning, match="keep no step"):
         saved = repo.save({"a": np.zeros(4)}, run="a", step=3, keep=fhrd.Keep(every=100))

@@ -443,6 +443,17 @@ def test_mappings_and_types_that_only_jax_knows_come_back(repo: fhrd.Repository)
         fhrd.jax.save(repo, tree, run="tune", step=number)
         loaded = numpy_of(fhrd.jax.load(repo, tree, run="tune", step=number))
         assert type(loaded) is made and not loaded["b"].any() and loaded["a"].all()
+    class Plain(dict):  # type: ignore[type-arg]
+        """A mapping whose children JAX knows without names."""
+
+    jax.tree_util.register_pytree_node(
+        Plain, lambda one: ((one["w"], one["b"]), None), lambda _, parts: Plain(w=parts[0], b=parts[1])
+    )
+    tree = {"layer": Plain(b=jax.numpy.zeros(3), w=jax.numpy.ones(3))}
+    fhrd.jax.save(repo, tree, run="plain", step=1)
+    assert sorted(repo.load(run="plain")) == ["layer/b", "layer/w"]
+    loaded = numpy_of(fhrd.jax.load(repo, tree, run="plain"))
+    assert not loaded["layer"]["b"].any() and loaded["layer"]["w"].all()
     for step, wide in enumerate((np.array([1 << 40]), np.array([0.1]))):
         fhrd.jax.save(repo, {"wide": wide}, run="wide", step=step)
         template = {"wide": jax.ShapeDtypeStruct((1,), wide.dtype)}

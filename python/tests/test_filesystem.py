@@ -562,6 +562,7 @@ def test_a_relative_location_is_that_of_the_directory_where_it_was_given(
     monkeypatch.chdir(tmp_path / "one")
     repo, fs = fhrd.open("repo"), fsspec.filesystem("fhrd", repo="repo")
     monkeypatch.chdir(tmp_path / "two")
+    repo, fs = pickle.loads(pickle.dumps((repo, fs)))
     repo.save({"w": numpy.ones(3)}, run="tune", step=1)
     fs.pipe_file("a", b"one")
     fsspec.filesystem("fhrd", repo="repo").pipe_file("a", b"two")
@@ -589,22 +590,39 @@ def test_copies_and_moves_wait_for_the_end_of_a_transaction(fs: FhrdFileSystem, 
         fs.mv("d", "e", recursive=True)
         fs.cp_file("d/a", "copied")
     assert fs.find("") == ["copied", "e/a", "e/b", "moved"] and fs.cat_file("moved") == b"c"
-    before = len(fs.repo.snapshots())
+    with fs.transaction:
+        # As a log rotates, and as two files change places.
+        fs.mv("e/a", "e/b")
+        fs.mv("moved", "e/a")
+    assert fs.cat_file("e/b") == b"a" and fs.cat_file("e/a") == b"c" and fs.find("") == ["copied", "e/a", "e/b"]
+    for call in (fs.mv, fs.cp_file):
+        with pytest.raises(ValueError, match="this transaction writes it"), fs.transaction:
+            fs.pipe_file("copied", b"newer")
+            call("copied", "elsewhere")
+    assert fs.cat_file("copied") == b"a" and not fs.exists("elsewhere")
     fs.mv("e", "f", recursive=True)
-    # They were in one snapshot with others, which is stored again.
-    assert len(fs.repo.snapshots()) == before + 1 and fs.find("f") == ["f/a", "f/b"]
+    # All files of a directory are one snapshot. The other one is of `copied`.
+    assert len(fs.repo.snapshots()) == 2 and fs.find("f") == ["f/a", "f/b"]
 
 
-def test_a_forked_process_takes_nothing_of_an_open_file(fs: FhrdFileSystem) -> None:
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_forked_process_takes_nothing_of_an_open_file(fs: FhrdFileSystem, is_closed: bool) -> None:
     file = fs.open("large", "wb")
     file.write(bytes(9 << 20))
+    # The last bytes are in a buffer that both processes have.
+    file.write(b"1" * 1000)
     child = os.fork()
     if child == 0:
+        if is_closed:
+            file.close()
         del file
+        gc.collect()
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    file.write(b"2" * 1000)
     file.close()
-    assert fs.info("large")["size"] == 9 << 20
+    assert fs.cat_file("large", 9 << 20) == b"1" * 1000 + b"2" * 1000
+    assert fs.info("large")["size"] == (9 << 20) + 2000
 
 
 @pytest.mark.parametrize("size", [5, 100, 9 << 20])
@@ -621,3 +639,34 @@ def test_a_directory_is_stored_in_the_root(fs: FhrdFileSystem, tmp_path: Path) -
     (tmp_path / "source/sub/y").write_bytes(b"y")
     fs.put_directory(tmp_path / "source", "")
     assert fs.cat_file("x") == b"x" and fs.cat_file("sub/y") == b"y" and len(fs.repo.snapshots()) == 1
+
+
+def test_a_location_means_what_the_engine_takes_it_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "real/deep").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "real/deep")
+    fhrd.open(f"file:{tmp_path}/real/repo", create=True).close()
+    monkeypatch.chdir(tmp_path)
+    for location in ("link/../repo", "real/repo", "./real//repo/"):
+        with fhrd.open(location) as repo:
+            assert repo.all_steps("tune") == []
+    with pytest.raises(fhrd.RepositoryNotFoundError):
+        fhrd.open("")
+    (tmp_path / "a!b").mkdir()
+    monkeypatch.chdir(tmp_path / "a!b")
+    fhrd.open("q", create=True).close()
+    with fsspec.open("fhrd://q!/t/x", "wb") as file:
+        file.write(b"x")
+    assert fsspec.open("fhrd://q!/t/x").open().read() == b"x"
+    assert not fsspec.filesystem("fhrd", repo="q").exists("missing")
+
+
+def test_a_consolidated_step_stays_what_it_was(location: Path) -> None:
+    fs = FhrdFileSystem(location)
+    fs.pipe_file("t@5/a", b"a")
+    fs.pipe_file("t@5/b", b"b")
+    fs.consolidate("t@5", {"loss": 0.5})
+    fs.pipe_file("t@5/notes.txt", b"notes")
+    fs.consolidate("t@5")
+    fs.pipe_file("t@5/more.txt", b"more")
+    found = fs.repo.checkpoint(run="t")
+    assert sorted(file.path for file in found.files()) == ["a", "b", "notes.txt"] and found.metrics == {"loss": 0.5}

@@ -211,6 +211,12 @@ def test_lightning_training_resumes_bit_for_bit(repo: Any, tmp_path: Path) -> No
         assert torch.equal(resumed.state_dict()[name], value), name
     with pytest.raises(FileNotFoundError, match=r"other\.ckpt"):
         FhrdCheckpointIO(repo, "tune").load_checkpoint("other.ckpt")
+    # A run may have rules of its own, which delete what is replaced.
+    kept: Any = repo.run("kept", keep=fhrd.Keep(last=1))
+    storage = FhrdCheckpointIO(kept, "kept")
+    for step in (1, 2):
+        storage.save_checkpoint({"global_step": step, "state_dict": {"w": torch.ones(3)}}, "last.ckpt")
+    assert storage.names() == ["last.ckpt"] and repo.all_steps("kept") == [2]
 
 
 def test_lightning_writes_through_the_file_system(location: Path) -> None:

@@ -64,7 +64,7 @@ mod register {
     pub(super) fn write(register: u64) {
         let register = register as u32;
         // SAFETY: it is what the thread had, or the mode that all threads of a program start with.
-        unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const register, options(nostack, preserves_flags)) };
+        unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const register, options(nostack)) };
     }
 }
 
@@ -89,7 +89,7 @@ mod register {
     #[expect(unsafe_code, reason = "there is no safe way to set the register")]
     pub(super) fn write(register: u64) {
         // SAFETY: it is what the thread had, or the mode that all threads of a program start with.
-        unsafe { std::arch::asm!("msr fpcr, {}", in(reg) register, options(nostack, preserves_flags)) };
+        unsafe { std::arch::asm!("msr fpcr, {}", in(reg) register, options(nostack)) };
     }
 }
 
