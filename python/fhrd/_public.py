@@ -100,6 +100,8 @@ def open(
             # The message must not have the password.
             raise type(error)("password: expected a text without halves of characters") from None
     arguments.flags(create=create)
+    if not location:
+        raise ArgumentError("path_or_url: expected a path or a URL, found an empty text")
     # The process may change its working directory.
     absolute = arguments.absolute(location)
     engine = _engine.Engine.open(absolute, password, create, given, seconds)

@@ -6,12 +6,12 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from .table import html_table
 
 if TYPE_CHECKING:
     from .repository import Repository
+    from .runs import Store
 
 #: Longest header of a safetensors file that is read, bytes.
 _HEADER_BYTES_MAX = 100_000_000
@@ -33,6 +34,8 @@ _GROUP_BYTES = 256 << 20
 _BLOCK_BYTES = 32 << 20
 #: Each array begins at a multiple of it, bytes.
 _ALIGNMENT = 64
+#: How often a checkpoint is looked for while others replace it.
+_TRIES = 8
 #: Files that an error names, at most.
 _SHOWN_MAX = 8
 #: File beside the arrays with the parameters of a run and its commit.
@@ -240,6 +243,29 @@ def _read_header(stored: StoredBytes, label: str) -> tuple[dict[str, ArrayInfo],
     return infos, {key: value for key, value in metadata.items() if not key.startswith(arrays.DTYPE_KEY)}
 
 
+_Read = TypeVar("_Read")
+
+
+def of_checkpoint(
+    store: Store,
+    read: Callable[[Checkpoint], _Read],
+    *,
+    run: str | None = None,
+    step: int | str | None = None,
+    snapshot: str | None = None,
+) -> _Read:
+    """What `read` gives of a checkpoint, which is looked for as for `Repository.checkpoint`: again, if somebody has
+    replaced it meanwhile."""
+    for tries_left in reversed(range(_TRIES)):
+        found = store.checkpoint(run=run, step=step, snapshot=snapshot)
+        try:
+            return read(found)
+        except NotFoundError:
+            if tries_left == 0 or found.is_there():
+                raise
+    raise AssertionError
+
+
 class Checkpoint:
     """A snapshot of a repository. It need not be a step of a run."""
 
@@ -251,6 +277,10 @@ class Checkpoint:
     def id(self) -> str:
         """Id of the snapshot, 64 hex digits."""
         return self._row.id
+
+    def is_there(self) -> bool:
+        """Whether nobody has forgotten the snapshot, or replaced it."""
+        return any(row.id == self.id for row in self._repository.snapshots())
 
     @property
     def run(self) -> str | None:

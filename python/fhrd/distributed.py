@@ -317,19 +317,24 @@ class FhrdReader(FsspecReader):  # type: ignore[misc, unused-ignore]
 
     def __init__(self, repo: str | os.PathLike[str], run: str, step: int | str = "latest", **options: Any) -> None:
         """A reader for one step: a number, `latest` or `best:METRIC:min` (or `max`). A save that did not end is not seen:
-        if it was to replace a step, that step is as it was."""
+        if it was to replace a step, that step is as it was.
+
+        Raises:
+            NotFoundError: (a LookupError) if there is no such run or step.
+        """
         url = _url(repo, run, step)
         of_torch, of_files = _split_options(options, FsspecReader)
         super().__init__(url, **of_torch)
         files = FhrdFileSystem(split_url(url)[0], **of_files)
         self.fs = cast(Any, _Stored(files))
         number = _found_step(files, run, step)
-        if number is not None:
-            # Once for all files: a save that ends meanwhile must not mix with this step.
-            self.path = _url(repo, run, number)
-            snapshot = _last_of_dcp(files, run, number)
-            if snapshot is not None and _has_all(files, snapshot):
-                self.path = join_url(repo, f"snapshot:{snapshot.id}")
+        # Once for all files: a save that ends meanwhile must not mix with this step.
+        self.path = _url(repo, run, number)
+        snapshot = _last_of_dcp(files, run, number)
+        if snapshot is None:
+            raise NotFoundError(f"the run `{run}` has no step {number}")
+        if _has_all(files, snapshot):
+            self.path = join_url(repo, f"snapshot:{snapshot.id}")
 
     def prepare_local_plan(self, plan: Any) -> Any:
         """DCP calls it on each rank."""
@@ -347,8 +352,8 @@ class FhrdReader(FsspecReader):  # type: ignore[misc, unused-ignore]
         return super().prepare_global_plan(plans)
 
 
-def _found_step(files: FhrdFileSystem, run: str, step: int | str) -> int | None:
-    """The number of a step that is named as for `load`. `None` if there is none, which reading it says."""
+def _found_step(files: FhrdFileSystem, run: str, step: int | str) -> int:
+    """The number of a step that is named as for `load`."""
     if isinstance(step, int):
         return step
     if step == "latest":
@@ -357,11 +362,12 @@ def _found_step(files: FhrdFileSystem, run: str, step: int | str) -> int | None:
             return any(inner == _METADATA for _, inner in files._versions(Area.of(f"{run}@{number}")))
 
         steps = reversed(files.repo.all_steps(run))
-        return next((one for one in steps if has_metadata(one) and _is_whole(files, run, one)), None)
-    try:
-        return files.repo.checkpoint(run=run, step=step).step
-    except NotFoundError:
-        return None
+        found = next((one for one in steps if has_metadata(one) and _is_whole(files, run, one)), None)
+    else:
+        found = files.repo.checkpoint(run=run, step=step).step
+    if found is None:
+        raise NotFoundError(f"the run `{run}` has no step that was saved by torch.distributed.checkpoint")
+    return found
 
 
 def save(

@@ -455,6 +455,11 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
         area = Area.of(name)
         if area.snapshot is not None or name.endswith("@latest") or "@best:" in name:
             raise PermissionError(f"{self.unstrip_protocol(path)}: this name is for reading. Write to RUN@STEP")
+        above = path.split("/")
+        for name in ("/".join(above[:end]) for end in range(2, len(above))):
+            run = Area.of(name).run
+            if run is not None and run in self.repo.runs():
+                raise ArgumentError(f"{name}: the run {run!r} has a `/` in its name, so paths cannot name its steps")
         if not path or (area.run is not None and not inner):
             raise IsADirectoryError(self.unstrip_protocol(path))
 

@@ -17,7 +17,7 @@ from . import arrays as conversion
 from ._engine import SnapshotRow
 from .arguments import Files, IfExists, PathLike, Progress
 from .care import Care
-from .checkpoint import Checkpoint, LoadedArrays
+from .checkpoint import Checkpoint, LoadedArrays, of_checkpoint
 from .comparison import TensorDiff, compare
 from .errors import (
     ArgumentError,
@@ -29,7 +29,7 @@ from .errors import (
     StepExistsError,
 )
 from .reports import RestoreReport, SavedCheckpoint, SnapshotInfo
-from .rules import Keep, rank, ranked, steps_of
+from .rules import Keep, is_part, rank, ranked, steps_of
 from .staging import SaveHandle, Writer
 from .table import Rows, Table, html_table
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 #: Bytes that asynchronous saves may stage at once, unless `fhrd.open` is told otherwise.
 STAGED_BYTES_MAX = 4 << 30
+#: What the table of steps has of each step besides metrics.
+_COLUMNS = ("step", "snapshot", "time", "bytes", "stored_bytes")
 #: What a save may do if the run has its step.
 IF_EXISTS = ("error", "replace", "keep", "add")
 
@@ -294,7 +296,9 @@ class Repository(Care):
         """The snapshots that the run has of this step, the one that counts last. Without a need for them, none."""
         if labels.run is None or labels.if_exists == "add":
             return []
-        before = [row for row in self._rows() if (row.run, row.step) == (labels.run, labels.step)]
+        # Files beside the arrays of a step are no step, and stay.
+        here = (labels.run, labels.step)
+        before = [row for row in self._rows() if (row.run, row.step) == here and not is_part(row.tags)]
         if before and labels.if_exists == "error":
             raise StepExistsError(
                 f'the run `{labels.run}` has step {labels.step}: if_exists="replace" stores it again, and '
@@ -427,8 +431,11 @@ class Repository(Care):
             DamagedError: (an OSError) if stored bytes are not those that were written.
         """
         arguments.framework(framework, device)
-        found = self.checkpoint(run=run, step=step, snapshot=snapshot)
-        return found.arrays(name, names=names, device=device, framework=framework)
+
+        def arrays(found: Checkpoint) -> LoadedArrays:
+            return found.arrays(name, names=names, device=device, framework=framework)
+
+        return of_checkpoint(self, arrays, run=run, step=step, snapshot=snapshot)
 
     def checkpoint(
         self, *, run: str | None = None, step: int | str | None = None, snapshot: str | None = None
@@ -487,19 +494,24 @@ class Repository(Care):
         """The numbers of the steps of a run, ascending. Empty if there is no such run."""
         return [row.step for row in self._runs().get(arguments.name(run, "run"), []) if row.step is not None]
 
+    def saved_steps(self, run: str) -> list[int]:
+        """As `all_steps`, but without those of which there are only files that were written through `fhrd.filesystem`."""
+        rows = self._runs().get(arguments.name(run, "run"), [])
+        return [row.step for row in rows if row.step is not None and not is_part(row.tags)]
+
     def latest_step(self, run: str) -> int | None:
         """The highest number of a step of a run. `None` if there is no such run."""
         return max(self.all_steps(run), default=None)
 
     def steps(self, run: str) -> Table:
-        """The steps of a run by ascending number: step, snapshot, time, bytes, stored_bytes, and each metric.
+        """The steps of a run by ascending number: step, snapshot, time, bytes, stored_bytes, and each metric. One that has
+        the name of another column is `metric:NAME`.
 
         Raises:
             NotFoundError: (a LookupError) if there is no such run.
         """
         rows = self._steps(run)
-        metrics = sorted({metric for row in rows for metric in row.metrics})
-        columns = ["step", "snapshot", "time", "bytes", "stored_bytes", *metrics]
+        columns = [*_COLUMNS, *sorted({_column(metric) for row in rows for metric in row.metrics})]
         return Table(columns, [_step(row) for row in rows])
 
     def best(self, run: str, metric: str, mode: str = "min") -> Checkpoint:
@@ -685,6 +697,10 @@ def _nbytes(array: Any) -> int:
         return 0
 
 
+def _column(metric: str) -> str:
+    return f"metric:{metric}" if metric in _COLUMNS else metric
+
+
 def _step(row: SnapshotRow) -> dict[str, Any]:
     statistics = row.statistics
     return {
@@ -693,5 +709,5 @@ def _step(row: SnapshotRow) -> dict[str, Any]:
         "time": reports.utc(row.time_ns),
         "bytes": statistics.get("bytes", 0),
         "stored_bytes": statistics.get("bytes_stored", 0),
-        **row.metrics,
+        **{_column(metric): value for metric, value in row.metrics.items()},
     }

@@ -73,7 +73,7 @@ class Keep:
         """Ids of the rows that stay. `rows` are steps of one run, by ascending step."""
         if self.is_empty or self.is_unranked(rows):
             return {row.id for row in rows}
-        stays = {row.id for row in rows[len(rows) - self.last :]} if self.last > 0 else set[str]()
+        stays = {row.id for row in rows[max(0, len(rows) - self.last) :]} if self.last > 0 else set[str]()
         for metric, (mode, count) in self.best.items():
             stays.update(row.id for row in ranked(rows, metric, mode)[:count])
         for row in rows:
@@ -101,7 +101,7 @@ class Step:
     replaced: list[SnapshotRow] = field(default_factory=list["SnapshotRow"])
 
 
-def _is_part(tags: Iterable[str]) -> bool:
+def is_part(tags: Iterable[str]) -> bool:
     """Whether a snapshot has some files of a step, which those that come later do not replace: as the engine has it."""
     is_file = "fsspec" in tags and "sharded" not in tags
     return is_file or any(tag.startswith(("lightning:", "lightning-quoted:")) for tag in tags)
@@ -109,7 +109,7 @@ def _is_part(tags: Iterable[str]) -> bool:
 
 def rank(row: SnapshotRow) -> tuple[bool, bool, bool]:
     """Of the snapshots of a step, the last one of the highest rank counts."""
-    is_whole = not _is_part(row.tags)
+    is_whole = not is_part(row.tags)
     return not row.is_future, is_whole, is_whole or bool(row.metrics)
 
 
@@ -124,7 +124,7 @@ def steps_of(rows: Iterable[SnapshotRow]) -> dict[str, dict[int, Step]]:
             continue
         if rank(row) >= rank(step.row):
             step.row, row = row, step.row
-        (step.parts if _is_part(row.tags) else step.replaced).append(row)
+        (step.parts if is_part(row.tags) else step.replaced).append(row)
     return found
 
 

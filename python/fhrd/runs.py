@@ -9,7 +9,7 @@ from typing import Any, Union
 
 from . import arguments
 from .arguments import Files, IfExists, Progress
-from .checkpoint import RUN_FILE, Checkpoint, GitCommit, LoadedArrays
+from .checkpoint import RUN_FILE, Checkpoint, GitCommit, LoadedArrays, of_checkpoint
 from .errors import ArgumentError, ArgumentTypeError
 from .reports import SavedCheckpoint
 from .repository import IF_EXISTS, Repository
@@ -69,7 +69,7 @@ class Run:
             ArgumentError: (a ValueError, and for wrong types a TypeError) if it is no number of a step.
         """
         number = arguments.whole_number(step, "step")
-        return number % self.save_interval == 0 and number not in self.all_steps()
+        return number % self.save_interval == 0 and number not in self.repository.saved_steps(self.name)
 
     def all_steps(self) -> list[int]:
         """The numbers of the steps, ascending."""
@@ -173,8 +173,10 @@ class Run:
         framework: str = "numpy",
     ) -> LoadedArrays:
         """As `Repository.load`, of a step of this run."""
-        found = self.checkpoint(step=step, run=run, snapshot=snapshot)
-        return found.arrays(name, names=names, device=device, framework=framework)
+        def arrays(found: Checkpoint) -> LoadedArrays:
+            return found.arrays(name, names=names, device=device, framework=framework)
+
+        return of_checkpoint(self, arrays, run=run, step=step, snapshot=snapshot)
 
     def checkpoint(
         self, *, step: int | str | None = None, run: str | None = None, snapshot: str | None = None

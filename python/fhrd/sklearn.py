@@ -32,12 +32,13 @@ import numpy
 from fhrd.arguments import choice
 from fhrd.arguments import names as checked_names
 from fhrd.arrays import describe_dtype, described_dtype
+from fhrd.checkpoint import of_checkpoint
 from fhrd.errors import DamagedError, NotFoundError, NotTrustedError
 from fhrd.runs import check_order, check_store
 from fhrd.sklearn_trust import check_trees, is_owned
 
 if TYPE_CHECKING:
-    from fhrd import Keep, SavedCheckpoint, SaveHandle
+    from fhrd import Checkpoint, Keep, SavedCheckpoint, SaveHandle
     from fhrd.arguments import IfExists, Progress
     from fhrd.runs import Store
 
@@ -153,7 +154,14 @@ def load(
     check_store(repo, "fhrd.sklearn.load")
     if not isinstance(trusted, bool):
         trusted = checked_names(trusted, "trusted")
-    found = repo.checkpoint(run=run, step=step, snapshot=snapshot)
+
+    def read(found: Checkpoint) -> Any:
+        return _loaded(repo, found, name, trusted)
+
+    return of_checkpoint(repo, read, run=run, step=step, snapshot=snapshot)
+
+
+def _loaded(repo: Store, found: Checkpoint, name: str, trusted: bool | Sequence[str]) -> Any:
     paths = {file.path for file in found.files()}
     # One read: an ensemble has thousands of small arrays.
     arrays: Mapping[str, Any] = repo.load(snapshot=found.id, name=name).read_all() if name in paths else {}

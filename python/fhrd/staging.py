@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -100,8 +101,24 @@ class SaveHandle:
             self._call(function)
 
     @property
+    def _is_unseen(self) -> bool:
+        return not self._is_seen
+
+    @property
     def _unseen_error(self) -> BaseException | None:
         return self._error if self._done.is_set() and not self._is_seen else None
+
+
+def _forget_frames(error: BaseException) -> None:
+    """Frees what the frames of an error hold, such as copies of arrays: the error may stay for long."""
+    chain: list[BaseException] = []
+    rest: list[BaseException | None] = [error]
+    while rest:
+        one = rest.pop()
+        if one is not None and all(one is not known for known in chain):
+            chain.append(one)
+            traceback.clear_frames(one.__traceback__)
+            rest += [one.__cause__, one.__context__]
 
 
 @dataclass
@@ -175,9 +192,12 @@ class Writer:
             # Frees the staged bytes before anybody hears that the save is done.
             del job
             if failure is not None:
+                _forget_frames(failure)
                 with self._changed:
+                    self._failed = [one for one in self._failed if one._is_unseen]  # pyright: ignore[reportPrivateUsage]
                     self._failed.append(handle)
             handle._finish(result, failure)  # pyright: ignore[reportPrivateUsage]
+            del handle, result, failure
             # Only now: who waits for an end of all saves looks at the errors next.
             with self._changed:
                 self._jobs.popleft()

@@ -31,12 +31,13 @@ import torch
 
 from fhrd.arguments import Files, named_files, text
 from fhrd.arrays import check_storage, describe_dtype, described_dtype
+from fhrd.checkpoint import of_checkpoint
 from fhrd.containers import DescriptionError, flatten, unflatten
 from fhrd.errors import ArgumentError, ArgumentTypeError, NotTrustedError
 from fhrd.runs import check_order, check_store
 
 if TYPE_CHECKING:
-    from fhrd import Keep, SavedCheckpoint, SaveHandle
+    from fhrd import Checkpoint, Keep, SavedCheckpoint, SaveHandle
     from fhrd.arguments import IfExists, Progress
     from fhrd.runs import Store
 
@@ -168,14 +169,17 @@ def load(
         NotTrustedError: (a ValueError) pickled objects, and `trusted` was not given.
     """
     check_store(repo, "fhrd.torch.load")
-    found = repo.checkpoint(run=run, step=step, snapshot=snapshot)
-    paths = {file.path for file in found.files()}
-    arrays: dict[str, Any] = {}
-    if name in paths or name + DESCRIPTION not in paths:
-        arrays = repo.load(snapshot=found.id, name=name, framework="torch", device=device).read_all()
-    if name + DESCRIPTION not in paths:
-        return arrays
-    return decode(arrays, found.read_file(name + DESCRIPTION), trusted=trusted)
+
+    def read(found: Checkpoint) -> Any:
+        paths = {file.path for file in found.files()}
+        arrays: dict[str, Any] = {}
+        if name in paths or name + DESCRIPTION not in paths:
+            arrays = repo.load(snapshot=found.id, name=name, framework="torch", device=device).read_all()
+        if name + DESCRIPTION not in paths:
+            return arrays
+        return decode(arrays, found.read_file(name + DESCRIPTION), trusted=trusted)
+
+    return of_checkpoint(repo, read, run=run, step=step, snapshot=snapshot)
 
 
 def random_state() -> dict[str, Any]:
@@ -347,6 +351,8 @@ class _Encoder:
             described["dtype"] = str(tensor.dtype).removeprefix("torch.")
             described["shape"] = list(tensor.shape)
             flat = tensor.view(-1)
+            # A single element may have any stride.
+            flat = flat.as_strided(flat.shape, (1,))
             tensor = flat.view(torch.uint8) if flat.numel() else torch.empty(0, dtype=torch.uint8)
         self.arrays[described["tensor"]] = tensor
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import pathlib
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from typing import Any
 
 import numpy as np
@@ -223,3 +225,35 @@ def test_other_threads_run_while_a_save_runs(repo: fhrd.Repository) -> None:
     is_done.set()
     ticker.join()
     assert ticks >= 5, "the lock of the interpreter is free while the engine works"
+
+
+def test_saves_that_failed_free_their_copies(repo: fhrd.Repository) -> None:
+    freed: list[weakref.ref[Any]] = []
+    handles = []
+    for step in range(3):
+        array = np.zeros(1000)
+        stored = repo._files
+
+        def files(*args: Any, stored: Any = stored, **options: Any) -> Any:
+            made = stored(*args, **options)
+            marker = threading.Event()
+            freed.append(weakref.ref(marker))
+            return _Holder(made, marker)
+
+        repo._files = files  # type: ignore[method-assign]
+        handles.append(repo.save_async({"a": array}, run="a", step=step))
+        repo._files = stored  # type: ignore[method-assign]
+    errors = [handle.exception(60) for handle in handles]
+    assert all(isinstance(error, TypeError) for error in errors)
+    with pytest.raises(TypeError):
+        raise errors[0] or AssertionError
+    gc.collect()
+    assert len(freed) == 3 and all(one() is None for one in freed)
+    repo.flush()
+
+
+class _Holder:
+    """What the engine does not take, with something that lives as long."""
+
+    def __init__(self, *held: Any) -> None:
+        self.held = held

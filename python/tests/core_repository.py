@@ -473,3 +473,36 @@ def test_a_remote_repository_is_encrypted_unless_said_otherwise(tmp_path: pathli
             assert_equal(repo.load(run="a"), model())
     with pytest.raises(fhrd.LockedError):
         fhrd.open(f"{url}/sealed", password="wrong", options=options)
+
+
+@pytest.mark.parametrize("last", range(1, 8))
+def test_rules_keep_the_last_steps_of_runs_of_any_length(repo: fhrd.Repository, last: int) -> None:
+    for step in range(6):
+        repo.save({"a": np.zeros(3)}, run="a", step=step, keep=fhrd.Keep(last=last))
+        assert repo.all_steps("a") == list(range(6))[max(0, step + 1 - last) : step + 1]
+
+
+def test_a_step_that_is_replaced_all_the_time_can_be_loaded(repo: fhrd.Repository) -> None:
+    repo.save({"a": np.zeros(3)}, run="a", step=1)
+    find = repo.checkpoint
+
+    def replaced_meanwhile(**which: Any) -> Any:
+        found = find(**which)
+        if which.get("snapshot") is None and tries.pop():
+            repo.save({"a": np.ones(3)}, run="a", step=1, if_exists="replace")
+        return found
+
+    tries = [False, True, True]
+    repo.checkpoint = replaced_meanwhile  # type: ignore[method-assign]
+    assert repo.load(run="a")["a"].all() and not tries
+    # One that has no such file does not count as replaced.
+    tries.append(False)
+    with pytest.raises(fhrd.NotFoundError, match="other"):
+        repo.load(run="a", name="other.safetensors")
+
+
+def test_metrics_with_names_of_columns_have_columns_of_their_own(repo: fhrd.Repository) -> None:
+    repo.save({"a": np.zeros(3)}, run="a", step=7, metrics={"step": 99.0, "time": 1.5, "loss": 0.5})
+    table = repo.steps("a")
+    assert table[0]["step"] == 7 and table[0]["metric:step"] == 99.0 and table[0]["metric:time"] == 1.5
+    assert len(set(table.columns)) == len(table.columns) and repo.best("a", "step").step == 7

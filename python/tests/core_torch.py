@@ -203,3 +203,9 @@ def test_memory_of_numpy_that_tensors_share_comes_back(repo: fhrd.Repository) ->
 def test_complex_numbers_of_torch_are_those_of_numpy(repo: fhrd.Repository) -> None:
     repo.save({"a": torch.tensor([1 + 2j], dtype=torch.complex128)}, run="tune", step=1)
     assert repo.load(run="tune")["a"].tolist() == [1 + 2j]
+
+
+def test_a_single_element_may_have_any_stride(repo: fhrd.Repository) -> None:
+    value = torch.ones(4, 4, dtype=torch.complex64)[:1, 1]
+    fhrd.torch.save(repo, {"a": value}, run="tune", step=1)
+    assert torch.equal(fhrd.torch.load(repo, run="tune")["a"], value)

@@ -177,7 +177,7 @@ def test_a_first_save_that_fails_may_be_repeated(location: Path, monkeypatch: py
         patched.setattr(fhrd.distributed._Parts, "assemble", failing)
         with pytest.raises(BaseException, match="No space left"):
             fhrd.distributed.save(state(1), location, run="tune", step=5)
-    with pytest.raises(BaseException, match="metadata"):
+    with pytest.raises(fhrd.NotFoundError, match="has no step 5"):
         fhrd.distributed.load(state(fill=0), location, run="tune", step=5)
     fhrd.distributed.save(state(2), location, run="tune", step=5, metrics={"loss": 1})
     loaded = state(fill=0)
@@ -274,6 +274,13 @@ def test_a_load_reads_one_save_whatever_is_saved_meanwhile(location: Path) -> No
         assert_equal(loaded, state(1))
         with fhrd.open(location) as repo:
             repo.forget([repo.checkpoint(run="tune", step=2).id])
+
+
+def test_what_is_not_there_is_said_as_elsewhere(location: Path) -> None:
+    fhrd.distributed.save(state(1), location, run="tune", step=1)
+    for run, step in (("none", "latest"), ("none", 1), ("tune", 2), ("tune", "best:loss:min")):
+        with pytest.raises(fhrd.NotFoundError):
+            fhrd.distributed.load(state(), location, run=run, step=step)
 
 
 def test_the_name_of_a_run_may_have_a_slash(location: Path) -> None:

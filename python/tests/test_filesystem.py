@@ -649,7 +649,7 @@ def test_a_location_means_what_the_engine_takes_it_for(tmp_path: Path, monkeypat
     for location in ("link/../repo", "real/repo", "./real//repo/"):
         with fhrd.open(location) as repo:
             assert repo.all_steps("tune") == []
-    with pytest.raises(fhrd.RepositoryNotFoundError):
+    with pytest.raises(ValueError, match="empty"):
         fhrd.open("")
     (tmp_path / "a!b").mkdir()
     monkeypatch.chdir(tmp_path / "a!b")
@@ -670,3 +670,21 @@ def test_a_consolidated_step_stays_what_it_was(location: Path) -> None:
     fs.pipe_file("t@5/more.txt", b"more")
     found = fs.repo.checkpoint(run="t")
     assert sorted(file.path for file in found.files()) == ["a", "b", "notes.txt"] and found.metrics == {"loss": 0.5}
+
+
+def test_a_file_that_comes_before_the_arrays_makes_no_step(location: Path) -> None:
+    with fhrd.open(location) as repo:
+        fs = FhrdFileSystem(repo)
+        fs.pipe_file("y@5/log.txt", b"log")
+        run = repo.run("y")
+        assert run.should_save(5)
+        repo.save({"w": numpy.ones(1)}, run="y", step=5)
+        assert not run.should_save(5) and repo.load(run="y", step=5)["w"][0] == 1
+        with pytest.raises(fhrd.StepExistsError):
+            repo.save({"w": numpy.ones(1)}, run="y", step=5)
+        repo.save({"w": numpy.zeros(1)}, run="y", step=5, if_exists="replace")
+        assert fs.cat_file("y@5/log.txt") == b"log" and len(repo.snapshots()) == 2
+        repo.save({"w": numpy.ones(1)}, run="exp/a", step=1)
+        with pytest.raises(ValueError, match="paths cannot name its steps"):
+            fs.pipe_file("exp/a@300/x.bin", b"x")
+        fs.pipe_file("exp/b@300/x.bin", b"x")
