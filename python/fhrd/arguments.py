@@ -7,6 +7,7 @@ import operator
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, Union, cast
 
 from .errors import ArgumentError, ArgumentTypeError
@@ -261,6 +262,25 @@ def framework(given: object, device: Any = None) -> str:
             torch.device(device)  # pyright: ignore
         except (RuntimeError, TypeError) as error:
             raise ArgumentError(f"device: {error}") from None
+    return found
+
+
+def metric_name(given: str) -> str:
+    """A name of a metric for what a library calls so."""
+    return given.replace(":", "_").replace("=", "_")
+
+
+def files_below(directory: Path, above: frozenset[str] = frozenset()) -> list[Path]:
+    """All files below a directory in the order of their paths, also through links, but not in circles."""
+    real = os.path.realpath(directory)
+    if real in above:
+        return []
+    found: list[Path] = []
+    for entry in sorted(directory.iterdir()):
+        if entry.is_dir():
+            found += files_below(entry, above | {real})
+        elif entry.is_file():
+            found.append(entry)
     return found
 
 

@@ -56,7 +56,7 @@ from fsspec.core import get_compression
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem, _Cached, make_instance
 
 import fhrd
-from fhrd.arguments import absolute
+from fhrd.arguments import absolute, files_below
 from fhrd.arguments import location as location_of
 from fhrd.errors import ArgumentError
 from fhrd.staged_file import CompressedFile, StagedFile, StagedTransaction, TextFile
@@ -739,15 +739,13 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
         if not path:
             # Each entry of the directory may be another run and step.
             with self._gathered():
-                for file in sorted(root.rglob("*")):
-                    if file.is_file():
-                        self.put_file(os.fspath(file), file.relative_to(root).as_posix())
+                for file in files_below(root):
+                    self.put_file(os.fspath(file), file.relative_to(root).as_posix())
             return
         area = Area.of(path.partition("/")[0])
         files = {
             area.inner(f"{path}/{file.relative_to(root).as_posix()}"): file
-            for file in sorted(root.rglob("*"))
-            if file.is_file()
+            for file in files_below(root)
         }
         if not files:
             return

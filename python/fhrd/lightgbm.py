@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import lightgbm
 import numpy
 
+from fhrd.arguments import metric_name, whole_number
 from fhrd.arrays_of_text import text_array, text_of
 from fhrd.errors import UnsupportedError
 from fhrd.runs import check_order, check_store
@@ -156,12 +157,13 @@ def checkpoint(
     Args:
         if_exists: as of `fhrd.Repository.save`.
     """
+    whole_number(interval, "interval", least=1)
 
     def after_iteration(environment: Any) -> None:
         rounds = environment.model.current_iteration()
         if rounds % interval == 0:
             results = environment.evaluation_result_list or []
-            metrics = {f"{result[0]}-{result[1]}": float(result[2]) for result in results}
+            metrics = {metric_name(f"{result[0]}-{result[1]}"): float(result[2]) for result in results}
             model = environment.model
             save(repo, model, run=run, step=rounds, metrics=metrics, name=name, if_exists=if_exists)
 

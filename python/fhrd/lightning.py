@@ -11,7 +11,9 @@
 
 Lightning's checkpoint `epoch=1-step=20.ckpt` becomes step 20 of the run, with its tensors in a safetensors file of that
 name. `ModelCheckpoint` decides as ever which ones stay. Directories in the path do not matter, so a training resumes on
-any machine.
+any machine. So names must differ: `ModelCheckpoint` looks for a file of the same name on the local disk only, and here a
+checkpoint replaces the one of its name. Have the epoch and the step in `filename`, and no `/`, and give two of them
+different names. A resumed training takes `ckpt_path="last.ckpt"`; Lightning looks for `"last"` on the local disk.
 
 Without the plug-in, `ModelCheckpoint(dirpath="fhrd:///data/repo!/tune")` stores Lightning's own files.
 """
@@ -22,7 +24,9 @@ import posixpath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
-from fhrd.errors import NotFoundError
+from fhrd.arguments import metric_name
+from fhrd.arguments import name as run_name
+from fhrd.errors import ArgumentError, NotFoundError
 from fhrd.torch import load, save
 
 try:
@@ -51,16 +55,27 @@ class FhrdCheckpointIO(CheckpointIO):  # type: ignore[misc, unused-ignore]
             trusted: loads objects in a checkpoint that had to be pickled, such as hyperparameters of your own types.
                 *Unpickling runs code from the repository: only for repositories that nobody else can write to.*
         """
-        self._repo, self._run, self._trusted = repo, run, trusted
+        self._repo, self._run, self._trusted = repo, run_name(run, "run"), trusted
+        #: The directory from which each name was saved.
+        self._directories: dict[str, str] = {}
         # A run of a repository has no list of all snapshots.
         self._repository: Repository = getattr(repo, "repository", repo)
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        """Saves a checkpoint. One that was saved under the same name before is replaced."""
-        name = _name(path)
+        """Saves a checkpoint. One that was saved under the same name before is replaced.
+
+        Raises:
+            ArgumentError: (a ValueError) if this training has saved that one to another directory.
+        """
+        name, directory = _name(path), posixpath.dirname(str(path).rstrip("/"))
+        if self._directories.setdefault(name, directory) != directory:
+            raise ArgumentError(
+                f"{path}: the directory {self._directories[name]!r} has a checkpoint of this name, too: give each "
+                "ModelCheckpoint a `filename` of its own, without `/`"
+            )
         old = self._snapshots(name)
         metrics = {
-            str(key).replace(":", "_").replace("=", "_"): float(value)
+            metric_name(str(key)): float(value)
             for key, value in _monitored(checkpoint).items()
         }
         save(

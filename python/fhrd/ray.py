@@ -44,7 +44,9 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from fhrd.arguments import choice
+from fhrd.arguments import absolute, choice, whole_number
+from fhrd.arguments import location as location_of
+from fhrd.errors import ArgumentTypeError
 
 __all__ = ["ShareErrors", "ShareProgress", "ShareTable", "backup", "check", "copy"]
 
@@ -277,6 +279,10 @@ def _job(
     progress: Callable[[ShareProgress], None] | None,
     timeout: float | None,
 ) -> _Job:
+    if isinstance(program, str):
+        raise ArgumentTypeError(f"program: expected a list of words, found {program!r}")
+    if concurrency is not None:
+        whole_number(concurrency, "concurrency", least=1)
     if not ray.is_initialized():
         ray.init()
     arguments = {"num_cpus": 1, "max_retries": 3, "scheduling_strategy": "SPREAD", **(ray_remote_args or {})}
@@ -285,7 +291,7 @@ def _job(
 
 def _location(location: str | os.PathLike[str]) -> str:
     text = os.fspath(location)
-    return text if "://" in text else os.path.abspath(text)
+    return absolute(location_of(text))
 
 
 def _default_shards(job: _Job) -> int:

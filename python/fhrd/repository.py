@@ -362,7 +362,9 @@ class Repository(Care):
             )
         if keep is not None and labels.run is not None:
             try:
-                deleted += self.forget(keep=keep, run=labels.run)
+                # Not what was just saved: a training that goes on from an earlier step has lower numbers than the last.
+                rest = self.forget(keep=keep, run=labels.run, dry_run=True)
+                deleted += self.forget([one for one in rest if one != saved.id])
             except _NothingDeleted as reason:
                 warnings.warn(str(reason), RuntimeWarning, stacklevel=3)
             except FhrdError as error:

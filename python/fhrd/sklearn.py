@@ -377,7 +377,7 @@ class _Pickler(pickle.Pickler):
 def _dtype(described: Any) -> Any:
     """The type of an array. Earlier versions described fields for `numpy.dtype`."""
     is_earlier = isinstance(described, dict) and not {"align", "base"} & set(described)
-    return numpy.dtype(described) if is_earlier else described_dtype(described)
+    return numpy.dtype(cast("Any", described)) if is_earlier else described_dtype(described)
 
 
 def _with_pickle(estimator: Any) -> tuple[dict[str, Any], bytes]:

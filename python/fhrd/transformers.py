@@ -26,12 +26,16 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
-from fhrd.errors import ArgumentError
+from fhrd.arguments import choice, files_below, metric_name
+from fhrd.arguments import name as run_name
+from fhrd.errors import ArgumentError, UnsupportedError
+from fhrd.repository import IF_EXISTS
+from fhrd.rules import Keep
 
 if TYPE_CHECKING:
     import os
 
-    from fhrd import Keep, Repository
+    from fhrd import Repository
     from fhrd.arguments import IfExists
 
 __all__ = ["FhrdCallback", "restore_latest"]
@@ -66,7 +70,8 @@ class FhrdCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
             if_exists: as of `fhrd.Repository.save`. A training that goes on from an older checkpoint comes to the
                 same steps again, so the default is `"replace"`.
         """
-        self._repo, self._run, self._keep = repo, run, keep
+        self._repo, self._run, self._keep = repo, run_name(run, "run"), Keep.checked(keep)
+        choice(if_exists, "if_exists", IF_EXISTS)
         self._delete_local, self._raise_errors = delete_local, raise_errors
         self._if_exists: IfExists = if_exists
 
@@ -86,9 +91,9 @@ class FhrdCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
             return
         directory = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         try:
-            files = {
-                path.relative_to(directory).as_posix(): path for path in sorted(directory.rglob("*")) if path.is_file()
-            }
+            if getattr(state, "trial_params", None):
+                raise UnsupportedError("in a search of hyperparameters, checkpoints are in directories of their trials")
+            files = {path.relative_to(directory).as_posix(): path for path in files_below(directory)}
             if not files:
                 raise FileNotFoundError(f"{directory}: the trainer wrote no files")
             self._repo.save(
@@ -122,7 +127,7 @@ def _last_metrics(state: Any) -> dict[str, float]:
     for entry in state.log_history:
         for name, value in entry.items():
             if isinstance(value, (int, float)) and math.isfinite(value) and name != "step":
-                metrics[name.replace(":", "_").replace("=", "_")] = float(value)
+                metrics[metric_name(name)] = float(value)
     return metrics
 
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 import xgboost
 
+from fhrd.arguments import metric_name, whole_number
 from fhrd.arrays_of_text import text_array, text_of
 from fhrd.runs import check_order, check_store
 
@@ -171,7 +172,8 @@ class FhrdTrainingCheckpoint(xgboost.callback.TrainingCallback):  # type: ignore
             if_exists: as of `fhrd.Repository.save`.
         """
         super().__init__()
-        self._repo, self._run, self._interval, self._name = repo, run, interval, name
+        self._repo, self._run, self._name = repo, run, name
+        self._interval = whole_number(interval, "interval", least=1)
         self._if_exists: IfExists | None = if_exists
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
@@ -182,7 +184,7 @@ class FhrdTrainingCheckpoint(xgboost.callback.TrainingCallback):  # type: ignore
             for data, by_name in (evals_log or {}).items():
                 for metric, values in by_name.items():
                     last = values[-1]
-                    metrics[f"{data}-{metric}"] = float(last[0] if isinstance(last, tuple) else last)
+                    metrics[metric_name(f"{data}-{metric}")] = float(last[0] if isinstance(last, tuple) else last)
             save(
                 self._repo,
                 model,

@@ -639,6 +639,11 @@ def test_a_directory_is_stored_in_the_root(fs: FhrdFileSystem, tmp_path: Path) -
     (tmp_path / "source/sub/y").write_bytes(b"y")
     fs.put_directory(tmp_path / "source", "")
     assert fs.cat_file("x") == b"x" and fs.cat_file("sub/y") == b"y" and len(fs.repo.snapshots()) == 1
+    # Links are followed, but not in circles.
+    (tmp_path / "source/link").symlink_to("sub")
+    (tmp_path / "source/sub/above").symlink_to("..")
+    fs.put_directory(tmp_path / "source", "copy")
+    assert fs.find("copy") == ["copy/link/y", "copy/sub/y", "copy/x"]
 
 
 def test_a_location_means_what_the_engine_takes_it_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

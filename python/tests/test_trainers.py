@@ -133,6 +133,20 @@ def test_a_checkpoint_has_what_all_ranks_write(repo: Any, tmp_path: Path) -> Non
     assert names == ["rng_state_0.pth", "rng_state_1.pth"]
 
 
+def test_a_second_training_with_lower_steps_keeps_what_it_saves(repo: Any, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    from fhrd.transformers import FhrdCallback
+
+    repo.save({}, files={"a": b"a"}, run="tune", step=300)
+    callback = FhrdCallback(repo, "tune", keep=fhrd.Keep(last=1), delete_local=True)
+    trainer(tmp_path / "a", [callback], steps=2).train()
+    assert repo.all_steps("tune") == [2, 300] and not (tmp_path / "a/checkpoint-2").exists()
+    for options in ({"run": "a:b"}, {"keep": "last"}, {"if_exists": "never"}):
+        given: Any = {"run": "tune", **options}
+        with pytest.raises((TypeError, ValueError)):
+            FhrdCallback(repo, **given)
+
+
 def test_local_directories_can_be_deleted(repo: Any, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     from fhrd.transformers import FhrdCallback
@@ -217,6 +231,11 @@ def test_lightning_training_resumes_bit_for_bit(repo: Any, tmp_path: Path) -> No
     for step in (1, 2):
         storage.save_checkpoint({"global_step": step, "state_dict": {"w": torch.ones(3)}}, "last.ckpt")
     assert storage.names() == ["last.ckpt"] and repo.all_steps("kept") == [2]
+    storage.save_checkpoint({"global_step": 2, "state_dict": {"w": torch.ones(3)}}, "loss/best.ckpt")
+    with pytest.raises(ValueError, match="of this name, too"):
+        storage.save_checkpoint({"global_step": 2, "state_dict": {"w": torch.ones(3)}}, "accuracy/best.ckpt")
+    with pytest.raises(ValueError, match="run"):
+        FhrdCheckpointIO(repo, "a:b")
 
 
 def test_lightning_writes_through_the_file_system(location: Path) -> None:

@@ -305,6 +305,8 @@ def test_lightgbm(repo: Any, data: tuple[Any, Any]) -> None:
     options = {"objective": "binary", "verbose": -1, "num_threads": 1, "deterministic": True, "seed": 1}
     train = lightgbm.Dataset(*data, free_raw_data=False)
     callback = fhrd.lightgbm.checkpoint(repo, "train", interval=4)
+    with pytest.raises(ValueError, match="interval"):
+        fhrd.lightgbm.checkpoint(repo, "train", interval=0)
     booster = lightgbm.train(options, train, 10, valid_sets=[train], valid_names=["data"], callbacks=[callback])
     assert repo.checkpoint(run="train").step == 8
     assert list(repo.checkpoint(run="train").metrics) == ["data-binary_logloss"]
