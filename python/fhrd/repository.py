@@ -674,7 +674,8 @@ class _NothingDeleted(ArgumentError):
 def _reopen(location: str, opened_with: dict[str, Any]) -> Repository:
     from ._public import open as open_repository
 
-    return open_repository(**{**opened_with, "path_or_url": location})
+    options: dict[str, Any] = {**opened_with, "path_or_url": location}
+    return open_repository(**options)
 
 
 def _no_run(run: str) -> NotFoundError:

@@ -11,7 +11,7 @@ array([[2, 3]])
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 from . import arguments
 from .checkpoint import LoadedArrays
@@ -37,8 +37,9 @@ class SafeSlice:
         whole: Any = index
         parts: list[Any] = [*whole] if isinstance(index, tuple) else [whole]
         first: Any = parts[0] if parts else None
-        if isinstance(first, slice) and first.step in (None, 1):
-            rows = self._arrays.rows(self._name, first.start or 0, first.stop)
+        part = cast("slice[Any, Any, Any]", first) if isinstance(first, slice) else None  # type: ignore[redundant-cast, unused-ignore]
+        if part is not None and part.step in (None, 1):
+            rows = self._arrays.rows(self._name, part.start or 0, part.stop)
             return rows[(slice(None), *parts[1:])] if parts[1:] else rows
         return self._arrays[self._name][index]
 
