@@ -56,7 +56,7 @@ gives_back() {
 
 # As README.md tells new users to install it, but for what changes the system.
 readme_lines() {
-  local home line program
+  local home line
   home=$(mktemp -d -p "$scratch")
   mkdir -p "$home/.local/bin"
   # The lines are those for x86-64, and the text says what they are elsewhere.

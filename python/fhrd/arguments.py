@@ -335,6 +335,6 @@ def location(path_or_url: object, what: str = "path") -> str:
 
 def absolute(location: str) -> str:
     """A location that another working directory does not change. What is a URL is what the engine takes for one."""
-    if not location or re.match(r"[A-Za-z][A-Za-z0-9+.-]*://|(?i:file):/", location):
+    if not location or os.path.isabs(location) or re.match(r"[A-Za-z][A-Za-z0-9+.-]*://|(?i:file):/", location):
         return location
     return os.path.join(os.getcwd(), location)

@@ -107,6 +107,7 @@ class FhrdCheckpointIO(CheckpointIO):  # type: ignore[misc, unused-ignore]
 
     def remove_checkpoint(self, path: Any) -> None:
         """Forgets a checkpoint. `repo.prune()` gives back its space."""
+        self._directories.pop(_name(path), None)
         self._forget(self._snapshots(_name(path)))
 
     def _forget(self, snapshots: list[str]) -> None:

@@ -173,6 +173,7 @@ class Run:
         framework: str = "numpy",
     ) -> LoadedArrays:
         """As `Repository.load`, of a step of this run."""
+
         def arrays(found: Checkpoint) -> LoadedArrays:
             return found.arrays(name, names=names, device=device, framework=framework)
 

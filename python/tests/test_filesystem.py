@@ -663,6 +663,11 @@ def test_a_location_means_what_the_engine_takes_it_for(tmp_path: Path, monkeypat
         file.write(b"x")
     assert fsspec.open("fhrd://q!/t/x").open().read() == b"x"
     assert not fsspec.filesystem("fhrd", repo="q").exists("missing")
+    # A working directory that somebody has deleted matters to relative locations only.
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    fhrd.open(tmp_path / "real/repo").close()
 
 
 def test_a_consolidated_step_stays_what_it_was(location: Path) -> None:

@@ -234,6 +234,8 @@ def test_lightning_training_resumes_bit_for_bit(repo: Any, tmp_path: Path) -> No
     storage.save_checkpoint({"global_step": 2, "state_dict": {"w": torch.ones(3)}}, "loss/best.ckpt")
     with pytest.raises(ValueError, match="of this name, too"):
         storage.save_checkpoint({"global_step": 2, "state_dict": {"w": torch.ones(3)}}, "accuracy/best.ckpt")
+    storage.remove_checkpoint("loss/best.ckpt")
+    storage.save_checkpoint({"global_step": 2, "state_dict": {"w": torch.ones(3)}}, "accuracy/best.ckpt")
     with pytest.raises(ValueError, match="run"):
         FhrdCheckpointIO(repo, "a:b")
 
