@@ -129,12 +129,13 @@ class FhrdFileSystem(AbstractFileSystem, metaclass=_Cache):  # type: ignore[misc
             )
         if isinstance(location, (str, os.PathLike)):
             self.location = location_of(location)
+            # The process may change its working directory.
+            self._absolute: str = absolute(self.location)
             self._opened: Repository | None = None
         else:
             self.location = str(location.location)
+            self._absolute = str(location._opened_with["path_or_url"])
             self._opened = location
-        #: The process may change its working directory.
-        self._absolute = absolute(self.location) if self._opened is None else location.__reduce__()[1][0]
         self._how: dict[str, Any] = {"password": password, "create": create, "options": options}
         self._staging_directory = staging_directory
         self._lock = threading.RLock()

@@ -364,7 +364,11 @@ class Repository(Care):
             try:
                 # Not what was just saved: a training that goes on from an earlier step has lower numbers than the last.
                 rest = self.forget(keep=keep, run=labels.run, dry_run=True)
-                deleted += self.forget([one for one in rest if one != saved.id])
+                if saved.id in rest:
+                    here = [row for row in self._rows() if (row.run, row.step) == (labels.run, labels.step)]
+                    stays = {saved.id, *(row.id for row in here if is_part(row.tags))}
+                    rest = [one for one in rest if one not in stays]
+                deleted += self.forget(rest)
             except _NothingDeleted as reason:
                 warnings.warn(str(reason), RuntimeWarning, stacklevel=3)
             except FhrdError as error:

@@ -694,6 +694,12 @@ def test_a_file_that_comes_before_the_arrays_makes_no_step(location: Path) -> No
             repo.save({"w": numpy.ones(1)}, run="y", step=5)
         repo.save({"w": numpy.zeros(1)}, run="y", step=5, if_exists="replace")
         assert fs.cat_file("y@5/log.txt") == b"log" and len(repo.snapshots()) == 2
+        # A step that was just saved stays with the files beside it, whatever the rules say of its number.
+        fs.pipe_file("y@2/log.txt", b"log")
+        saved = repo.save({"w": numpy.ones(1)}, run="y", step=2, keep=fhrd.Keep(last=1))
+        assert saved.deleted == () and fs.exists("y@2/log.txt") and repo.all_steps("y") == [2, 5]
+        repo.forget(keep=fhrd.Keep(last=1), run="y")
+        assert not fs.exists("y@2/log.txt") and repo.all_steps("y") == [5]
         repo.save({"w": numpy.ones(1)}, run="exp/a", step=1)
         with pytest.raises(ValueError, match="paths cannot name its steps"):
             fs.pipe_file("exp/a@300/x.bin", b"x")
