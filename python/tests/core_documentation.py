@@ -30,6 +30,8 @@ ADAPTERS = {
     "transformers": "transformers",
     "xgboost": "xgboost",
 }
+#: What other modules need beside NumPy.
+LIBRARIES = ADAPTERS | {"staged_file": "fsspec"}
 #: Markup of Sphinx.
 _OTHER_STYLE = re.compile(r"^\s*:(param|raises|returns?|type|rtype)\b|(?<!`)``(?!`)|:(func|class|meth|mod|attr):", re.MULTILINE)
 
@@ -82,7 +84,7 @@ def test_each_adapter_has_a_start_of_a_few_lines() -> None:
 def test_the_examples_of_docstrings_run(
     module: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    needed = ADAPTERS.get(module, "numpy")
+    needed = LIBRARIES.get(module, "numpy")
     if importlib.util.find_spec(needed) is None:
         pytest.skip(f"NOT CHECKED: the example of fhrd.{module} needs {needed}, not installed here")
     monkeypatch.chdir(tmp_path)
