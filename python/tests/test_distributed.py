@@ -436,6 +436,8 @@ dist.destroy_process_group()
 def run_ranks(tmp_path: Path, location: Path, action: str, world: int, worker: str = WORKER) -> None:
     meeting = tmp_path / f"meeting-{action}-{world}"
     here = str(Path(__file__).parent)
+    # A rank that waits for ever says where.
+    worker = f"import faulthandler\nfaulthandler.dump_traceback_later(200, exit=True)\n{worker}"
     ranks = [
         subprocess.Popen([sys.executable, "-c", worker, action, location, str(rank), str(world), here, meeting])
         for rank in range(world)
