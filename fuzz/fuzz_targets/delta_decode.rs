@@ -1,14 +1,19 @@
-//! Decodes any bytes as the payload of a delta to any base.
+//! Decodes any bytes as the payload of a delta to any base. What was decoded before changes nothing.
 
 #![no_main]
 
 use fhrd::codec::{Scratch, delta};
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|input: (u16, u8, &[u8], &[u8])| {
-    let (raw_len, id, base, payload) = input;
-    let mut raw = Vec::new();
-    if delta::decode(id, payload, base, usize::from(raw_len), &mut Scratch::default(), &mut raw).is_ok() {
-        assert_eq!(raw.len(), usize::from(raw_len));
-    }
+fuzz_target!(|input: (u16, u8, &[u8], u16, u8, &[u8], &[u8])| {
+    let (earlier_len, earlier_id, earlier, raw_len, id, base, payload) = input;
+    let decode = |scratch: &mut Scratch| {
+        let mut raw = Vec::new();
+        delta::decode(id, payload, base, usize::from(raw_len), scratch, &mut raw).ok().map(|()| raw)
+    };
+    let raw = decode(&mut Scratch::default());
+    assert!(raw.as_ref().is_none_or(|raw| raw.len() == usize::from(raw_len)));
+    let mut used = Scratch::default();
+    let _ = delta::decode(earlier_id, earlier, base, usize::from(earlier_len), &mut used, &mut Vec::new());
+    assert_eq!(decode(&mut used), raw);
 });
