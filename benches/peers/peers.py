@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares fhrd with restic, borg, rustic and zipnn on the same files: whole processes, one table of medians.
+"""Compares fhrd with restic, borg, rustic, bupstash and zipnn on the same files: whole processes, one table of medians.
 
     benches/peers/peers.py [--versions] [--strongest] [--cold] [--warm] [--bounds] [--rounds N] [--work DIR] SET...
 
@@ -16,17 +16,18 @@ are compared with the source byte by byte. A difference is reported, and the scr
 `MB stored` is the size of the repository as `du` counts it. `CPU s` is user and system time. `RSS MB` is the largest
 resident memory (values below this script's own, some 15 MB, cannot be seen). `MB/s` is content restored per second.
 
-Each tool runs with its defaults: restic and rustic encrypt and choose their compression. fhrd runs twice, plain and
-encrypted (`fhrd-enc`, with a password, as restic), and so does borg, with `--compression zstd,3` (`borg-enc`:
-repokey-blake2). With --strongest, each tool has its strongest compression instead: `fhrd backup --level archive`,
-`restic --compression max`, `borg --compression zstd,22`, `rustic init --set-compression 22`, fhrd and borg again both ways.
+Each tool runs with its defaults: restic, rustic and bupstash encrypt and choose their compression. fhrd runs
+twice, plain and encrypted (`fhrd-enc`, with a password, as restic), and so does borg, with `--compression zstd,3`
+(`borg-enc`: repokey-blake2). With --strongest, each tool has its strongest compression instead: `fhrd backup --level
+archive`, `restic --compression max`, `borg --compression zstd,22`, `rustic init --set-compression 22`, `bupstash put
+--compression zstd:19`, fhrd and borg again both ways. bupstash takes directories only.
 `again s` is the second backup, `file s` the file in the middle of all names. With --bounds, packers that read
 everything back for one file are measured once, too: `tar` sorted by name through `zstd -19 --long=31`, `lrzip -z` and
 `zpaq -m3`, and on directories `git repack -adf --depth=50 --window=250` of all files, those that are installed. zipnn
 is no backup tool: it runs only on sets with .safetensors files and compresses each of them with one thread.
 zipnn_files.py describes the other files. Its times exclude the seconds for imports, its memory includes them.
 
-FHRD (target/release/fhrd), RESTIC, BORG and RUSTIC select other programs, ZIPNN another Python that has zipnn
+FHRD (target/release/fhrd), RESTIC, BORG, RUSTIC and BUPSTASH select other programs, ZIPNN another Python that has zipnn
 (python3). Missing tools are skipped and listed. Needs Python 3.9 or newer, nothing else. Works in --work
 (peers-work), which must not exist, and removes it unless a tool failed.
 """
@@ -212,6 +213,40 @@ class Rustic(Tool):
 
 class RusticMax(Rustic):
     name, variable, compression = "rustic-max", "RUSTIC", ["--set-compression", "22"]
+
+
+class Bupstash(Tool):
+    """Stores the content of one directory, encrypted with a key from a file."""
+
+    name, program = "bupstash", "bupstash"
+    compression = []
+
+    def takes(self, paths):
+        return all(path.is_dir() for path in paths)
+
+    def environment(self):
+        files = {"KEY": "key", "SEND_LOG": "cache/sent", "QUERY_CACHE": "cache/queries", "REPOSITORY": "repository"}
+        return super().environment() | {f"BUPSTASH_{name}": str(self.directory / file) for name, file in files.items()}
+
+    def create(self):
+        subprocess.run([*self.command, "new-key", "-o", str(self.directory / "key")], check=True)
+        return ["init"]
+
+    def backup(self, number, path):
+        self.path = path
+        return ["put", "-q", *self.compression, f"name={number}", path]
+
+    def restore(self, number, target):
+        below = target.joinpath(*self.path.parts[1:])
+        below.mkdir(parents=True)
+        return ["restore", "-q", "--into", below, f"name={number}"]
+
+    def print_file(self, number, file):
+        return ["get", "-q", "--pick", file.relative_to(self.path), f"name={number}"]
+
+
+class BupstashMax(Bupstash):
+    name, variable, compression = "bupstash-max", "BUPSTASH", ["--compression", "zstd:19"]
 
 
 class Zipnn(Tool):
@@ -465,9 +500,10 @@ def main():
     arguments = parse()
     work = arguments.work.resolve()
     tools, missing = [], []
-    kinds = (Fhrd, FhrdEncrypted, Restic, Borg, BorgEncrypted, Rustic, Zipnn)
+    kinds = (Fhrd, FhrdEncrypted, Restic, Borg, BorgEncrypted, Rustic, Bupstash, Zipnn)
     if arguments.strongest:
-        kinds = (FhrdMax, FhrdEncryptedMax, ResticMax, BorgMax, BorgEncryptedMax, RusticMax)
+        kinds = (FhrdMax, FhrdEncryptedMax, ResticMax, BorgMax, BorgEncryptedMax, RusticMax,
+            BupstashMax)
     for tool in [kind(work) for kind in kinds]:
         version = tool.version()
         (tools if version else missing).append(tool)
