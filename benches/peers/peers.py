@@ -21,6 +21,7 @@ twice, plain and encrypted (`fhrd-enc`, with a password, as restic), and so does
 (`borg-enc`: repokey-blake2). With --strongest, each tool has its strongest compression instead: `fhrd backup --level
 archive`, `restic --compression max`, `borg --compression zstd,22`, `rustic init --set-compression 22`, `bupstash put
 --compression zstd:19`, fhrd and borg again both ways. bupstash takes directories only.
+
 `again s` is the second backup, `file s` the file in the middle of all names. With --bounds, packers that read
 everything back for one file are measured once, too: `tar` sorted by name through `zstd -19 --long=31`, `lrzip -z` and
 `zpaq -m3`, and on directories `git repack -adf --depth=50 --window=250` of all files, those that are installed. zipnn
@@ -239,7 +240,7 @@ class Bupstash(Tool):
     def restore(self, number, target):
         below = target.joinpath(*self.path.parts[1:])
         below.mkdir(parents=True)
-        return ["restore", "-q", "--into", below, f"name={number}"]
+        return ["restore", "-q", "--ownership", "--xattrs", "--into", below, f"name={number}"]
 
     def print_file(self, number, file):
         return ["get", "-q", "--pick", file.relative_to(self.path), f"name={number}"]
@@ -502,8 +503,7 @@ def main():
     tools, missing = [], []
     kinds = (Fhrd, FhrdEncrypted, Restic, Borg, BorgEncrypted, Rustic, Bupstash, Zipnn)
     if arguments.strongest:
-        kinds = (FhrdMax, FhrdEncryptedMax, ResticMax, BorgMax, BorgEncryptedMax, RusticMax,
-            BupstashMax)
+        kinds = (FhrdMax, FhrdEncryptedMax, ResticMax, BorgMax, BorgEncryptedMax, RusticMax, BupstashMax)
     for tool in [kind(work) for kind in kinds]:
         version = tool.version()
         (tools if version else missing).append(tool)

@@ -200,16 +200,17 @@ def _children(tree: Any) -> list[tuple[str, Any]] | None:
         # It was registered without the names of its children.
         left: list[tuple[str, Any]] = [(str(key), child) for key, child in tree.items()]
         return [(left.pop(next(at for at, one in enumerate(left) if one[1] is child))[0], child) for _, child in pairs]
-    return [("/".join(_key_text(key) for key in path), child) for path, child in pairs]
+    return [("/".join(_key_text(util, key) for key in path), child) for path, child in pairs]
 
 
-def _key_text(key: Any) -> str:
+def _key_text(util: Any, key: Any) -> str:
     """A key of JAX as text: the key of a mapping, the index in a sequence or the name of a field."""
     # Older versions of JAX write them for people only, as `['w']`.
-    for attribute in ("key", "idx", "name"):
-        if hasattr(key, attribute):
-            return str(getattr(key, attribute))
-    return str(key)
+    if isinstance(key, (util.DictKey, util.FlattenedIndexKey)):
+        return str(key.key)
+    if isinstance(key, util.SequenceKey):
+        return str(key.idx)
+    return str(key.name if isinstance(key, util.GetAttrKey) else key)
 
 
 def _leaves(tree: Any, path: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
