@@ -1,56 +1,14 @@
 //! The crate's error type: each variant names the thing that failed and holds the expected and the actual value.
 
-use std::fmt;
+mod kind;
+
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use kind::{ErrorKind, Neighbour};
+
 /// Result of every fallible function of the crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
-
-/// How a caller can react to an [`Error`]; the command line maps it to the exit code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ErrorKind {
-    /// The request, a path or the machine is at fault; stored data is intact.
-    Failed,
-    /// There is no repository at the named path.
-    NoRepository,
-    /// Stored data differs from what was written.
-    Damaged,
-    /// The user or the system asked the process to stop.
-    Interrupted,
-    /// The repository is encrypted, and the password or key file is missing or wrong.
-    Locked,
-    /// The repository is set read-only; nothing was changed.
-    ReadOnly,
-    /// The store has no blob of that name: list again, or read another copy.
-    NotFound,
-    /// A newer fhrd wrote the data; it is intact.
-    Unsupported,
-    /// The blob is in cold storage: it is intact, and can be read some time after somebody has asked for it.
-    Cold,
-    /// A remote store did not answer, or answered that it cannot now. The same may succeed later.
-    Unreachable,
-    /// fhrd broke one of its own rules: a bug to report. Stored data is intact.
-    Internal,
-}
-
-/// Which neighbour of a stage stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Neighbour {
-    /// The stage that sends to it.
-    Upstream,
-    /// The stage that receives from it.
-    Downstream,
-}
-
-impl fmt::Display for Neighbour {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Neighbour::Upstream => "the upstream stage stopped without an end message",
-            Neighbour::Downstream => "the downstream stage stopped before the end of the stream",
-        })
-    }
-}
 
 /// Everything that can go wrong in fhrd.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +18,18 @@ pub enum Error {
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
         /// The verb, as in "cannot read".
+        action: &'static str,
+        /// The path of the call.
+        path: PathBuf,
+        /// Error of the operating system.
+        #[source]
+        source: io::Error,
+    },
+    /// The repository is on the local disk, and this process may not change it: the file system is mounted read-only,
+    /// or the permissions are those of others.
+    #[error("the repository cannot be changed: cannot {action} {}: {source}", path.display())]
+    Unwritable {
+        /// The verb, as in "cannot write".
         action: &'static str,
         /// The path of the call.
         path: PathBuf,
@@ -84,7 +54,7 @@ pub enum Error {
         reason: String,
     },
     /// `init` found something at the path.
-    #[error("{} already holds {what}; nothing was changed", path.display())]
+    #[error("{} already holds {what}, which stays", path.display())]
     AlreadyExists {
         /// The path.
         path: PathBuf,
@@ -327,6 +297,18 @@ impl Error {
         Error::Io { action, path: path.as_ref().to_path_buf(), source: source.into() }
     }
 
+    /// Wraps the error of a call that changes a repository on the local disk: an [`Error::Unwritable`], if this process
+    /// may not do that.
+    pub fn unwritten(action: &'static str, path: impl AsRef<Path>, source: impl Into<io::Error>) -> Self {
+        let (path, source) = (path.as_ref().to_path_buf(), source.into());
+        match source.kind() {
+            io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
+                Error::Unwritable { action, path, source }
+            }
+            _ => Error::Io { action, path, source },
+        }
+    }
+
     /// An [`Error::Unreadable`]: the blob `name` is there, but a listing lacks it, so the listing is not complete.
     pub fn unlisted(name: impl Into<String>) -> Self {
         let source = io::Error::other("it is there, but a listing of its directory lacks it");
@@ -363,6 +345,9 @@ impl Error {
             }
             Error::Untried(damage, reason) => Error::Untried(Box::new(damage.duplicate()), reason.clone()),
             Error::Io { action, path, source } => Error::Io { action, path: path.clone(), source: duplicate(source) },
+            Error::Unwritable { action, path, source } => {
+                Error::Unwritable { action, path: path.clone(), source: duplicate(source) }
+            }
             Error::Corrupt { what, offset, expected, got } => Error::corrupt(what, *offset, expected, got),
             Error::Unsupported { what, unknown } => Error::unsupported(what, unknown),
             Error::BlobMissing { what } => Error::BlobMissing { what: what.clone() },
@@ -381,7 +366,9 @@ impl Error {
     /// Whether the store refused because the credentials may not do this, such as to delete.
     pub fn is_refused(&self) -> bool {
         match self {
-            Error::Io { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,
+            Error::Io { source, .. } | Error::Unwritable { source, .. } => {
+                source.kind() == io::ErrorKind::PermissionDenied
+            }
             Error::Remote { kind, .. } => *kind == ErrorKind::ReadOnly,
             _ => false,
         }
@@ -405,7 +392,7 @@ impl Error {
     /// Whether the disk that is written to is full or read-only, so that any further write fails as well.
     pub fn is_full_disk(&self) -> bool {
         use rustix::io::Errno;
-        let Error::Io { source, .. } = self else { return false };
+        let (Error::Io { source, .. } | Error::Unwritable { source, .. }) = self else { return false };
         let errno = source.raw_os_error().map(Errno::from_raw_os_error);
         errno.is_some_and(|errno| [Errno::NOSPC, Errno::DQUOT, Errno::ROFS].contains(&errno))
     }
@@ -464,7 +451,7 @@ impl Error {
             Error::Unsupported { .. } => ErrorKind::Unsupported,
             Error::Interrupted => ErrorKind::Interrupted,
             Error::Mark { reason, .. } => reason.kind(),
-            Error::ReadOnly { .. } => ErrorKind::ReadOnly,
+            Error::ReadOnly { .. } | Error::Unwritable { .. } => ErrorKind::ReadOnly,
             Error::Remote { kind, .. } => *kind,
             Error::Cold { .. } => ErrorKind::Cold,
             Error::Locked { .. } => ErrorKind::Locked,

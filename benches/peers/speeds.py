@@ -4,20 +4,22 @@
     benches/peers/speeds.py --models corpus/models target/release/fhrd
 
 The base is stored first. A row has MB (10^6 bytes) of the file, what the repository grows by, and MB of the file for
-each second of CPU time: of the backup, less that of one in which nothing has changed, and of the restore, the median of
-three. All of the program counts: start, chunks, fingerprints, the base that is read and decoded. Every restored file is
+each second of CPU time: of the backup, less that of one in which nothing has changed, and of the restore, the medians of
+three in new repositories. All of the program counts: start, chunks, fingerprints, the base that is read and decoded. Every restored file is
 compared. Needs numpy, torch, gguf and ctransformers. The sets are those of models.py, of 3 layers and 8,192 rows.
 """
 
 import argparse
 import os
-import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 
 import quantised
 import weights
+
+ROUNDS = 3
 
 
 def run(words, home):
@@ -41,7 +43,8 @@ def write(directory, files):
             file.write(content)
 
 
-def measure(program, name, base, files):
+def measured(program, name, base, files):
+    """Bytes that one repository grows by, and CPU seconds of the backup and the restore."""
     with tempfile.TemporaryDirectory() as home:
         repository, source, target = (os.path.join(home, part) for part in ("repository", "source", "target"))
         call = lambda *words: run([program, "--repo", repository, *words], home)
@@ -52,18 +55,20 @@ def measure(program, name, base, files):
         before = bytes_of(repository)
         backup = call("backup", f"{source}/set")
         stored = bytes_of(repository) - before
-        restores = []
-        for _ in range(3):
-            shutil.rmtree(target, ignore_errors=True)
-            restores.append(call("restore", "latest", "--target", target))
+        restore = call("restore", "latest", "--target", target)
         backup -= call("backup", f"{source}/set")
-        raw = sum(map(len, files.values()))
         for file, content in files.items():
             with open(f"{target}{source}/set/{file}", "rb") as back:
                 if back.read() != content:
                     sys.exit(f"{name}: {file} has come back with other bytes")
-        speeds = [raw / 1e6 / max(seconds, 1e-9) for seconds in (backup, sorted(restores)[1])]
-        print(f"| {name} | {raw / 1e6:.1f} | {stored / 1e6:.3f} | {speeds[0]:.0f} | {speeds[1]:.0f} |", flush=True)
+        return stored, backup, restore
+
+
+def measure(program, name, base, files):
+    raw = sum(map(len, files.values()))
+    stored, *seconds = map(statistics.median, zip(*(measured(program, name, base, files) for _ in range(ROUNDS))))
+    backup, restore = (raw / 1e6 / max(one, 1e-9) for one in seconds)
+    print(f"| {name} | {raw / 1e6:.1f} | {stored / 1e6:.3f} | {backup:.0f} | {restore:.0f} |", flush=True)
 
 
 def main():

@@ -20,7 +20,7 @@ pub fn run(mut options: Options, arguments: &ProgramArguments) -> Exit {
     let error = hand_over();
     // What follows the first argument of the verb is left to the program.
     options.json |= arguments.given.iter().any(|argument| argument == "--json");
-    output::report(&options, &error);
+    output::report(&options, &error, None);
     Exit::from(&error)
 }
 

@@ -10,10 +10,12 @@ use super::args::FilterArguments;
 use super::exit::Exit;
 use super::snapshots::short_id;
 use crate::error::{Error, Result};
+use crate::filesystem::absolute_path;
 use crate::repo::Repository;
 use crate::repo::naming::{self, SnapshotFilter};
 use crate::repo::snapshot::{NamedSnapshot, Snapshot};
 use crate::repo::snapshot_listing::{self, SnapshotListing};
+use crate::store::BlobKind;
 
 /// Start of the name of a snapshot before the latest one.
 const BEFORE_LATEST: &str = "latest~";
@@ -25,8 +27,7 @@ const UNREPORTED_SHOWN: usize = 4;
 /// # Errors
 /// [`Error::Io`] if there is no current directory.
 pub fn filter(arguments: &FilterArguments) -> Result<SnapshotFilter> {
-    let absolute = |path: &PathBuf| std::path::absolute(path).map_err(|error| Error::io("find", path, error));
-    let paths = arguments.paths.iter().map(absolute).collect::<Result<_>>()?;
+    let paths = arguments.paths.iter().map(|path| absolute_path(path)).collect::<Result<_>>()?;
     Ok(SnapshotFilter { hosts: arguments.hosts.clone(), paths, tags: arguments.tags.clone() })
 }
 
@@ -117,7 +118,8 @@ pub fn snapshots(repository: &Repository, arguments: &FilterArguments) -> Result
 /// # Errors
 /// Errors of listing the snapshots.
 pub fn reported(repository: &Repository) -> Result<(Vec<NamedSnapshot>, Exit)> {
-    let SnapshotListing { snapshots, unreported, damaged, .. } = snapshot_listing::list(repository)?;
+    let SnapshotListing { snapshots, unreported, mut damaged, resized } = snapshot_listing::list(repository)?;
+    damaged.extend(resized);
     for (name, error) in &damaged {
         tracing::error!("cannot read {name}: {error}");
     }
@@ -127,4 +129,20 @@ pub fn reported(repository: &Repository) -> Result<(Vec<NamedSnapshot>, Exit)> {
     }
     let newer = damaged.iter().filter(|(_, error)| error.is_newer()).count();
     Ok((snapshots, Exit::of_unreadable(damaged.len() as u64, newer as u64)))
+}
+
+/// What to do about the damaged blob of a snapshot, if the error is about one.
+pub fn damage_hint(error: &Error) -> Option<&'static str> {
+    let is_damaged = match error {
+        Error::Corrupt { what, .. } | Error::ChecksumMismatch { what, .. } | Error::Unreadable { what, .. } => {
+            what.starts_with(BlobKind::Snapshot.directory())
+        }
+        Error::Untried(error, _) => damage_hint(error).is_some(),
+        Error::Mark { reason, .. } => damage_hint(reason).is_some(),
+        _ => false,
+    };
+    is_damaged.then_some(
+        "`fhrd repair snapshots` writes the snapshot again if a copy of it is known, and with --forget it deletes what \
+         cannot be read",
+    )
 }

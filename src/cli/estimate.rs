@@ -16,7 +16,7 @@ use super::progress::shown;
 use super::request::choice;
 use super::scan::{Scan, bytes_of};
 use crate::error::{Error, ErrorKind, Result};
-use crate::filesystem::EntryChoice;
+use crate::filesystem::{EntryChoice, absolute_path};
 use crate::inspect::estimate::{BackupEstimate, EstimateLimits, EstimateSource, EstimatedBytes, FileSample, estimate};
 use crate::metrics::Progress;
 use crate::repo::paths::{cache_directory, create_private, estimate_directory, own_directories};
@@ -90,8 +90,7 @@ fn scanned(session: &Session, scan: &Scan<'_>) -> Result<FileSample> {
 /// What the last backups that include one of the paths have added, ascending.
 fn history(repository: &Repository, paths: &[PathBuf]) -> Result<Vec<u64>> {
     use std::os::unix::ffi::OsStrExt;
-    let absolute = |path: &PathBuf| std::path::absolute(path).map_err(|error| Error::io("find", path, error));
-    let paths: Vec<PathBuf> = paths.iter().map(absolute).collect::<Result<_>>()?;
+    let paths: Vec<PathBuf> = paths.iter().map(|path| absolute_path(path)).collect::<Result<_>>()?;
     let stored = |path: &[u8]| paths.iter().any(|given| given == Path::new(std::ffi::OsStr::from_bytes(path)));
     let snapshots = snapshot_listing::list(repository)?.snapshots;
     let with_parent = snapshots

@@ -111,7 +111,7 @@ pub fn run(options: Options, verb: impl FnOnce(&Session) -> Result<Exit>) -> Exi
         Ok(exit) => output::ended(&session.options, exit),
         Err(error) if output::is_closed(&error) => Exit::Fine,
         Err(error) => {
-            output::report(&session.options, &error);
+            output::report(&session.options, &error, choice::damage_hint(&error));
             Exit::from(&error)
         }
     }

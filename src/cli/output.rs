@@ -83,7 +83,7 @@ pub fn note_empty(options: &Options, line: &str) {
 }
 
 /// Reports an error on standard error, as JSON on request.
-pub fn report(options: &Options, error: &Error) {
+pub fn report(options: &Options, error: &Error, hint: Option<&str>) {
     if options.json {
         note_json(&error.to_string(), Exit::from(error).code());
     } else if let Error::Config { .. } = error {
@@ -91,6 +91,9 @@ pub fn report(options: &Options, error: &Error) {
         format!("error: {error}").lines().for_each(note);
     } else {
         note(&format!("error: {error}"));
+        if let Some(hint) = hint {
+            note(&format!("hint: {hint}"));
+        }
     }
 }
 

@@ -140,9 +140,10 @@ fn snapshots(session: &Session, arguments: &RepairSnapshotsArguments) -> Result<
         }
         report.unreadable.iter().for_each(|text| note(&format!("error: {text}")));
         report.newer.iter().for_each(|text| note(&format!("newer: {text}")));
+        let would = if arguments.dry_run { "would be " } else { "" };
         let pairs = [
             ("whole", report.whole.to_string()),
-            ("blobs written again", report.healed.len().to_string()),
+            ("blobs written again", format!("{would}{}", report.healed.len())),
             ("damaged", report.damaged.len().to_string()),
             ("unreadable", report.unreadable.len().to_string()),
             ("forgotten", report.forgotten.len().to_string()),

@@ -42,6 +42,7 @@ pub fn request(arguments: &BackupArguments, profile: &BackupProfile, options: &O
         share: shares::label(&arguments.share, arguments.dry_run)?,
         ..SnapshotLabels::default()
     };
+    check_input(arguments, profile)?;
     // A pattern that is wrong is an error beside a stream, too.
     let mut choice = choice(&chosen)?;
     let request = match streams(arguments, profile)? {
@@ -117,6 +118,22 @@ fn checkpoint(arguments: &CheckpointArguments) -> Result<Option<Checkpoint>> {
 /// Name of this machine.
 pub fn host_name() -> String {
     hostname::get().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// Checks that the command line or the profile says what to store.
+///
+/// # Errors
+/// [`Error::Usage`].
+pub fn check_input(arguments: &BackupArguments, profile: &BackupProfile) -> Result<()> {
+    let BackupArguments { input, paths, .. } = arguments;
+    let is_typed = input.stdin || !paths.is_empty() || !input.stdin_from_command.is_empty();
+    let has_lists = !input.files_from.is_empty() || !input.files_from0.is_empty();
+    let BackupProfile { paths, files_from, files_from0, stdin_from_command, .. } = profile;
+    let is_in_profile = [paths, files_from, files_from0].iter().any(|list| !list.is_empty());
+    if is_typed || has_lists || is_in_profile || !stdin_from_command.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Usage("nothing to back up: neither the command line nor the profile has paths".into()))
 }
 
 /// The streams to store; `None` if paths are to be stored.
@@ -306,9 +323,6 @@ fn paths(
         true => (given, &input.files_from, &input.files_from0),
         false => (profile.paths.as_slice(), &profile.files_from, &profile.files_from0),
     };
-    if !is_given && given.is_empty() && lines.is_empty() && ended.is_empty() {
-        return Err(Error::Usage("nothing to back up: neither the command line nor the profile has paths".into()));
-    }
     let mut paths = given.to_vec();
     for (end, files) in [(b'\n', lines), (0, ended)] {
         for file in files {

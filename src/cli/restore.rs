@@ -61,8 +61,14 @@ pub fn run(session: &Session, arguments: &RestoreArguments) -> Result<Exit> {
         progress.bytes_total.add(expected("bytes"));
         progress.files_total.add(expected("files"));
     }
+    let is_new = request.target.symlink_metadata().is_err();
+    let target = request.target.clone();
     let restored = || restore(&repository, &config, &named, request, &progress, &session.stop);
     let report = shown(options, &progress, None, restored);
+    if is_new && !matches!(&report, Ok(report) if report.problems == 0) {
+        // If nothing could be restored, there is no directory either. One that has entries stays.
+        let _ = std::fs::remove_dir(target);
+    }
     // Also of what a failed restore met. Its own error comes first.
     let asked = thaw::parity(session, &repository, arguments);
     let report = report?;

@@ -4,15 +4,17 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use clap::FromArgMatches;
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{ToSpan, Zoned, civil};
 use serde::Serialize;
 
 use super::Session;
-use super::args::{DayValue, ScheduleArguments, command};
+use super::args::{DayValue, ScheduleArguments, Verb, command, matches_of};
 use super::called;
 use super::exit::Exit;
 use super::output::{failed, print, print_json};
+use super::request::check_input;
 use crate::error::{Error, Result};
 use crate::repo::paths::{home_directory, profile_name};
 use crate::store::LocalFile;
@@ -100,11 +102,16 @@ impl Job {
         }
         arguments.extend(["--profile".into(), full.into()]);
         let given = std::iter::once(OsString::from("fhrd")).chain(arguments.iter().cloned());
-        let matches = command().try_get_matches_from(given).map_err(|error| {
+        let cannot_run = |error: clap::Error| {
             let text = error.render().to_string();
             let line = text.lines().next().unwrap_or_default();
             Error::Usage(format!("this command cannot run: {}", line.trim_start_matches("error: ")))
-        })?;
+        };
+        let matches = matches_of(&mut command(), given.collect()).map_err(cannot_run)?;
+        let verb = Verb::from_arg_matches(&matches).map_err(cannot_run)?;
+        if let Verb::Backup(backup) = &verb {
+            check_input(backup, &session.profile.backup)?;
+        }
         let text = |argument: &OsString| {
             let text = argument.to_str().filter(|text| !text.chars().any(char::is_control));
             text.map(str::to_string).ok_or_else(|| Error::Usage(format!("a unit cannot have `{}`", argument.display())))

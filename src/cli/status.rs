@@ -208,5 +208,6 @@ fn cold_text(cold: &ColdStatus) -> Option<String> {
 fn space_text(space: &SpaceStatus) -> String {
     let SpaceStatus { bytes, containers, added_7_days, added_30_days, .. } = *space;
     let (week, month) = (size(added_7_days), size(added_30_days));
-    format!("{} in {containers} containers; {week} added in 7 days, {month} in 30", size(bytes))
+    let total = size(bytes);
+    format!("{total} in {containers} containers; the snapshots of 7 days added {week}, those of 30 days {month}")
 }

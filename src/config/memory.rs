@@ -61,7 +61,7 @@ pub(super) fn check_memory(memory: ByteSize) -> Result<(), String> {
 /// # Errors
 /// A message with what was expected.
 pub fn parse_memory(text: &str) -> Result<ByteSize, String> {
-    let memory = text.parse::<ByteSize>()?;
+    let memory = text.parse::<ByteSize>().map_err(|_| format!("expected a size such as 256MiB: `{text}`"))?;
     check_memory(memory).map(|()| memory)
 }
 

@@ -39,7 +39,7 @@ pub use location::FileLocation;
 pub(crate) use moments::observe;
 pub use new_file::{FileToken, NewFile};
 pub use notes::TargetNotes;
-pub use plan::{WalkPlan, last_names};
+pub use plan::{WalkPlan, absolute_path, last_names};
 pub use prescan::{is_hub_blob, prescan, suggests_model};
 pub use removal::Remover;
 pub use source::{FileRange, FileRanges, SourceFile, next_data};

@@ -208,6 +208,15 @@ fn stored_path(source: &Path) -> PathBuf {
     names(source).collect()
 }
 
+/// An absolute path without `.` and `..`, as snapshots record the paths that they were asked to store.
+///
+/// # Errors
+/// [`Error::Io`] if there is no current directory.
+pub fn absolute_path(path: &Path) -> Result<PathBuf> {
+    let absolute = std::path::absolute(path).map_err(|error| Error::io("find", path, error))?;
+    Ok(clean(Path::new("/"), &absolute))
+}
+
 /// Removes `.` and repeated slashes. Makes a path with `..` absolute, as the file system resolves it.
 pub(super) fn clean(current: &Path, path: &Path) -> PathBuf {
     let components: Vec<Component<'_>> = path.components().filter(|part| *part != Component::CurDir).collect();

@@ -60,7 +60,8 @@ impl View {
         seen.check(store.as_ref(), BlobKind::Snapshot, listed)?;
         snapshots.retain(|named| !forgotten.contains(&named.id));
         if let Some((name, error)) = damaged.into_iter().next() {
-            return Err(Error::Mark { snapshot: name, reason: Box::new(error) });
+            let id = snapshot::parse_name(&name).map_or(name, |id| id.to_string());
+            return Err(Error::Mark { snapshot: id, reason: Box::new(error) });
         }
         let marks = Marks::read(store.as_ref())?;
         seen.check(store.as_ref(), BlobKind::Mark, marks.names.iter().cloned())?;

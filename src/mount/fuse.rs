@@ -21,6 +21,8 @@ use super::{FileEntry, ReadOnlyFiles};
 use crate::error::{Error, Result};
 use crate::repo::tree::{Node, NodeKind, Timestamp, Xattr};
 
+/// What the kernel answers through.
+const DEVICE: &str = "/dev/fuse";
 /// How long the kernel may remember entries. Snapshots never change.
 const TTL: Duration = Duration::from_secs(24 * 60 * 60);
 /// The same for virtual directories and links, which newer snapshots change.
@@ -70,7 +72,13 @@ pub fn mount(files: Arc<dyn ReadOnlyFiles>, directory: &Path, options: MountOpti
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     config.n_threads = Some(cores.clamp(THREADS.0, THREADS.1));
     let session = fuser::spawn_mount(FuseFiles { files }, directory, &config);
-    Ok(MountedFiles { session: session.map_err(|error| Error::io("mount", directory, error))? })
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound if !Path::new(DEVICE).exists() => Error::io("open", DEVICE, error),
+        // The directory is there, and this program is run where the process may not mount itself.
+        io::ErrorKind::NotFound => Error::io("run", "fusermount3", error),
+        _ => Error::io("mount", directory, error),
+    };
+    Ok(MountedFiles { session: session.map_err(failed)? })
 }
 
 impl MountedFiles {

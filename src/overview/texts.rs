@@ -157,7 +157,7 @@ fn damages(status: &RepositoryStatus) -> Vec<String> {
 pub fn pending_text(pending: &PendingStatus) -> String {
     let PendingStatus { entries, containers, bytes } = *pending;
     match (entries, containers) {
-        (0, _) => "nothing waits for deletion".into(),
+        (0, _) => "no prune is incomplete; `fhrd prune --dry-run` shows what it would free".into(),
         (_, 0) => "an interrupted prune, which the next one finishes".into(),
         _ => format!("{containers} containers, {}, wait for deletion", size(bytes)),
     }

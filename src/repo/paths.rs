@@ -15,8 +15,13 @@ use crate::store::StoreExt;
 use crate::types::hex;
 
 fn directories() -> Result<impl BaseStrategy> {
-    etcetera::choose_base_strategy()
-        .map_err(|_| Error::Usage("no home directory: set HOME, or give a repository with --repo".into()))
+    let none = |_| Error::Usage("no home directory: set HOME, or give a repository with --repo".into());
+    let directories = etcetera::choose_base_strategy().map_err(none)?;
+    match directories.home_dir() {
+        home if home.is_absolute() => Ok(directories),
+        // What is below it would be another place from each directory.
+        home => Err(Error::Usage(format!("HOME is `{}`, which is no absolute path", home.display()))),
+    }
 }
 
 /// Path of the embedded default repository.

@@ -219,11 +219,51 @@ impl Reliance {
         for id in self.intents() {
             let intent = claim_name(ClaimKind::Intent, &id);
             if let Err(error) = self.store.delete(&intent, Durable::OnReturn) {
+                // It may never have been put.
+                if matches!(self.store.head(&intent), Ok(None)) {
+                    continue;
+                }
                 may_delete = false;
                 tracing::debug!("{intent} is left to a prune: {error}");
                 IntentNote::Released.put(self.store.as_ref(), &intent)?;
             }
         }
         Ok(may_delete)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::store::{MemoryStore, ObservedStore, StoreCall, StoreObserver};
+
+    /// A disk that is mounted read-only.
+    struct ReadOnly;
+
+    impl StoreObserver for ReadOnly {
+        fn before(&self, call: StoreCall, name: &str) -> Result<u64> {
+            match call {
+                StoreCall::Get | StoreCall::GetRange | StoreCall::Head | StoreCall::LenOf | StoreCall::List => Ok(0),
+                _ => Err(Error::unwritten("write", name, std::io::ErrorKind::ReadOnlyFilesystem)),
+            }
+        }
+    }
+
+    #[test]
+    fn an_intent_that_was_never_put_needs_no_note() {
+        let store: Arc<dyn Store> = Arc::new(ObservedStore::with(MemoryStore::new(), ReadOnly));
+        let reliance = Reliance {
+            store,
+            salts: Salts::default(),
+            container_indexes: Arc::default(),
+            intents: Mutex::default(),
+            is_in_doubt: AtomicBool::default(),
+            patience: LookPatience::Once,
+        };
+        let error = reliance.hold(&HashSet::new()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
+        assert_eq!(reliance.intents().len(), 1);
+        assert!(reliance.release().unwrap());
     }
 }

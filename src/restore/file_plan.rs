@@ -143,6 +143,8 @@ impl<'a> FilePlan<'a> {
                 written = offset.saturating_add(len);
             } else {
                 self.clear_begun(file, offset, len)?;
+                // Nothing is written for a hole.
+                self.progress.bytes_skipped.add(len);
             }
             offset = offset.saturating_add(len);
         }

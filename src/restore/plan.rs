@@ -249,7 +249,11 @@ impl<'a> PlanStage<'a> {
             self.counts.problem(&Error::AlreadyExists { path: self.target.path_of(&path), what });
             return Ok(());
         }
-        let what = if replaced.is_some() { "replaced" } else { "new" };
+        let what = match replaced {
+            Some(_) if self.dry_run => "would be replaced",
+            Some(_) => "replaced",
+            None => "new",
+        };
         tracing::info!("{}: {what}", path.display());
         self.counts.replaced.add(u64::from(replaced.is_some()));
         if self.dry_run {

@@ -43,7 +43,7 @@ fn sync_parents(root: &Path, names: &[BlobName]) -> Result<()> {
         names.iter().filter_map(|name| root.join(name).parent().map(Path::to_path_buf)).collect();
     directories.iter().try_for_each(|directory| match sync_directory(directory) {
         Err(error) if is_absent(&error) || error.kind() == std::io::ErrorKind::NotADirectory => Ok(()),
-        synced => synced.map_err(|error| Error::io("sync", directory, error)),
+        synced => synced.map_err(|error| Error::unwritten("sync", directory, error)),
     })
 }
 
@@ -90,7 +90,12 @@ impl LocalStore {
     /// [`Error::Io`].
     pub fn create(root: &Path) -> Result<Self> {
         let created: Vec<&Path> = root.ancestors().take_while(|directory| !directory.exists()).collect();
-        DirBuilder::new().recursive(true).mode(0o700).create(root).map_err(|error| Error::io("create", root, error))?;
+        DirBuilder::new().recursive(true).mode(0o700).create(root).map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => {
+                Error::AlreadyExists { path: root.into(), what: "something that is no directory" }
+            }
+            _ => Error::io("create", root, error),
+        })?;
         for parent in created.into_iter().rev().filter_map(Path::parent) {
             let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
             sync_directory(parent).map_err(|error| Error::io("sync", parent, error))?;
@@ -108,7 +113,7 @@ impl LocalStore {
 
     /// Lets `fill` write a file and publishes it as `path`. Returns `false` if `path` exists.
     fn write(&self, path: &Path, directory: &Path, fill: FillFile<'_>) -> Result<bool> {
-        let failed = |error| Error::io("write", path, error);
+        let failed = |error| Error::unwritten("write", path, error);
         let mut temporary = Temporary::create(&self.root.join(TEMPORARY_PREFIX)).map_err(failed)?;
         fill(&temporary).map_err(failed)?;
         self.make_durable(directory)?;
@@ -134,13 +139,13 @@ impl LocalStore {
                 false
             }
             Err(error) if error.kind() == ErrorKind::NotFound => self.write(&path, directory, fill)?,
-            Err(error) => return Err(Error::io("write", &path, error)),
+            Err(error) => return Err(Error::unwritten("write", &path, error)),
         };
         let is_blob = fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_file());
         if !new && !is_blob {
             return Err(Error::AlreadyExists { path, what: "something that is not a file" });
         }
-        sync_directory(directory).map_err(|error| Error::io("sync", directory, error))?;
+        sync_directory(directory).map_err(|error| Error::unwritten("sync", directory, error))?;
         Ok(new)
     }
 
@@ -233,14 +238,14 @@ impl LocalStore {
     ) -> Result<bool> {
         let path = self.path(name);
         let directory = path.parent().unwrap_or(&self.root);
-        let failed = |error| Error::io("write", &path, error);
+        let failed = |error| Error::unwritten("write", &path, error);
         self.check_directories(name)?;
         let mut temporary = Temporary::create(&self.root.join(TEMPORARY_PREFIX)).map_err(failed)?;
         temporary.write(parts).map_err(failed)?;
         self.make_durable(directory)?;
         let is_written = publish(&mut temporary, &path).map_err(failed)?;
         self.open_files.lock().pop(name);
-        sync_directory(directory).map_err(|error| Error::io("sync", directory, error))?;
+        sync_directory(directory).map_err(|error| Error::unwritten("sync", directory, error))?;
         Ok(is_written)
     }
 }
@@ -339,7 +344,7 @@ impl Store for LocalStore {
         self.open_files.lock().pop(name);
         match remove_file(&path) {
             Err(error) if is_absent_blob(name, &error) => self.check_directories(name)?,
-            removed => removed.map_err(|error| Error::io("delete", &path, error))?,
+            removed => removed.map_err(|error| Error::unwritten("delete", &path, error))?,
         }
         match durable {
             // Also if the blob was missing: another process may have deleted it a moment ago.

@@ -73,9 +73,9 @@ impl LocalStore {
             Some(lasting) if is_missing(directory) => return Err(away(lasting)),
             // It may go away at any moment, and is then not created again.
             Some(_) => {}
-            None => create_directory(directory).map_err(|error| Error::io("create", directory, error))?,
+            None => create_directory(directory).map_err(|error| Error::unwritten("create", directory, error))?,
         }
-        sync_directory(parent).map_err(|error| Error::io("sync", parent, error))?;
+        sync_directory(parent).map_err(|error| Error::unwritten("sync", parent, error))?;
         self.durable_directories.lock().insert(directory.into());
         Ok(())
     }
@@ -87,9 +87,11 @@ impl LocalStore {
         if dry_run || !is_missing(&note) {
             return Ok(());
         }
-        let create =
-            |directory: &Path| create_directory(directory).map_err(|error| Error::io("create", directory, error));
-        let sync = |directory: &Path| sync_directory(directory).map_err(|error| Error::io("sync", directory, error));
+        let create = |directory: &Path| {
+            create_directory(directory).map_err(|error| Error::unwritten("create", directory, error))
+        };
+        let sync =
+            |directory: &Path| sync_directory(directory).map_err(|error| Error::unwritten("sync", directory, error));
         for directory in lasting_directories(self.is_encrypted()) {
             create(&self.root().join(directory))?;
         }

@@ -43,6 +43,7 @@ mod restore;
 mod restore_choice;
 mod runs;
 mod shares;
+mod sides;
 mod sources;
 mod status;
 mod tasks;

@@ -16,7 +16,7 @@ use crate::backup::opening::FileOpener;
 use crate::backup::scan::AnchorScanner;
 use crate::config::OpenStreams;
 use crate::error::{Error, Result};
-use crate::filesystem::{EntryChoice, WalkPlan, Walker, prescan};
+use crate::filesystem::{EntryChoice, WalkPlan, Walker, absolute_path, prescan};
 use crate::model::CANDIDATES_MAX;
 use crate::pipeline::Pipeline;
 use crate::repo::Repository;
@@ -64,10 +64,7 @@ impl TreeSource {
             recorded.dedup();
             return Ok(recorded);
         }
-        let absolute = |path: &PathBuf| {
-            let path = std::path::absolute(path).map_err(|error| Error::io("find", path, error))?;
-            Ok(path.into_os_string().into_encoded_bytes())
-        };
+        let absolute = |path: &PathBuf| Ok(absolute_path(path)?.into_os_string().into_encoded_bytes());
         if let Some(stored) = &self.as_path {
             // Components without `.` and repeated slashes.
             return Ok(vec![absolute(&stored.components().collect())?]);

@@ -9,6 +9,7 @@ use clap::Args;
 use super::MetricsArguments;
 use super::exclude::ExcludeArguments;
 use super::runs::CheckpointArguments;
+use super::values::parse_bytes;
 use crate::config::{OpenStreams, WorkShare};
 use crate::repo::tags::checked_new_tags;
 
@@ -26,11 +27,7 @@ so nothing below it can be kept. docs/CHOOSING.md has the details.";
 pub struct BackupArguments {
     /// Files and directories to store, or the URL of a bucket, as s3://bucket/prefix; with --stdin-from-command, the
     /// command and its arguments
-    #[arg(
-        required_unless_present_any = ["files_from", "files_from0", "stdin", "stdin_from_command", "profile"],
-        conflicts_with = "stdin",
-        value_name = "PATH"
-    )]
+    #[arg(conflicts_with = "stdin", value_name = "PATH")]
     pub paths: Vec<PathBuf>,
     /// Tag of the snapshot, or several; can be given several times
     #[arg(long = "tag", value_name = "TAG[,TAG]", value_parser = checked_new_tags)]
@@ -128,7 +125,7 @@ pub struct ChoiceArguments {
     #[arg(long)]
     pub exclude_caches: bool,
     /// Leave out files larger than this: 100MB is 100 x 1000 x 1000 bytes, 100MiB is 100 x 1024 x 1024
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub exclude_larger_than: Option<ByteSize>,
     /// Obey the patterns in files of this name, such as .gitignore, in their own directories
     #[arg(long, value_name = "NAME")]

@@ -7,9 +7,10 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use clap::builder::{OsStr as ClapOsStr, Resettable};
-use clap::{Arg, Command, FromArgMatches};
+use clap::{Arg, ArgMatches, Command, FromArgMatches};
 
 use super::hints::hint;
+use super::relations;
 use crate::cli::called;
 use crate::cli::output::{note, note_json};
 
@@ -21,15 +22,25 @@ const SECRETS: [&str; 3] = ["password_file", "password_command", "key_file"];
 /// Parses the arguments and the environment of this process, or ends it with an error or the help.
 pub fn of_process<A: FromArgMatches>(command: Command) -> A {
     let given = called::line();
-    let command = considered(command, &given);
+    let mut command = considered(command, &given);
     if given.len() < 2 {
         // Nothing is asked for.
         let _ = command.clone().print_help();
         std::process::exit(i32::from(USAGE));
     }
     let is_json = before_dashes(&given).any(|argument| argument == "--json");
-    let parsed = command.try_get_matches_from(given);
+    let parsed = matches_of(&mut command, given);
     parsed.and_then(|matches| A::from_arg_matches(&matches)).unwrap_or_else(|error| end(error, is_json))
+}
+
+/// The matches of a command line, checked.
+///
+/// # Errors
+/// Why the command line is not valid.
+pub fn matches_of(command: &mut Command, given: Vec<OsString>) -> Result<ArgMatches, clap::Error> {
+    let matches = command.try_get_matches_from_mut(given)?;
+    relations::check(command, &matches)?;
+    Ok(matches)
 }
 
 /// Ends the process with the help that was asked for, or an error.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::look::FilterArguments;
-use super::values::{GroupByParser, parse_grace, parse_min_age, parse_period};
+use super::values::{GroupByParser, parse_bytes, parse_grace, parse_min_age, parse_period};
 use crate::config::WorkShare;
 use crate::keep::{BestRule, RunPattern};
 use crate::repo::snapshot_groups::GroupBy;
@@ -261,7 +261,7 @@ pub struct RecompressArguments {
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = parse_grace, default_value = "24h")]
     pub grace: jiff::SignedDuration,
     /// Move at most this much stored data [default: no limit]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub repack: Option<bytesize::ByteSize>,
     /// Only show how much could be compressed more
     #[arg(short = 'n', long)]
@@ -292,7 +292,7 @@ pub struct PruneArguments {
     #[arg(long)]
     pub allow_no_containers: bool,
     /// When compacting containers, move at most this much data [default: no limit]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub repack: Option<bytesize::ByteSize>,
     /// Keep data containers younger than this, such as containers=180d: services bill a class of storage for so long
     #[arg(long, value_name = "containers=DURATION", value_parser = parse_min_age)]

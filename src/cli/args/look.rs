@@ -231,7 +231,7 @@ file. A snapshot that cannot be read is named in it.";
 #[command(after_help = REPORT_NOTES)]
 pub struct ReportArguments {
     /// File to write, replaced at once; `-` is standard output
-    #[arg(long, value_name = "FILE", required_unless_present = "json")]
+    #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 }
 

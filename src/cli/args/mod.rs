@@ -19,6 +19,7 @@ mod models;
 mod options;
 mod parity;
 mod publish;
+mod relations;
 mod repair;
 mod restore;
 mod runs;
@@ -35,7 +36,7 @@ use clap::Parser;
 
 pub use backup::{BackupArguments, BackupLevel, ChoiceArguments, InputArguments, ShareArguments};
 pub use cold::{ColdSetting, ColdVerb};
-pub use environment::of_process;
+pub use environment::{matches_of, of_process};
 pub use estimate::EstimateArguments;
 pub use exclude::ExcludeArguments;
 pub use import::ImportArguments;

@@ -9,6 +9,7 @@ use bytesize::ByteSize;
 use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args};
 
+use super::values::parse_bytes;
 use crate::config::parse_memory;
 use crate::store::{ObjectTag, RateLimits, StorageClass, StorageClasses, StoreOptions};
 
@@ -33,11 +34,12 @@ pub struct Options {
     /// this process may use, at most 8]
     #[arg(long, global = true, value_name = "N", env = "FHRD_THREADS", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub threads: Option<u16>,
-    /// File whose first line is the password of an encrypted repository [env: FHRD_PASSWORD: the password itself]
-    #[arg(long, global = true, value_name = "FILE", env = "FHRD_PASSWORD_FILE", conflicts_with_all = ["password_command", "key_file"])]
+    /// File whose first line is the password of an encrypted repository [env: FHRD_PASSWORD: the password itself, which
+    /// counts last]
+    #[arg(long, global = true, value_name = "FILE", env = "FHRD_PASSWORD_FILE")]
     pub password_file: Option<PathBuf>,
     /// Shell command whose first line of output is the password
-    #[arg(long, global = true, value_name = "COMMAND", env = "FHRD_PASSWORD_COMMAND", conflicts_with = "key_file")]
+    #[arg(long, global = true, value_name = "COMMAND", env = "FHRD_PASSWORD_COMMAND")]
     pub password_command: Option<OsString>,
     /// Key file of an encrypted repository, in place of a password
     #[arg(long, global = true, value_name = "FILE", env = "FHRD_KEY_FILE")]
@@ -71,22 +73,22 @@ pub struct Options {
     #[arg(long, global = true, value_name = "KEY=VALUE", env = "FHRD_DATA_TAG")]
     pub data_tag: Option<ObjectTag>,
     /// Send at most this many bytes per second to remote repositories, such as 10MiB
-    #[arg(long, global = true, value_name = "RATE", env = "FHRD_LIMIT_UPLOAD")]
+    #[arg(long, global = true, value_name = "RATE", env = "FHRD_LIMIT_UPLOAD", value_parser = parse_bytes)]
     pub limit_upload: Option<ByteSize>,
     /// Receive at most this many bytes per second from remote repositories
-    #[arg(long, global = true, value_name = "RATE", env = "FHRD_LIMIT_DOWNLOAD")]
+    #[arg(long, global = true, value_name = "RATE", env = "FHRD_LIMIT_DOWNLOAD", value_parser = parse_bytes)]
     pub limit_download: Option<ByteSize>,
     /// Print one JSON document on standard output
     #[arg(long, global = true)]
     pub json: bool,
     /// With --json, also print the progress on standard error: a JSON document on a line each second
-    #[arg(long, global = true, requires = "json")]
+    #[arg(long, global = true)]
     pub progress: bool,
     /// Print details on standard error; -vv prints all of them
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
     /// Print errors and warnings only, without progress
-    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    #[arg(short, long, global = true)]
     pub quiet: bool,
     /// The limits of both repositories of the command together.
     #[arg(skip)]

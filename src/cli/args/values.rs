@@ -53,7 +53,15 @@ impl TypedValueParser for GroupByParser {
 /// # Errors
 /// A message for the user.
 pub fn parse_size(text: &str) -> Result<u64, String> {
-    ByteSize::from_str(text).map(|size| size.0).map_err(|_| format!("expected a size such as 512 or 10MiB: `{text}`"))
+    parse_bytes(text).map(|size| size.0)
+}
+
+/// Like [`parse_size`].
+///
+/// # Errors
+/// A message for the user.
+pub fn parse_bytes(text: &str) -> Result<ByteSize, String> {
+    ByteSize::from_str(text).map_err(|_| format!("expected a size such as 512 or 10MiB: `{text}`"))
 }
 
 /// A range of bytes, the end exclusive: `A-B` or `A-`.

@@ -112,6 +112,48 @@ fn a_file_is_no_place_for_a_repository() {
     assert_eq!(code(&output), 10);
     assert!(stderr(&output).contains("not a directory") && !stderr(&output).contains("init"), "{}", stderr(&output));
     assert!(stderr(&home.run(&["snapshots", "--repo", "absent"])).contains("fhrd init --repo absent"));
+    let output = home.run(&["init", "--repo", "file"]);
+    assert!(code(&output) == 1 && stderr(&output).contains("something that is no directory"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_path_with_dots_is_recorded_as_it_is_stored() {
+    let home = Home::new();
+    home.write("a/b", b"b");
+    home.write("c/d/e", b"e");
+    std::os::unix::fs::symlink("../c/d", home.path("a/link")).unwrap();
+    let expected = serde_json::json!([home.path("c")]);
+    // After a link, `..` is the parent of what it leads to.
+    for path in ["c", "./c/", "a/../c", "a/./../c/../c", "a/link/..", "a/link/../../c"] {
+        home.backup(&[path]);
+        let listed = json(&home.run(&["snapshots", "--latest", "9", "--json", "--path", path]));
+        let last = listed.as_array().unwrap().last().unwrap();
+        assert_eq!(last["paths"], expected, "{path}");
+    }
+    let listed = json(&home.run(&["snapshots", "--json"]));
+    let has_parent = |one: &serde_json::Value| !one["parent"].is_null();
+    assert_eq!(listed.as_array().unwrap().iter().filter(|one| has_parent(one)).count(), 5, "{listed}");
+}
+
+#[test]
+fn a_home_that_is_relative_is_none() {
+    let home = Home::new();
+    home.write("src/a", b"a");
+    let mut command = home.command(&["backup", "src"]);
+    let output = command.env("HOME", "here").env_remove("XDG_DATA_HOME").output().unwrap();
+    assert!(code(&output) == 1 && stderr(&output).contains("HOME is `here`"), "{}", stderr(&output));
+    assert_eq!(home.names(""), ["src"]);
+}
+
+#[test]
+fn a_restore_of_nothing_leaves_no_directory() {
+    let home = Home::new();
+    home.write("src/a", b"a");
+    home.backup(&["src"]);
+    let absent = |target: &str| home.run(&["restore", "latest", "--target", target, "--path", "absent"]);
+    assert_eq!((code(&absent("out")), home.path("out").exists()), (1, false));
+    std::fs::create_dir(home.path("mine")).unwrap();
+    assert_eq!((code(&absent("mine")), home.path("mine").exists()), (1, true));
 }
 
 #[test]

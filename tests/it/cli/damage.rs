@@ -219,8 +219,32 @@ fn a_lost_snapshot_does_not_hide_the_others() {
     assert!(stderr(&output).contains(&id), "{}", stderr(&output));
     let rest: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(rest.as_array().map(Vec::len), Some(1));
-    assert_eq!(code(&home.run(&["restore", &id])), 20);
+    for words in [&["restore", &id][..], &["forget", &id], &["prune"]] {
+        let output = home.run(words);
+        let text = stderr(&output);
+        assert!(code(&output) == 20 && text.contains("`fhrd repair snapshots`"), "{words:?}: {text}");
+        assert!(text.contains(&id) && !text.contains("snapshot snapshot"), "{words:?}: {text}");
+    }
     assert_eq!(code(&home.run(&["restore", "latest"])), 0);
+    assert_eq!(code(&home.run(&["repair", "snapshots", "--forget"])), 20);
+    assert_eq!((code(&home.run(&["snapshots"])), code(&home.run(&["prune"]))), (0, 0));
+}
+
+#[test]
+fn a_snapshot_that_only_a_copy_knows_is_not_called_whole() {
+    let home = stored();
+    let first = json(&home.run(&["snapshots", "--json"]));
+    let name = format!("data/fhrd/repository/snapshots/{}", first[0]["id"].as_str().unwrap());
+    home.write(&name, b"");
+    let output = home.run(&["snapshots", "--json"]);
+    assert!(code(&output) == 20 && stderr(&output).contains("as a copy has"), "{}", stderr(&output));
+    // It is listed nevertheless.
+    assert_eq!(serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap(), first);
+    let dry = stdout(&home.run(&["repair", "snapshots", "-n"]));
+    assert!(dry.contains("would be 1") && home.read(&name).is_empty(), "{dry}");
+    let repaired = stdout(&home.run(&["repair", "snapshots"]));
+    assert!(repaired.contains("blobs written again  1\n"), "{repaired}");
+    assert_eq!((json(&home.run(&["snapshots", "--json"])), home.read(&name).is_empty()), (first, false));
 }
 
 #[test]

@@ -103,7 +103,7 @@ fn model(shift: u32) -> Vec<u8> {
 fn prepared() -> Home {
     let home = Home::new();
     home.write("src/a", b"letter");
-    home.write("p.toml", b"");
+    home.write("p.toml", b"[backup]\npaths = ['src']\n");
     super::import::write_restic(&home, "");
     home.write("src/m.safetensors", &model(0));
     home.write("src/n.safetensors", &model(1));

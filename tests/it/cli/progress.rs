@@ -32,6 +32,11 @@ fn progress_is_printed_for_programs_on_request() {
     assert!(last["file"].as_str().is_some_and(|path| path.starts_with("src/")), "{last}");
     let last = documents(&home, &["restore", "latest", "--target", "out"]).pop().unwrap();
     assert_eq!((&last["files_done"], &last["files_total"]), (&41.into(), &41.into()), "{last}");
+    assert_eq!(
+        (&last["bytes_done"], last["bytes_total"].as_u64() > Some(100 << 20)),
+        (&last["bytes_total"], true),
+        "{last}"
+    );
     assert_eq!(stderr(&home.run(&["backup", "src", "--json"])), "");
     assert_eq!(code(&home.run(&["backup", "src", "--progress"])), 2);
 }

@@ -28,7 +28,7 @@ fn parse_span(text: &str, accepts: &dyn Fn(&str) -> bool) -> Result<Span, String
         .as_deref()
         .unwrap_or(text)
         .parse()
-        .map_err(|error: jiff::Error| format!("cannot use `{text}`: {error}"))?;
+        .map_err(|_| format!("expected numbers with units, such as 36h, 30d or 2 weeks: `{text}`"))?;
     if span.is_negative() { Err(format!("`{text}` is negative")) } else { Ok(span) }
 }
 
