@@ -5,7 +5,10 @@
 //! 2. *Matches*: anchors with equal exact hashes are extended byte by byte, as those of other chunks are.
 //! 3. *Followers*: the last base of the block before, and the entry stored after it, are bases as well. Short chunks
 //!    share no feature with a block that they are a part of.
-//! 4. *Edges*: a match that ends where its base ends goes on in the entry that was stored next, and one that begins
+//! 4. *Sides*: if most of a block is found and an end of it is not, what was stored beside the base of the match there
+//!    is a base as well, and a few entries further on. A file with a part of each tensor goes on in the middle of the
+//!    next tensor, and few peaks of a short end are features.
+//! 5. *Edges*: a match that ends where its base ends goes on in the entry that was stored next, and one that begins
 //!    where its base begins comes from the entry before it. Between columns of a matrix, matches go on at the jump from
 //!    one row to the next. These need no common peak.
 //!
@@ -51,6 +54,10 @@ const NEARLY_ALL: f64 = 0.995;
 const MOST: f64 = 0.5;
 /// Shortest match.
 const MATCH_BYTES_MIN: usize = 64;
+/// Shortest end of a block for which an entry is read that may have it.
+const END_BYTES_MIN: usize = 4 << 10;
+/// Entries beside a base that are read for an end, at most.
+const SIDE_ENTRIES_MAX: usize = 4;
 /// Equal jumps between neighbouring matches from which on others are expected.
 const JUMPS_MIN: u32 = 2;
 
@@ -182,7 +189,46 @@ impl SliceSearch {
                 self.compare(block, &anchors, &mut found, bases)?;
             }
         }
+        for is_after in [false, true] {
+            self.side(block, is_after, &anchors, &mut found, bases)?;
+        }
         Ok(found)
+    }
+
+    /// Looks for an end of the block that no match reaches in the entries stored beside the base of the match there.
+    fn side(
+        &mut self,
+        block: WeightBlock<'_>,
+        is_after: bool,
+        anchors: &[Anchor],
+        found: &mut FoundSlices,
+        bases: &mut Bases,
+    ) -> Result<()> {
+        let end = |found: &FoundSlices| {
+            let outermost = if is_after { found.exact.last() } else { found.exact.first() };
+            let matched = outermost.map_or(0, |one| one.position + one.len) as usize;
+            let rest =
+                if is_after { block.bytes.len() - matched } else { outermost.map_or(0, |one| one.position) as usize };
+            outermost.copied().filter(|_| rest >= END_BYTES_MIN)
+        };
+        let Some(outermost) = end(found).filter(|_| found.exact_bytes() >= (block.bytes.len() as f64 * MOST) as usize)
+        else {
+            return Ok(());
+        };
+        let mut beside = found.bases.iter().find(|base| base.entry == outermost.base).cloned();
+        for _ in 0..SIDE_ENTRIES_MAX {
+            let Some(base) = beside else { break };
+            beside = self.neighbour(&base, is_after, bases)?;
+            if let Some(next) = beside.clone().filter(|next| found.bases.iter().all(|known| known.entry != next.entry))
+            {
+                found.bases.push(next);
+                self.compare(block, anchors, found, bases)?;
+                if end(found).is_none_or(|found| found.base != outermost.base) {
+                    break;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Finds the exact matches with the bases that were read.

@@ -77,6 +77,29 @@ fn double_weights_in_an_opaque_file_are_slices_of_a_tensor() {
 }
 
 #[test]
+fn a_file_with_a_part_of_each_tensor_finds_the_next_one_in_its_middle() {
+    const ROWS: usize = 240;
+    let tensors: Vec<Vec<f32>> = (0..20).map(|number| weights(300 + number, ROWS * 512)).collect();
+    let tune = |values: &Vec<f32>| tuned(values, 400, 0.0004);
+    let tunes: Vec<Vec<f32>> = tensors.iter().map(tune).collect();
+    let lower_halves = |tensors: &[Vec<f32>]| -> Vec<u8> {
+        tensors.iter().flat_map(|values| bfloat16(&values[ROWS / 2 * 512..])).collect()
+    };
+    let named: Vec<(String, Vec<u8>)> =
+        tensors.iter().enumerate().map(|(at, values)| (format!("{at:02}"), bfloat16(values))).collect();
+    let named: Vec<(&str, Vec<u8>)> = named.iter().map(|(name, bytes)| (name.as_str(), bytes.clone())).collect();
+    let taken = |tensors: &[Vec<f32>]| {
+        let place = Place::with_repository();
+        model(&place, "base", "BF16", &named);
+        opaque(&place, "half/model.bin", &lower_halves(tensors))
+    };
+    let (exact, alike) = (taken(&tensors), taken(&tunes));
+    for ((stored, raw), thousandths) in [(exact, 3), (alike, 240)] {
+        assert!(stored * 1000 < raw * thousandths, "{exact:?}, {alike:?}");
+    }
+}
+
+#[test]
 fn a_base_of_a_type_without_a_derivation_hides_none_that_has_one() {
     let (place, alone) = (Place::with_repository(), Place::with_repository());
     let values = weights(1, 1024 * ROW);

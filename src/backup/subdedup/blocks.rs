@@ -246,7 +246,7 @@ impl SubDedupStage {
         of: WeightType,
         otherwise: BlockEncoding,
     ) -> Result<(BlockEncoding, Option<EntryNumber>)> {
-        let found = self.slices.find(block, &mut self.bases)?;
+        let mut found = self.slices.find(block, &mut self.bases)?;
         if found.bases.is_empty() {
             return Ok((otherwise, None));
         }
@@ -273,7 +273,7 @@ impl SubDedupStage {
             (best, bytes_max) = ((BlockEncoding::Copies(copies, copied), last), copied);
         }
         let widths = self.planner.base_widths(of);
-        for cover in self.slices.covers(block, &widths, &found, &mut self.bases)? {
+        for cover in self.slices.covers(block, &widths, &mut found, &mut self.bases)? {
             let planned =
                 self.planner.plan_slices(of, &chunk.bytes, &cover, bytes_max, &mut self.trial, &mut self.bases)?;
             let last = cover.ranges.last().map(|last| last.entry);

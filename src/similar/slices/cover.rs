@@ -9,13 +9,16 @@
 //!    of the next segment.
 //! 4. *Gaps* between segments are filled from the entries stored before and after the bases, else with anything.
 //!
+//! If an end of the block has no peak of a base, entries stored beside the base there are looked at, as for exact
+//! matches.
+//!
 //! Rows that are parts of longer rows of a base are covered one by one (`columns`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::columns::Columns;
-use super::{FoundSlices, SliceBase, SliceSearch, WeightBlock};
+use super::{FoundSlices, SIDE_ENTRIES_MAX, SliceBase, SliceSearch, WeightBlock};
 use crate::error::Result;
 use crate::similar::{BaseRange, Bases};
 
@@ -25,6 +28,8 @@ const EXACT_BYTES_MIN: u32 = 2 << 10;
 const VOTES_MIN: u32 = 2;
 /// Ranges of a cover, at most.
 pub const COVER_RANGES_MAX: usize = 4096;
+/// Shortest end of a block without peaks of a base for which others are read, bytes.
+const ALIKE_END_MIN: i64 = 16 << 10;
 /// Share of a block that must be alike: one in this many bytes.
 const ALIKE_SHARE: usize = 3;
 
@@ -84,9 +89,14 @@ impl SliceSearch {
         &mut self,
         block: WeightBlock<'_>,
         widths: &[usize],
-        found: &FoundSlices,
+        found: &mut FoundSlices,
         bases: &mut Bases,
     ) -> Result<Vec<Cover>> {
+        for width in widths {
+            for is_after in [false, true] {
+                self.alike_side(block, is_after, *width, found, bases)?;
+            }
+        }
         let mut covers = Vec::new();
         let mut best: Option<(i64, usize, Vec<Segment>)> = None;
         for width in widths {
@@ -105,6 +115,42 @@ impl SliceSearch {
         }
         covers.retain(|cover| !cover.ranges.is_empty() && cover.ranges.len() <= COVER_RANGES_MAX);
         Ok(covers)
+    }
+
+    /// If most of the block is alike and an end of it is not, looks for a base that the end is alike in the entries
+    /// stored beside the base of the segment there.
+    fn alike_side(
+        &mut self,
+        block: WeightBlock<'_>,
+        is_after: bool,
+        width: usize,
+        found: &mut FoundSlices,
+        bases: &mut Bases,
+    ) -> Result<()> {
+        let own = block.layout;
+        let elements = elements(block.bytes.len(), own.phase, own.width);
+        let all = |found: &FoundSlices| segments(block, found, width, voted(pairs(block, found, width)));
+        let end = |segments: &[Segment]| match is_after {
+            true => segments.last().map(|last| (last.base, elements - last.last)),
+            false => segments.first().map(|first| (first.base, first.first)),
+        };
+        let segments = all(found);
+        let alike: i64 = segments.iter().map(|one| one.last - one.first + 1).sum();
+        let Some((base, rest)) = end(&segments).filter(|_| alike * 2 >= elements) else { return Ok(()) };
+        let mut beside = found.bases.get(base).cloned().filter(|_| rest * own.width as i64 >= ALIKE_END_MIN);
+        for _ in 0..SIDE_ENTRIES_MAX {
+            let Some(base) = beside else { break };
+            beside = self.neighbour(&base, is_after, bases)?;
+            if let Some(next) = beside.clone().filter(|next| found.bases.iter().all(|known| known.entry != next.entry))
+            {
+                found.bases.push(next);
+                if end(&all(found)).is_some_and(|(_, now)| now < rest) {
+                    break;
+                }
+                found.bases.pop();
+            }
+        }
+        Ok(())
     }
 
     /// A cover of `block` by what these segments cover, and what fills the gaps; `None` if they cover too little.
