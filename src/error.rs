@@ -27,7 +27,7 @@ pub enum Error {
     },
     /// The repository is on the local disk, and this process may not change it: the file system is mounted read-only,
     /// or the permissions are those of others.
-    #[error("the repository cannot be changed: cannot {action} {}: {source}", path.display())]
+    #[error("cannot {action} {}: {source}, so nothing can be changed there", path.display())]
     Unwritable {
         /// The verb, as in "cannot write".
         action: &'static str,

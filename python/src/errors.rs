@@ -33,6 +33,7 @@ pub fn exception(error: &Error) -> PyErr {
     match error {
         Error::NoSuchSnapshot { .. } | Error::NoSuchPath { .. } => return NotFoundError::new_err(text),
         Error::Usage(_) | Error::Config { .. } | Error::ConfigConflict { .. } => return ArgumentError::new_err(text),
+        Error::Unwritable { .. } => return ReadOnlyError::new_err(text),
         error if error.is_full_disk() => return StorageFullError::new_err(text),
         error if error.is_unreachable() => return UnreachableError::new_err(text),
         Error::Io { action, source, .. } if WRITING.contains(action) && allows_no_writing(source.kind()) => {

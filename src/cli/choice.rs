@@ -19,6 +19,11 @@ use crate::store::BlobKind;
 
 /// Start of the name of a snapshot before the latest one.
 const BEFORE_LATEST: &str = "latest~";
+/// What to do about a snapshot whose bytes are wrong.
+const DAMAGED_HINT: &str = "`fhrd repair snapshots` writes the snapshot again if a copy of it is known, and with --forget \
+                            it deletes what cannot be read";
+/// What to do about one that could not be read. It may be sound.
+const UNREAD_HINT: &str = "make sure that the disk, the share or the server can be read: the snapshot may be sound";
 /// Unreported snapshots that are named, at most.
 const UNREPORTED_SHOWN: usize = 4;
 
@@ -119,10 +124,13 @@ pub fn snapshots(repository: &Repository, arguments: &FilterArguments) -> Result
 /// Errors of listing the snapshots.
 pub fn reported(repository: &Repository) -> Result<(Vec<NamedSnapshot>, Exit)> {
     let SnapshotListing { snapshots, unreported, mut damaged, resized } = snapshot_listing::list(repository)?;
-    damaged.extend(resized);
     for (name, error) in &damaged {
         tracing::error!("cannot read {name}: {error}");
     }
+    for (_, error) in &resized {
+        tracing::error!("{error}; the copy is used, and `fhrd repair snapshots` writes the blob again");
+    }
+    damaged.extend(resized);
     for named in unreported.iter().take(UNREPORTED_SHOWN) {
         let id = short_id(named);
         tracing::warn!("snapshot {id} is left out: its backup still runs, or was killed just before it was complete");
@@ -131,18 +139,15 @@ pub fn reported(repository: &Repository) -> Result<(Vec<NamedSnapshot>, Exit)> {
     Ok((snapshots, Exit::of_unreadable(damaged.len() as u64, newer as u64)))
 }
 
-/// What to do about the damaged blob of a snapshot, if the error is about one.
+/// What to do about the blob of a snapshot that cannot be read, if the error is about one.
 pub fn damage_hint(error: &Error) -> Option<&'static str> {
-    let is_damaged = match error {
+    let is_snapshot = match error {
         Error::Corrupt { what, .. } | Error::ChecksumMismatch { what, .. } | Error::Unreadable { what, .. } => {
             what.starts_with(BlobKind::Snapshot.directory())
         }
-        Error::Untried(error, _) => damage_hint(error).is_some(),
-        Error::Mark { reason, .. } => damage_hint(reason).is_some(),
+        Error::Untried(error, _) => return damage_hint(error).map(|_| UNREAD_HINT),
+        Error::Mark { reason, .. } => return damage_hint(reason),
         _ => false,
     };
-    is_damaged.then_some(
-        "`fhrd repair snapshots` writes the snapshot again if a copy of it is known, and with --forget it deletes what \
-         cannot be read",
-    )
+    is_snapshot.then_some(if error.is_proven_damage() { DAMAGED_HINT } else { UNREAD_HINT })
 }

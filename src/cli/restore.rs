@@ -61,13 +61,15 @@ pub fn run(session: &Session, arguments: &RestoreArguments) -> Result<Exit> {
         progress.bytes_total.add(expected("bytes"));
         progress.files_total.add(expected("files"));
     }
-    let is_new = request.target.symlink_metadata().is_err();
-    let target = request.target.clone();
+    let created = missing_directories(&request.target);
     let restored = || restore(&repository, &config, &named, request, &progress, &session.stop);
     let report = shown(options, &progress, None, restored);
-    if is_new && !matches!(&report, Ok(report) if report.problems == 0) {
-        // If nothing could be restored, there is no directory either. One that has entries stays.
-        let _ = std::fs::remove_dir(target);
+    let is_something = |report: &RestoreReport| {
+        report.files + report.directories + report.others > 0 || report.problems + report.damaged == 0
+    };
+    if !report.as_ref().is_ok_and(is_something) {
+        // What has entries stays, and what is above it.
+        let _ = created.iter().try_for_each(std::fs::remove_dir);
     }
     // Also of what a failed restore met. Its own error comes first.
     let asked = thaw::parity(session, &repository, arguments);
@@ -91,6 +93,12 @@ pub fn run(session: &Session, arguments: &RestoreArguments) -> Result<Exit> {
         report if report.left_alone > 0 && arguments.overwrite.is_none() => Exit::Failed,
         _ => Exit::Fine,
     })
+}
+
+/// The directories from `target` upwards that do not exist.
+fn missing_directories(target: &Path) -> Vec<PathBuf> {
+    let is_missing = |path: &&Path| path.symlink_metadata().is_err() && !path.as_os_str().is_empty();
+    target.ancestors().take_while(is_missing).map(Path::to_path_buf).collect()
 }
 
 /// Writes a snapshot's files into a bucket.

@@ -15,12 +15,18 @@ use crate::store::StoreExt;
 use crate::types::hex;
 
 fn directories() -> Result<impl BaseStrategy> {
-    let none = |_| Error::Usage("no home directory: set HOME, or give a repository with --repo".into());
-    let directories = etcetera::choose_base_strategy().map_err(none)?;
-    match directories.home_dir() {
-        home if home.is_absolute() => Ok(directories),
-        // What is below it would be another place from each directory.
-        home => Err(Error::Usage(format!("HOME is `{}`, which is no absolute path", home.display()))),
+    etcetera::choose_base_strategy()
+        .map_err(|_| Error::Usage("no home directory: set HOME, or give a repository with --repo".into()))
+}
+
+/// A path below the home directory. With a relative `HOME`, it would be another place from each directory.
+fn lasting(path: PathBuf) -> Result<PathBuf> {
+    match path.is_absolute() {
+        true => Ok(path),
+        false => Err(Error::Usage(format!(
+            "HOME must be an absolute path, but {} is below it: set HOME, or give a repository with --repo",
+            path.display()
+        ))),
     }
 }
 
@@ -29,7 +35,7 @@ fn directories() -> Result<impl BaseStrategy> {
 /// # Errors
 /// [`Error::Usage`] if the user has no home directory.
 pub fn default_repository() -> Result<PathBuf> {
-    Ok(directories()?.data_dir().join("fhrd").join("repository"))
+    lasting(directories()?.data_dir().join("fhrd").join("repository"))
 }
 
 /// File in which this machine remembers an encrypted repository at `location`.
@@ -40,7 +46,7 @@ pub fn remembered_repository_file(location: &[u8]) -> Result<PathBuf> {
     let directories = directories()?;
     let state = directories.state_dir().unwrap_or_else(|| directories.data_dir());
     let name = format!("{}.toml", blake3::hash(location).to_hex().get(..16).unwrap_or_default());
-    Ok(state.join("fhrd").join("repositories").join(name))
+    lasting(state.join("fhrd").join("repositories").join(name))
 }
 
 /// The home directory of the user.
@@ -61,7 +67,7 @@ pub fn profile_file(name: &Path) -> Result<PathBuf> {
     }
     let mut file = directories()?.config_dir().join("fhrd").join(name).into_os_string();
     file.push(".toml");
-    Ok(file.into())
+    lasting(file.into())
 }
 
 /// What a profile is called: the name that the user gives, or that of its file without the ending.
@@ -73,7 +79,7 @@ pub fn profile_name(profile: &Path) -> &OsStr {
 }
 
 /// The cache directory of a user without a home directory: nothing can be created there, so nothing is cached.
-const NOWHERE: &str = "/dev/null/no home directory (set HOME)";
+const NOWHERE: &str = "/dev/null/no home directory (set HOME to an absolute path)";
 
 /// The cache directory of a [`Repository`] that shall have no caches: nothing can be created there.
 pub const NO_CACHE: &str = "/dev/null/without/any/cache";
@@ -162,14 +168,15 @@ pub fn local_cache_directory(path: &Path, id: &str) -> Result<PathBuf> {
 /// # Errors
 /// [`Error::Usage`] if the user has no home directory.
 pub fn estimate_directory() -> Result<PathBuf> {
-    Ok(directories()?.cache_dir().join("fhrd").join("estimates"))
+    lasting(directories()?.cache_dir().join("fhrd").join("estimates"))
 }
 
 /// The name has the id and the location, because a copied repository has the same id but its own containers.
 fn named_cache_directory(location: &[u8], id: &str) -> Result<PathBuf> {
     let [first, second, third, fourth, ..] = *blake3::hash(location).as_bytes();
     let location = hex(&[first, second, third, fourth]);
-    let caches = directories().map_or_else(|_| NOWHERE.into(), |directories| directories.cache_dir());
+    let caches = directories().and_then(|directories| lasting(directories.cache_dir()));
+    let caches = caches.unwrap_or_else(|_| NOWHERE.into());
     Ok(caches.join("fhrd").join(format!("{id}-{location}")))
 }
 

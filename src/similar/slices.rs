@@ -221,11 +221,13 @@ impl SliceSearch {
             beside = self.neighbour(&base, is_after, bases)?;
             if let Some(next) = beside.clone().filter(|next| found.bases.iter().all(|known| known.entry != next.entry))
             {
+                let entry = next.entry;
                 found.bases.push(next);
                 self.compare(block, anchors, found, bases)?;
-                if end(found).is_none_or(|found| found.base != outermost.base) {
+                if found.exact.iter().any(|exact| exact.base == entry) {
                     break;
                 }
+                found.bases.retain(|known| known.entry != entry);
             }
         }
         Ok(())

@@ -43,7 +43,7 @@ fn sync_parents(root: &Path, names: &[BlobName]) -> Result<()> {
         names.iter().filter_map(|name| root.join(name).parent().map(Path::to_path_buf)).collect();
     directories.iter().try_for_each(|directory| match sync_directory(directory) {
         Err(error) if is_absent(&error) || error.kind() == std::io::ErrorKind::NotADirectory => Ok(()),
-        synced => synced.map_err(|error| Error::unwritten("sync", directory, error)),
+        synced => synced.map_err(|error| Error::io("sync", directory, error)),
     })
 }
 
@@ -94,7 +94,7 @@ impl LocalStore {
             ErrorKind::AlreadyExists => {
                 Error::AlreadyExists { path: root.into(), what: "something that is no directory" }
             }
-            _ => Error::io("create", root, error),
+            _ => Error::unwritten("create", root, error),
         })?;
         for parent in created.into_iter().rev().filter_map(Path::parent) {
             let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
@@ -145,7 +145,7 @@ impl LocalStore {
         if !new && !is_blob {
             return Err(Error::AlreadyExists { path, what: "something that is not a file" });
         }
-        sync_directory(directory).map_err(|error| Error::unwritten("sync", directory, error))?;
+        sync_directory(directory).map_err(|error| Error::io("sync", directory, error))?;
         Ok(new)
     }
 
@@ -245,7 +245,7 @@ impl LocalStore {
         self.make_durable(directory)?;
         let is_written = publish(&mut temporary, &path).map_err(failed)?;
         self.open_files.lock().pop(name);
-        sync_directory(directory).map_err(|error| Error::unwritten("sync", directory, error))?;
+        sync_directory(directory).map_err(|error| Error::io("sync", directory, error))?;
         Ok(is_written)
     }
 }

@@ -75,7 +75,7 @@ impl LocalStore {
             Some(_) => {}
             None => create_directory(directory).map_err(|error| Error::unwritten("create", directory, error))?,
         }
-        sync_directory(parent).map_err(|error| Error::unwritten("sync", parent, error))?;
+        sync_directory(parent).map_err(|error| Error::io("sync", parent, error))?;
         self.durable_directories.lock().insert(directory.into());
         Ok(())
     }
@@ -90,8 +90,7 @@ impl LocalStore {
         let create = |directory: &Path| {
             create_directory(directory).map_err(|error| Error::unwritten("create", directory, error))
         };
-        let sync =
-            |directory: &Path| sync_directory(directory).map_err(|error| Error::unwritten("sync", directory, error));
+        let sync = |directory: &Path| sync_directory(directory).map_err(|error| Error::io("sync", directory, error));
         for directory in lasting_directories(self.is_encrypted()) {
             create(&self.root().join(directory))?;
         }

@@ -230,7 +230,7 @@ file. A snapshot that cannot be read is named in it.";
 #[derive(Debug, Args)]
 #[command(after_help = REPORT_NOTES)]
 pub struct ReportArguments {
-    /// File to write, replaced at once; `-` is standard output
+    /// File to write, replaced at once; `-` is standard output. Needed without --json
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 }

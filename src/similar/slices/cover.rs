@@ -92,11 +92,6 @@ impl SliceSearch {
         found: &mut FoundSlices,
         bases: &mut Bases,
     ) -> Result<Vec<Cover>> {
-        for width in widths {
-            for is_after in [false, true] {
-                self.alike_side(block, is_after, *width, found, bases)?;
-            }
-        }
         let mut covers = Vec::new();
         let mut best: Option<(i64, usize, Vec<Segment>)> = None;
         for width in widths {
@@ -104,7 +99,10 @@ impl SliceSearch {
             if let Some(columns) = Columns::find(block, &pairs) {
                 covers.extend(self.column_cover(block, columns, found, bases)?);
             }
-            let segments = segments(block, found, *width, voted(pairs));
+            let mut segments = segments(block, found, *width, voted(pairs));
+            for is_after in [false, true] {
+                self.alike_side(block, is_after, *width, &mut segments, found, bases)?;
+            }
             let alike = segments.iter().map(|one| one.last - one.first + 1).sum();
             if best.as_ref().is_none_or(|best| alike > best.0) {
                 best = Some((alike, *width, segments));
@@ -117,34 +115,36 @@ impl SliceSearch {
         Ok(covers)
     }
 
-    /// If most of the block is alike and an end of it is not, looks for a base that the end is alike in the entries
-    /// stored beside the base of the segment there.
+    /// If the `segments` are most of the block and an end of it is not alike, looks for a base that the end is alike in
+    /// the entries stored beside the base of the segment there.
     fn alike_side(
         &mut self,
         block: WeightBlock<'_>,
         is_after: bool,
         width: usize,
+        segments: &mut Vec<Segment>,
         found: &mut FoundSlices,
         bases: &mut Bases,
     ) -> Result<()> {
         let own = block.layout;
         let elements = elements(block.bytes.len(), own.phase, own.width);
-        let all = |found: &FoundSlices| segments(block, found, width, voted(pairs(block, found, width)));
         let end = |segments: &[Segment]| match is_after {
             true => segments.last().map(|last| (last.base, elements - last.last)),
             false => segments.first().map(|first| (first.base, first.first)),
         };
-        let segments = all(found);
         let alike: i64 = segments.iter().map(|one| one.last - one.first + 1).sum();
-        let Some((base, rest)) = end(&segments).filter(|_| alike * 2 >= elements) else { return Ok(()) };
-        let mut beside = found.bases.get(base).cloned().filter(|_| rest * own.width as i64 >= ALIKE_END_MIN);
+        let Some((base, rest)) = end(segments).filter(|_| alike * 2 >= elements) else { return Ok(()) };
+        let least = ALIKE_END_MIN / own.width.max(1) as i64;
+        let mut beside = found.bases.get(base).cloned().filter(|_| rest >= least);
         for _ in 0..SIDE_ENTRIES_MAX {
             let Some(base) = beside else { break };
             beside = self.neighbour(&base, is_after, bases)?;
             if let Some(next) = beside.clone().filter(|next| found.bases.iter().all(|known| known.entry != next.entry))
             {
                 found.bases.push(next);
-                if end(&all(found)).is_some_and(|(_, now)| now < rest) {
+                let more = self::segments(block, found, width, voted(pairs(block, found, width)));
+                if end(&more).is_some_and(|(_, now)| now <= rest - least / 4) {
+                    *segments = more;
                     break;
                 }
                 found.bases.pop();

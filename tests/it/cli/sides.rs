@@ -80,7 +80,7 @@ fn values_that_are_none_say_what_was_expected() {
         (&["snapshots", "--memory", "x"][..], "expected a size such as 256MiB: `x`"),
         (&["backup", "src", "--limit-upload", "x"], "expected a size such as 512 or 10MiB: `x`"),
         (&["prune", "--repack", "x"], "expected a size such as 512 or 10MiB: `x`"),
-        (&["status", "--expect", "soon"], "such as 36h, 30d or 2 weeks: `soon`"),
+        (&["status", "--expect", "soon"], "such as 36h, 30d or 2 weeks, that is not too long: `soon`"),
     ] {
         let output = home.run(words);
         let (text, lines) = (stderr(&output), stderr(&output).lines().filter(|line| line.starts_with("error")).count());

@@ -24,11 +24,10 @@ fn parse_span(text: &str, accepts: &dyn Fn(&str) -> bool) -> Result<Span, String
         true => Some(with_months(text).ok_or_else(|| ambiguous(text, accepts))?),
         false => None,
     };
-    let span: Span = months
-        .as_deref()
-        .unwrap_or(text)
-        .parse()
-        .map_err(|_| format!("expected numbers with units, such as 36h, 30d or 2 weeks: `{text}`"))?;
+    let span: Span =
+        months.as_deref().unwrap_or(text).parse().map_err(|_| {
+            format!("expected a span of time, such as 36h, 30d or 2 weeks, that is not too long: `{text}`")
+        })?;
     if span.is_negative() { Err(format!("`{text}` is negative")) } else { Ok(span) }
 }
 
@@ -105,7 +104,10 @@ pub fn parse_grace(text: &str) -> Result<SignedDuration, String> {
     if text == "0" {
         return Ok(SignedDuration::ZERO);
     }
-    let expected = |reason: String| format!("expected a time such as 36h, 2d or 0: {reason}");
+    let expected = |reason: String| match reason.starts_with("expected") {
+        true => reason,
+        false => format!("expected a time such as 36h, 2d or 0: {reason}"),
+    };
     let span = parse_span(text, &|other| parse_grace(other).is_ok()).map_err(expected)?;
     span.to_duration(SpanRelativeTo::days_are_24_hours())
         .map_err(|_| expected(format!("`{text}` has months or years, which differ in length")))
