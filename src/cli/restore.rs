@@ -1,5 +1,6 @@
 //! `fhrd restore` of a whole tree. [`tensor`] restores one tensor.
 
+use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
 use super::Session;
@@ -95,10 +96,11 @@ pub fn run(session: &Session, arguments: &RestoreArguments) -> Result<Exit> {
     })
 }
 
-/// The directories from `target` upwards that do not exist.
+/// The directories from `target` upwards that do not exist. What cannot be looked at is none of them.
 fn missing_directories(target: &Path) -> Vec<PathBuf> {
-    let is_missing = |path: &&Path| path.symlink_metadata().is_err() && !path.as_os_str().is_empty();
-    target.ancestors().take_while(is_missing).map(Path::to_path_buf).collect()
+    let is_missing = |path: &&Path| path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound);
+    let own = target.ancestors().filter(|path| !path.as_os_str().is_empty());
+    own.take_while(is_missing).map(Path::to_path_buf).collect()
 }
 
 /// Writes a snapshot's files into a bucket.

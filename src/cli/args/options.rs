@@ -141,7 +141,7 @@ Exit codes:
   3    the backup or trace is complete except for entries that could not be read
   4    status --expect: the last snapshot is too old, or there is none
   10   no repository found, or no such bucket
-  11   the repository is set read-only, or the credentials may not write or delete
+  11   the repository is set read-only, or you or the credentials may not write or delete
   12   the password or key file is missing or wrong, or the repository is another one than before
   13   what is needed is in cold storage, and must be thawed
   20   the repository is damaged; a restore has written everything that is not damaged
