@@ -1,4 +1,5 @@
-//! Decodes any bytes as the payload of a delta to any base. What was decoded before changes nothing.
+//! Decodes any bytes as the payload of a delta to any base. What was decoded before changes nothing, and neither does
+//! decoding in place.
 
 #![no_main]
 
@@ -16,4 +17,12 @@ fuzz_target!(|input: (u16, u8, &[u8], u16, u8, &[u8], &[u8])| {
     let mut used = Scratch::default();
     let _ = delta::decode(earlier_id, earlier, base, usize::from(earlier_len), &mut used, &mut Vec::new());
     assert_eq!(decode(&mut used), raw);
+    if base.len() == usize::from(raw_len) {
+        let mut content = base.to_vec();
+        match delta::apply(id, payload, &mut content, &mut used) {
+            Ok(true) => assert_eq!(raw, Some(content)),
+            Ok(false) => assert_eq!(content, base),
+            Err(_) => assert!(raw.is_none()),
+        }
+    }
 });

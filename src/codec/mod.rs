@@ -44,7 +44,7 @@ pub struct Scratch {
     high_bits: Vec<u8>,
     zeros: floats::ZeroBuffers,
     coded: floats::CodedBuffers,
-    delta: delta::DeltaBuffers,
+    delta: Option<Box<delta::DeltaBuffers>>,
     /// Encoders may leave out zeros and encode floats as codes, which a repository must have a feature for.
     has_derivations: bool,
 }

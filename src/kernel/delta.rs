@@ -48,14 +48,6 @@ pub struct Exponent {
     pub top: u8,
 }
 
-impl Exponent {
-    #[inline(always)]
-    fn context(self, base: u32) -> u8 {
-        let exponent = (base >> self.shift & self.mask) as i32;
-        (i32::from(self.top) - exponent).clamp(0, CONTEXTS as i32 - 1) as u8
-    }
-}
-
 /// Elements of 2 or 4 bytes as unsigned integers.
 trait DeltaElement: Copy {
     /// The bytes of an element, the lowest first.
@@ -64,7 +56,8 @@ trait DeltaElement: Copy {
     fn each_mut(bytes: &mut [u8]) -> &mut [Self::Item];
     fn of(bytes: Self::Item) -> Self;
     fn bytes(self) -> Self::Item;
-    fn wide(self) -> u32;
+    /// The context of an element with this base.
+    fn context(self, exponent: Exponent) -> u8;
     fn fold(self, base: Self) -> Self;
     fn unfold(self, base: Self) -> Self;
     fn token(self) -> u8;
@@ -95,8 +88,9 @@ macro_rules! delta_element {
                 self.to_le_bytes()
             }
             #[inline(always)]
-            fn wide(self) -> u32 {
-                self as u32
+            fn context(self, Exponent { shift, mask, top }: Exponent) -> u8 {
+                let exponent = self >> shift & mask as $element;
+                <$element>::from(top).saturating_sub(exponent).min(CONTEXTS as $element - 1) as u8
             }
             #[inline(always)]
             fn fold(self, base: Self) -> Self {
@@ -230,7 +224,7 @@ fn encode_loop<E: DeltaElement, L: Lanes>(
             *count = extra_bits(*token);
         }
         for (context, base) in own_contexts.iter_mut().zip(base) {
-            *context = exponent.context(E::of(*base).wide());
+            *context = E::of(*base).context(exponent);
         }
         for ((slot, token), context) in slots.iter_mut().zip(&own_tokens).zip(&own_contexts) {
             *slot = u16::from(*context) << SLOTS.ilog2() | u16::from(*token);
@@ -304,18 +298,18 @@ fn group_sums<'a, E: DeltaElement>(extra_counts: &[u8; BLOCK], sums_out: &'a mut
 #[inline(always)]
 fn contexts_loop<E: DeltaElement>(base: &[u8], exponent: Exponent, contexts: &mut [u8]) {
     for (context, base) in contexts.iter_mut().zip(E::each(base)) {
-        *context = exponent.context(E::of(*base).wide());
+        *context = E::of(*base).context(exponent);
     }
 }
 
 #[inline(always)]
-fn decode_loop<E: DeltaElement, L: Lanes>(tokens: &[u8], extra: &[u8], base: &[u8], out: &mut [u8]) -> bool {
+fn decode_loop<E: DeltaElement, L: Lanes>(tokens: &[u8], extra: &[u8], elements: &mut [u8]) -> bool {
     let width = size_of::<E>();
     let (mut position, mut seen) = (0, 0);
     let (mut bits, mut masks, mut group_bits): (BlockBytes, BlockBytes, _) =
         ([0; 4 * BLOCK], [0; 4 * BLOCK], [0; BLOCK / 2]);
-    let bytes = base.chunks(BLOCK * width).zip(out.chunks_mut(BLOCK * width));
-    for (tokens, (base, out)) in tokens.chunks(BLOCK).zip(bytes) {
+    let mut padded = [0; BUFFER_BYTES];
+    for (tokens, elements) in tokens.chunks(BLOCK).zip(elements.chunks_mut(BLOCK * width)) {
         let (mut block, mut extra_counts) = ([0; BLOCK], [0; BLOCK]);
         block[..tokens.len()].copy_from_slice(tokens);
         for (count, token) in extra_counts.iter_mut().zip(&block) {
@@ -324,10 +318,11 @@ fn decode_loop<E: DeltaElement, L: Lanes>(tokens: &[u8], extra: &[u8], base: &[u
             seen |= token;
         }
         fill_masks::<E>(&extra_counts, &mut masks);
-        let (mut padded, mut at) = ([0; BUFFER_BYTES], position % 8);
+        let mut at = position % 8;
         let buffer = extra.get(position / 8..).unwrap_or_default();
         let buffer = buffer.first_chunk().unwrap_or_else(|| {
             padded[..buffer.len()].copy_from_slice(buffer);
+            padded[buffer.len()..].fill(0);
             &padded
         });
         position -= at;
@@ -339,8 +334,8 @@ fn decode_loop<E: DeltaElement, L: Lanes>(tokens: &[u8], extra: &[u8], base: &[u
         }
         position += at;
         let details = E::each(&bits).iter().zip(block.iter().zip(&extra_counts));
-        for ((out, base), (own, (token, count))) in E::each_mut(out).iter_mut().zip(E::each(base)).zip(details) {
-            *out = E::folded(*token, *count, E::of(*own)).unfold(E::of(*base)).bytes();
+        for (element, (own, (token, count))) in E::each_mut(elements).iter_mut().zip(details) {
+            *element = E::folded(*token, *count, E::of(*own)).unfold(E::of(*element)).bytes();
         }
     }
     // Elements of four bytes have tokens below `SLOTS`, those of two bytes below half of it.
@@ -392,13 +387,13 @@ dispatch! {
     }
 }
 dispatch! {
-    fn decode_16(tokens: &[u8], extra: &[u8], base: &[u8], out: &mut [u8]) -> bool {
+    fn decode_16(tokens: &[u8], extra: &[u8], elements: &mut [u8]) -> bool {
         AVX512_PEXT | AVX2_PEXT => decode_loop::<u16, super::lanes::pext::PextLanes>,
         AVX512 | AVX2 | PORTABLE => decode_loop::<u16, ShiftedLanes>,
     }
 }
 dispatch! {
-    fn decode_32(tokens: &[u8], extra: &[u8], base: &[u8], out: &mut [u8]) -> bool {
+    fn decode_32(tokens: &[u8], extra: &[u8], elements: &mut [u8]) -> bool {
         AVX512_PEXT | AVX2_PEXT => decode_loop::<u32, super::lanes::pext::PextLanes>,
         AVX512 | AVX2 | PORTABLE => decode_loop::<u32, ShiftedLanes>,
     }
@@ -437,16 +432,17 @@ pub fn contexts(width: usize, base: &[u8], exponent: Exponent, contexts: &mut [u
     }
 }
 
-/// Inverse of [`encode`]: fills `out` with elements from their differences from those of `base`.
+/// Inverse of [`encode`], in place: `elements` are those of the base before, and those with these differences from them
+/// afterwards.
 ///
 /// Returns false if a token is unknown, unless `extra` is exactly the extra bits of the tokens, or if lengths differ.
-pub fn decode(width: usize, tokens: &[u8], extra: &[u8], base: &[u8], out: &mut [u8]) -> bool {
-    if out.len() != tokens.len() * width || base.len() < out.len() {
+pub fn decode(width: usize, tokens: &[u8], extra: &[u8], elements: &mut [u8]) -> bool {
+    if elements.len() != tokens.len() * width {
         return false;
     }
     match width {
-        2 => decode_16(tokens, extra, base, out),
-        4 => decode_32(tokens, extra, base, out),
+        2 => decode_16(tokens, extra, elements),
+        4 => decode_32(tokens, extra, elements),
         _ => false,
     }
 }

@@ -166,13 +166,12 @@ impl ContextAnalysis {
     }
 }
 
-/// Fills `out` from `base`, which has the same length, and from all of `reader`.
+/// Decodes in place: `elements` are those of the base before, and those of the chunk afterwards. Reads all of `reader`.
 pub(super) fn decode(
     element_type: ElementType,
     reader: &mut WireReader<'_>,
-    base: &[u8],
+    elements: &mut [u8],
     buffers: &mut ContextBuffers,
-    out: &mut [u8],
 ) -> Result<()> {
     let exponent = exponent(element_type, reader.u8()?);
     let starts = reader.u16()?;
@@ -189,12 +188,12 @@ pub(super) fn decode(
     let len = reader.u32()? as usize;
     let encoding = reader.bytes(len)?;
     let extra = reader.bytes(reader.remaining())?;
-    let elements = out.len() / element_type.width();
+    let count = elements.len() / element_type.width();
     let ContextBuffers { tokens, contexts, .. } = buffers;
-    tokens.resize(elements, 0);
-    contexts.resize(elements, 0);
-    delta::contexts(element_type.width(), base, exponent, contexts);
+    tokens.resize(count, 0);
+    contexts.resize(count, 0);
+    delta::contexts(element_type.width(), elements, exponent, contexts);
     let decoded = rans::decode(encoding, contexts, &tables, tokens)
-        && delta::decode(element_type.width(), tokens, extra, base, out);
-    decoded.then_some(()).ok_or_else(|| reader.error(format!("tokens of {elements} elements"), "other tokens"))
+        && delta::decode(element_type.width(), tokens, extra, elements);
+    decoded.then_some(()).ok_or_else(|| reader.error(format!("tokens of {count} elements"), "other tokens"))
 }

@@ -222,6 +222,29 @@ fn with_rest(
     floats::encode(element_type, 0, rest, scratch, out)
 }
 
+/// Decodes in mode 3 or 9 in place: `content` is the base before, and the chunk, which is as long, afterwards.
+pub(super) fn apply(
+    element_type: ElementType,
+    mode: u8,
+    reader: &mut WireReader<'_>,
+    content: &mut [u8],
+    buffers: &mut DeltaBuffers,
+    scratch: &mut Scratch,
+) -> Result<()> {
+    let whole = content.len() / element_type.width() * element_type.width();
+    let (elements, rest) = content.split_at_mut(whole);
+    let own_len = reader.remaining().checked_sub(rest.len());
+    let own_len = own_len.ok_or_else(|| reader.error(format!("{} more bytes", rest.len()), "fewer"))?;
+    let mut own = WireReader::new(super::WHAT, reader.offset(), reader.bytes(own_len)?);
+    match mode {
+        CONTEXT => context::decode(element_type, &mut own, elements, &mut buffers.context)?,
+        SPARSE => sparse::apply(element_type, &mut own, elements, &mut buffers.sparse, scratch)?,
+        unknown => return Err(reader.unsupported(format!("delta mode {unknown} in place"))),
+    }
+    rest.copy_from_slice(reader.bytes(reader.remaining())?);
+    Ok(())
+}
+
 /// Appends `raw_len` bytes, decoded in mode 3, 4 or 9.
 #[expect(clippy::too_many_arguments, reason = "the mode that was read, the input and two work spaces")]
 pub(super) fn decode(
@@ -246,9 +269,8 @@ pub(super) fn decode(
     let start = out.len();
     let base = base.get(..both).unwrap_or_default();
     if mode == CONTEXT {
-        out.resize(start + both, 0);
-        let space = out.get_mut(start..).unwrap_or_default();
-        context::decode(element_type, &mut own, base, &mut buffers.context, space)?;
+        out.extend_from_slice(base);
+        context::decode(element_type, &mut own, out.get_mut(start..).unwrap_or_default(), &mut buffers.context)?;
     } else if mode == SPARSE {
         sparse::decode(element_type, &mut own, base, &mut buffers.sparse, scratch, out)?;
     } else {

@@ -65,7 +65,7 @@ pub(super) fn decode(
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let group = GROUP_ELEMENTS * element_type.width();
-    let MaskedBuffers { mask: decoded, raw: changed, base: changed_base, .. } = &mut buffers.masked;
+    let MaskedBuffers { mask: decoded, raw: changed, .. } = &mut buffers.masked;
     let groups = base.len().div_ceil(group);
     decoded.resize(groups.div_ceil(8), 0);
     let mask = plane::decode(reader, scratch, decoded)?.unwrap_or(decoded.as_slice());
@@ -73,14 +73,13 @@ pub(super) fn decode(
         return Err(reader.error(format!("a mask of {groups} groups"), "a longer one"));
     }
     let is_changed = |number: usize| mask.get(number / 8).is_some_and(|bits| bits >> (number % 8) & 1 == 1);
-    changed_base.clear();
+    changed.clear();
     for (number, base) in base.chunks(group).enumerate() {
         if is_changed(number) {
-            changed_base.extend_from_slice(base);
+            changed.extend_from_slice(base);
         }
     }
-    changed.resize(changed_base.len(), 0);
-    context::decode(element_type, reader, changed_base, &mut buffers.context, changed)?;
+    context::decode(element_type, reader, changed, &mut buffers.context)?;
     let start = out.len();
     out.extend_from_slice(base);
     let mut left = changed.as_slice();

@@ -74,11 +74,11 @@ pub use classes::BlockGrid;
 pub use converted::Converted;
 pub use derivation::Derivation;
 pub use listing::encode_listing;
-pub use payload::{decode, encode};
+pub use payload::{apply, decode, encode};
 pub use quantised::Quantised;
 pub use scaled::Scaled;
 pub use scaled_fit::{CodePacking, following};
-pub use tagged::{decode_tagged, encode_tagged};
+pub use tagged::{apply_tagged, decode_tagged, encode_tagged};
 
 use crate::kernel::windows::WindowTable;
 

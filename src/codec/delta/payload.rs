@@ -32,7 +32,7 @@ pub(super) const LISTING: u8 = 10;
 /// # Errors
 /// Errors of zstd, and [`Error::Internal`] for a plane of 4 GiB or more.
 pub fn encode(derivation: Derivation, raw: &[u8], base: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
-    let mut buffers = std::mem::take(&mut scratch.delta);
+    let mut buffers = scratch.delta.take().unwrap_or_default();
     let encoded = float_mode::with_ieee(|| match derivation {
         Derivation::Context(ElementType::Byte | ElementType::Unknown) | Derivation::Bytes => {
             bytes::encode(ElementType::Unknown, None, [raw, base], &mut buffers, scratch, out)
@@ -55,7 +55,7 @@ pub fn encode(derivation: Derivation, raw: &[u8], base: &[u8], scratch: &mut Scr
         Derivation::Blended(blended) => blended::encode(blended, [raw, base], &mut buffers, scratch, out),
         Derivation::Scaled(scaled) => scaled::encode(scaled, [raw, base], &mut buffers, scratch, out),
     });
-    scratch.delta = buffers;
+    scratch.delta = Some(buffers);
     encoded
 }
 
@@ -76,7 +76,7 @@ pub fn decode(
 ) -> Result<()> {
     let id = id.into();
     let derivation = Derivation::of_id(id);
-    let mut buffers = std::mem::take(&mut scratch.delta);
+    let mut buffers = scratch.delta.take().unwrap_or_default();
     let mut reader = WireReader::new(WHAT, 0, payload);
     let decoded = float_mode::with_ieee(|| match derivation {
         None if id == u64::from(Derivation::QUANTISED_ID) => {
@@ -101,8 +101,33 @@ pub fn decode(
         // No id alone describes the others.
         _ => Err(Error::unsupported(WHAT, format!("derivation {id}"))),
     });
-    scratch.delta = buffers;
+    scratch.delta = Some(buffers);
     decoded
+}
+
+/// Like [`decode`], in place: `content` is the base before, and the chunk, which is as long, afterwards. Returns
+/// `false`, and changes nothing, for what does not only change elements of its base.
+///
+/// # Errors
+/// Errors of [`decode`]. `content` is then neither.
+pub fn apply(id: impl Into<u64>, payload: &[u8], content: &mut [u8], scratch: &mut Scratch) -> Result<bool> {
+    let mut reader = WireReader::new(WHAT, 0, payload);
+    let Some(Derivation::Context(element_type @ (ElementType::Bf16 | ElementType::Fp16 | ElementType::Fp32))) =
+        Derivation::of_id(id.into())
+    else {
+        return Ok(false);
+    };
+    let mode = reader.u8()?;
+    match mode {
+        SAME => return reader.finish().map(|()| true),
+        CONTEXT | SPARSE => {}
+        _ => return Ok(false),
+    }
+    let mut buffers = scratch.delta.take().unwrap_or_default();
+    let decoded =
+        float_mode::with_ieee(|| elements::apply(element_type, mode, &mut reader, content, &mut buffers, scratch));
+    scratch.delta = Some(buffers);
+    decoded.map(|()| true)
 }
 
 /// Appends `raw_len` bytes to `out`. Reads the mode and all of `reader`.

@@ -79,15 +79,18 @@ fn token(gap: u32) -> Option<(u8, u32)> {
     (extra <= EXTRA_BITS_MAX).then_some((token as u8, extra))
 }
 
+/// The number of low bits that a token leaves out: for each power of two from the literal ones on, one more.
+const fn extra_bits(token: u8) -> u8 {
+    token.saturating_sub(LITERAL_GAPS as u8 / 2) / 2
+}
+
 /// Of each token the number of low bits that it leaves out, and the gap without them.
 const GAPS: [(u32, u32); TOKENS] = {
     let mut gaps = [(0, 0); TOKENS];
     let mut token = 0;
     while token < TOKENS as u32 {
-        gaps[token as usize] = match token.checked_sub(LITERAL_GAPS) {
-            None => (0, token),
-            Some(above) => (above / 2 + 1, (2 + above % 2) << (above / 2 + 1)),
-        };
+        let extra = extra_bits(token as u8) as u32;
+        gaps[token as usize] = if extra == 0 { (0, token) } else { (extra, (2 + token % 2) << extra) };
         token += 1;
     }
     gaps
@@ -261,33 +264,42 @@ pub(super) fn decode(
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
 ) -> Result<()> {
+    let start = out.len();
+    out.extend_from_slice(base);
+    apply(element_type, reader, out.get_mut(start..).unwrap_or_default(), buffers, scratch)
+}
+
+/// Decodes in place: `elements` are those of the base before, and those of the chunk afterwards. Reads all of `reader`.
+pub(super) fn apply(
+    element_type: ElementType,
+    reader: &mut WireReader<'_>,
+    elements: &mut [u8],
+    buffers: &mut SparseBuffers,
+    scratch: &mut Scratch,
+) -> Result<()> {
     match element_type.width() {
-        2 => decode_elements::<2>(element_type, reader, base, buffers, scratch, out),
-        4 => decode_elements::<4>(element_type, reader, base, buffers, scratch, out),
+        2 => apply_elements::<2>(element_type, reader, elements, buffers, scratch),
+        4 => apply_elements::<4>(element_type, reader, elements, buffers, scratch),
         width => Err(reader.unsupported(format!("sparse changes of elements of {width} bytes"))),
     }
 }
 
-fn decode_elements<const W: usize>(
+fn apply_elements<const W: usize>(
     element_type: ElementType,
     reader: &mut WireReader<'_>,
-    base: &[u8],
+    elements: &mut [u8],
     buffers: &mut SparseBuffers,
     scratch: &mut Scratch,
-    out: &mut Vec<u8>,
 ) -> Result<()> {
-    positions(base.len() / W, reader, buffers, scratch)?;
-    let start = out.len();
-    out.extend_from_slice(base);
-    let elements = out.get_mut(start..).unwrap_or_default().as_chunks_mut::<W>().0;
+    let elements = elements.as_chunks_mut::<W>().0;
+    positions(elements.len(), reader, buffers, scratch)?;
     match reader.u8()? {
         AS_CONTEXT => {
-            let SparseBuffers { positions, raw: changed, base: changed_base, context, .. } = buffers;
-            changed_base.clear();
+            let SparseBuffers { positions, raw: changed, context, .. } = buffers;
+            changed.clear();
             let of_base = positions.iter().filter_map(|at| elements.get(*at as usize));
-            of_base.for_each(|element| changed_base.extend_from_slice(element));
-            changed.resize(changed_base.len(), 0);
-            context::decode(element_type, reader, changed_base, context, changed)?;
+            of_base.for_each(|element| changed.extend_from_slice(element));
+            context::decode(element_type, reader, changed, context)?;
             replace(elements, positions.iter().zip(changed.as_chunks::<W>().0), |_, own| *own);
             Ok(())
         }
@@ -336,15 +348,15 @@ fn positions(
     numbers(count as usize, reader, buffers, scratch)?;
     let SparseBuffers { positions, numbers: gaps, .. } = buffers;
     positions.clear();
-    positions.reserve(gaps.len());
     let mut next = 0u64;
-    for gap in gaps {
+    positions.extend(gaps.iter().map(|gap| {
         let at = next + u64::from(*gap);
-        positions.push(at as u32);
         next = at + 1;
-        if next > elements as u64 {
-            return Err(reader.error(format!("positions below {elements}"), at.to_string()));
-        }
+        at as u32
+    }));
+    // They ascend: the last one is the greatest.
+    if next > elements as u64 {
+        return Err(reader.error(format!("positions below {elements}"), (next - 1).to_string()));
     }
     Ok(())
 }
@@ -359,25 +371,22 @@ fn numbers(
     let SparseBuffers { numbers, tokens, extra, .. } = buffers;
     tokens.resize(count, 0);
     let tokens = plane::decode(reader, scratch, tokens)?.unwrap_or(tokens.as_slice());
-    let mut bits = 0;
-    for token in tokens {
-        let Some((count, _)) = GAPS.get(usize::from(*token)) else {
-            return Err(reader.error(format!("a token below {TOKENS}"), token.to_string()));
-        };
-        bits += *count as usize;
+    let greatest = tokens.iter().copied().max().unwrap_or_default();
+    if usize::from(greatest) >= TOKENS {
+        return Err(reader.error(format!("a token below {TOKENS}"), greatest.to_string()));
     }
+    let bits: usize = tokens.iter().map(|token| usize::from(extra_bits(*token))).sum();
     extra.clear();
     extra.extend_from_slice(reader.bytes(bits.div_ceil(8))?);
     extra.extend_from_slice(&[0; 8]);
     numbers.clear();
-    numbers.reserve(tokens.len());
     let mut bit = 0;
-    for token in tokens {
+    numbers.extend(tokens.iter().map(|token| {
         let (count, high) = GAPS.get(usize::from(*token)).copied().unwrap_or_default();
         let window = extra.get(bit / 8..).and_then(|left| left.first_chunk()).copied().unwrap_or_default();
         let low = (u64::from_le_bytes(window) >> (bit % 8)) as u32 & ((1 << count) - 1);
         bit += count as usize;
-        numbers.push(high + low);
-    }
+        high + low
+    }));
     Ok(())
 }

@@ -16,9 +16,7 @@ fn encoded(element_type: ElementType, raw: &[u8], base: &[u8]) -> Vec<u8> {
 }
 
 fn decoded(element_type: ElementType, payload: &[u8], base: &[u8], raw_len: usize) -> Result<Vec<u8>> {
-    let mut out = Vec::new();
-    decode(Derivation::Context(element_type).id(), payload, base, raw_len, &mut Scratch::default(), &mut out)?;
-    Ok(out)
+    tests::decoded(Derivation::Context(element_type).id(), payload, base, raw_len)
 }
 
 /// Elements of a base, and the same with the given changes: position and what is added to the bits.

@@ -1,7 +1,7 @@
 //! Tagged payload: a payload with its derivation and phase, as containers store it.
 
 use super::payload::{standalone, try_smaller};
-use super::{Derivation, WHAT, decode, encode};
+use super::{Derivation, WHAT, apply, decode, encode};
 use crate::codec::{ElementType, Scratch};
 use crate::error::Result;
 use crate::wire::WireReader;
@@ -56,18 +56,52 @@ pub fn decode_tagged(
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
 ) -> Result<()> {
-    let mut reader = WireReader::new(WHAT, 0, tagged);
-    let first = reader.u8()?;
-    let phase = usize::from(first >> 4);
-    if phase > PHASE_MAX {
-        return Err(reader.unsupported(format!("phase {phase}")));
-    }
-    let id = if first & 15 == LONG_ID { reader.varint()? } else { u64::from(first & 15) };
-    let (head, payload) = (reader.bytes(phase)?, reader.bytes(reader.remaining())?);
+    let TaggedPayload { id, head, payload, reader } = TaggedPayload::read(tagged)?;
+    let phase = head.len();
     let rest = raw_len.checked_sub(phase).zip(base.get(phase..));
     let Some((rest_len, base)) = rest else {
         return Err(reader.error("no more bytes before an element than chunk and base have", phase.to_string()));
     };
     out.extend_from_slice(head);
     decode(id, payload, base, rest_len, scratch, out)
+}
+
+/// Like [`decode_tagged`], in place: `content` is the base before, and the chunk, which is as long, afterwards. Returns
+/// `false`, and changes nothing, where [`apply`] does.
+///
+/// # Errors
+/// Errors of [`decode_tagged`]. `content` is then neither.
+pub fn apply_tagged(tagged: &[u8], content: &mut [u8], scratch: &mut Scratch) -> Result<bool> {
+    let TaggedPayload { id, head, payload, .. } = TaggedPayload::read(tagged)?;
+    // What has more bytes before its first element than the chunk is refused where nothing is in place.
+    let Some((before, rest)) = content.split_at_mut_checked(head.len()) else { return Ok(false) };
+    let is_decoded = apply(id, payload, rest, scratch)?;
+    if is_decoded {
+        before.copy_from_slice(head);
+    }
+    Ok(is_decoded)
+}
+
+/// The parts of a tagged payload.
+struct TaggedPayload<'a> {
+    id: u64,
+    /// The bytes before the first whole element.
+    head: &'a [u8],
+    payload: &'a [u8],
+    /// What has read them, for errors.
+    reader: WireReader<'a>,
+}
+
+impl<'a> TaggedPayload<'a> {
+    fn read(tagged: &'a [u8]) -> Result<Self> {
+        let mut reader = WireReader::new(WHAT, 0, tagged);
+        let first = reader.u8()?;
+        let phase = usize::from(first >> 4);
+        if phase > PHASE_MAX {
+            return Err(reader.unsupported(format!("phase {phase}")));
+        }
+        let id = if first & 15 == LONG_ID { reader.varint()? } else { u64::from(first & 15) };
+        let (head, payload) = (reader.bytes(phase)?, reader.bytes(reader.remaining())?);
+        Ok(TaggedPayload { id, head, payload, reader })
+    }
 }

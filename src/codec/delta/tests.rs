@@ -18,11 +18,21 @@ fn encoded(derivation: Derivation, raw: &[u8], base: &[u8]) -> Vec<u8> {
     out.split_off(6)
 }
 
-fn decoded(id: u8, payload: &[u8], base: &[u8], raw_len: usize) -> Result<Vec<u8>> {
+/// The chunk, which is the same when it is decoded in place.
+pub(super) fn decoded(id: u8, payload: &[u8], base: &[u8], raw_len: usize) -> Result<Vec<u8>> {
     let mut out = b"before".to_vec();
-    decode(id, payload, base, raw_len, &mut Scratch::default(), &mut out)?;
+    let decoded = decode(id, payload, base, raw_len, &mut Scratch::default(), &mut out);
     assert_eq!(out[..6], *b"before");
-    Ok(out.split_off(6))
+    let decoded = decoded.map(|()| out.split_off(6));
+    if base.len() == raw_len {
+        let mut content = base.to_vec();
+        match apply(id, payload, &mut content, &mut Scratch::default()) {
+            Ok(true) => assert!(decoded.as_ref().is_ok_and(|decoded| *decoded == content)),
+            Ok(false) => assert_eq!(content, base),
+            Err(_) => assert!(decoded.is_err()),
+        }
+    }
+    decoded
 }
 
 fn check(derivation: Derivation, raw: &[u8], base: &[u8]) -> Vec<u8> {

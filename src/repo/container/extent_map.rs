@@ -5,12 +5,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::delta_decoder::DeltaDecoder;
 use super::numbers::{EntryNumber, FrameNumber};
 use super::operation_source::Extent;
-use crate::codec::{Scratch, delta};
+use crate::codec::Scratch;
 use crate::config::CHUNK_BYTES_LIMIT;
 use crate::error::{Error, Result};
-use crate::memory::ByteLru;
 use crate::types::{Fingerprint, RepositoryKey};
 
 /// Extents of an entry, at most. A chunk of up to this many bytes cannot exceed it.
@@ -40,9 +40,9 @@ impl DecodeLimits {
 }
 
 /// What a nested delta takes from that limit besides its bytes.
-const DELTA_COST: u64 = 4096;
+pub(super) const DELTA_COST: u64 = 4096;
 /// What a range of a base takes from that limit besides its bytes.
-const RANGE_COST: u64 = 64;
+pub(super) const RANGE_COST: u64 = 64;
 /// Memory for the content of nested deltas while one delta is decoded, bytes.
 pub const DECODED_CACHE_BYTES_MAX: usize = 32 << 20;
 
@@ -99,6 +99,19 @@ pub(super) struct DeltaSource {
     pub base: Vec<(Arc<ExtentMap>, Range<u32>)>,
 }
 
+impl DeltaSource {
+    /// Whether each delta below is needed once, whole, as the base of the one above.
+    fn is_chain(&self) -> bool {
+        match self.base.as_slice() {
+            [(extent_map, range)] => extent_map
+                .delta
+                .as_ref()
+                .is_none_or(|below| range.start == 0 && range.end == below.raw_len && below.is_chain()),
+            ranges => ranges.iter().all(|(extent_map, _)| extent_map.delta.is_none()),
+        }
+    }
+}
+
 /// A range of the literal bytes of one source.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LiteralRange {
@@ -108,7 +121,7 @@ pub(super) struct LiteralRange {
 }
 
 impl LiteralSource {
-    fn extent(&self, literals: &LiteralRange) -> Extent {
+    pub(super) fn extent(&self, literals: &LiteralRange) -> Extent {
         let LiteralRange { literal, len, .. } = *literals;
         Extent { frame: self.frame, offset: self.offset + literal, len, owner: self.entry, literal }
     }
@@ -183,7 +196,9 @@ impl ExtentMap {
         scratch: &mut Scratch,
         out: &mut Vec<u8>,
     ) -> Result<()> {
-        DeltaDecoder::new(&self.frames, frames, scratch, limits).decode(delta, out)
+        let mut decoder = DeltaDecoder::new(&self.frames, frames, scratch, limits);
+        decoder.is_chain = delta.is_chain();
+        decoder.decode(delta, out)
     }
 
     /// Writes the content into `space`, which has the same length. The entry must not be a delta; `frames` as for
@@ -292,189 +307,11 @@ pub fn assemble_base(
     if decoder.is_exhausted() { Ok(None) } else { base.map(|base| Some(base.into_vec())) }
 }
 
-/// Decoded frames and their numbers, ascending.
-struct FrameTable<'a, B> {
-    numbers: &'a [FrameNumber],
-    bytes: &'a [B],
-}
-
-impl<'a, B: AsRef<[u8]>> FrameTable<'a, B> {
-    fn find(&self, number: FrameNumber) -> Result<&'a [u8]> {
-        let unlisted = |_| Error::internal(format!("an extent map does not list {number:?}"));
-        frame_at(self.numbers.binary_search(&number).map_err(unlisted)?, self.bytes)
-    }
-}
-
-/// The base of a delta.
-enum DeltaBase {
-    /// The whole content of the delta below: nothing is copied.
-    Content(Arc<Vec<u8>>),
-    /// Ranges of several contents, or a part of one.
-    Assembled(Vec<u8>),
-}
-
-impl DeltaBase {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            DeltaBase::Content(content) => content,
-            DeltaBase::Assembled(bytes) => bytes,
-        }
-    }
-
-    fn into_vec(self) -> Vec<u8> {
-        match self {
-            DeltaBase::Content(content) => Arc::unwrap_or_clone(content),
-            DeltaBase::Assembled(bytes) => bytes,
-        }
-    }
-}
-
-/// Decodes a delta and the deltas below it. Several ranges may lead to one nested delta, so decoded ones are cached.
-/// What the cache cannot hold counts against a limit.
-struct DeltaDecoder<'a, B> {
-    frames: FrameTable<'a, B>,
-    scratch: &'a mut Scratch,
-    cache: ByteLru<EntryNumber, Arc<Vec<u8>>>,
-    limits: DecodeLimits,
-    /// Bytes assembled so far.
-    bytes_assembled: u64,
-    /// Bytes of unfinished bases.
-    bytes_held: u64,
-}
-
-impl<'a, B: AsRef<[u8]>> DeltaDecoder<'a, B> {
-    fn new(numbers: &'a [FrameNumber], bytes: &'a [B], scratch: &'a mut Scratch, limits: DecodeLimits) -> Self {
-        let (frames, cache) = (FrameTable { numbers, bytes }, ByteLru::new(limits.cached));
-        DeltaDecoder { frames, scratch, cache, limits, bytes_assembled: 0, bytes_held: 0 }
-    }
-
-    /// Whether a limit is exceeded.
-    fn is_exhausted(&self) -> bool {
-        self.bytes_assembled > self.limits.assembled || self.bytes_held > self.limits.held
-    }
-
-    /// Counts assembled bytes.
-    fn spend(&mut self, bytes: u64) -> Result<()> {
-        self.bytes_assembled += bytes;
-        if !self.is_exhausted() {
-            return Ok(());
-        }
-        let expected = format!("a delta of at most {} assembled bytes", self.limits.assembled);
-        Err(Error::corrupt("chunk operations", 0, expected, "more"))
-    }
-
-    /// Appends the content of a delta.
-    fn decode(&mut self, delta: &DeltaSource, out: &mut Vec<u8>) -> Result<()> {
-        self.spend(u64::from(delta.raw_len) + DELTA_COST)?;
-        let frame = self.frames.find(delta.frame)?;
-        let end = if delta.len == TO_THE_END { frame.len() } else { delta.offset as usize + delta.len as usize };
-        let payload = frame.get(delta.offset as usize..end).ok_or_else(|| {
-            Error::corrupt("frame", delta.offset.into(), format!("{} bytes", delta.len), frame.len().to_string())
-        })?;
-        // A payload as long as the chunk is the chunk itself.
-        if payload.len() == delta.raw_len as usize {
-            out.extend_from_slice(payload);
-            return Ok(());
-        }
-        let base = self.base(&delta.base)?;
-        delta::decode_tagged(payload, base.bytes(), delta.raw_len as usize, self.scratch, out)
-    }
-
-    /// The base of a delta.
-    fn base(&mut self, ranges: &[(Arc<ExtentMap>, Range<u32>)]) -> Result<DeltaBase> {
-        // Nothing is held while the deltas below are decoded, so that a chain costs memory of one step.
-        for nested in ranges.iter().filter_map(|(extent_map, _)| extent_map.delta.as_ref()) {
-            self.content(nested)?;
-        }
-        let bytes = ranges.iter().map(|(_, range)| u64::from(range.end.saturating_sub(range.start))).sum();
-        self.hold(bytes)?;
-        if let [(extent_map, range)] = ranges
-            && let Some(delta) = &extent_map.delta
-        {
-            let content = self.content(delta)?;
-            if range.start == 0 && range.end as usize == content.len() {
-                self.spend(bytes + RANGE_COST)?;
-                self.bytes_held -= bytes;
-                return Ok(DeltaBase::Content(content));
-            }
-        }
-        let mut base = Vec::with_capacity(bytes as usize);
-        for (extent_map, range) in ranges {
-            self.spend(u64::from(range.end.saturating_sub(range.start)) + RANGE_COST)?;
-            self.append(extent_map, range, &mut base)?;
-        }
-        self.bytes_held -= bytes;
-        Ok(DeltaBase::Assembled(base))
-    }
-
-    /// Checks that the content of each chunk has its name.
-    fn check(&mut self, key: &RepositoryKey, chunks: &[NamedChunk]) -> Result<()> {
-        for NamedChunk { extent_map, name } in chunks {
-            let found = if let Some(delta) = &extent_map.delta {
-                key.fingerprint(&self.content(delta)?)
-            } else {
-                let mut hasher = key.hasher();
-                for literals in extent_map.literals(0..extent_map.len()) {
-                    hasher.update(self.literals(extent_map, &literals)?);
-                }
-                Fingerprint(*hasher.finalize().as_bytes())
-            };
-            if found != *name {
-                let expected = format!("the chunk {name}");
-                return Err(Error::corrupt("the base of a delta", 0, expected, found.to_string()));
-            }
-        }
-        Ok(())
-    }
-
-    /// Literal bytes of an entry that is no delta.
-    fn literals(&self, extent_map: &ExtentMap, literals: &LiteralRange) -> Result<&'a [u8]> {
-        let source = &extent_map.sources[literals.source as usize];
-        source.extent(literals).slice_of(self.frames.find(source.frame)?)
-    }
-
-    /// Counts the bytes of a base that is assembled while others wait.
-    fn hold(&mut self, bytes: u64) -> Result<()> {
-        self.bytes_held += bytes;
-        if self.bytes_held <= self.limits.held {
-            return Ok(());
-        }
-        let expected = format!("deltas whose bases have at most {} bytes at a time", self.limits.held);
-        Err(Error::corrupt("chunk operations", 0, expected, self.bytes_held.to_string()))
-    }
-
-    /// The content of a delta below another one.
-    fn content(&mut self, delta: &DeltaSource) -> Result<Arc<Vec<u8>>> {
-        if let Some(content) = self.cache.get(&delta.entry) {
-            return Ok(content);
-        }
-        let mut content = Vec::new();
-        self.decode(delta, &mut content)?;
-        let content = Arc::new(content);
-        self.cache.put(delta.entry, content.clone(), content.len());
-        Ok(content)
-    }
-
-    /// Appends a range of a base.
-    fn append(&mut self, extent_map: &ExtentMap, range: &Range<u32>, out: &mut Vec<u8>) -> Result<()> {
-        let Some(delta) = &extent_map.delta else {
-            for literals in extent_map.literals(range.clone()) {
-                out.extend_from_slice(self.literals(extent_map, &literals)?);
-            }
-            return Ok(());
-        };
-        let content = self.content(delta)?;
-        let part = content.get(range.start as usize..range.end as usize);
-        out.extend_from_slice(part.ok_or_else(|| outside(range, content.len()))?);
-        Ok(())
-    }
-}
-
-fn frame_at(position: usize, frames: &[impl AsRef<[u8]>]) -> Result<&[u8]> {
+pub(super) fn frame_at(position: usize, frames: &[impl AsRef<[u8]>]) -> Result<&[u8]> {
     let missing = || Error::internal(format!("frame {position} of an extent map is missing: {} given", frames.len()));
     frames.get(position).map(AsRef::as_ref).ok_or_else(missing)
 }
 
-fn outside(range: &Range<u32>, len: usize) -> Error {
+pub(super) fn outside(range: &Range<u32>, len: usize) -> Error {
     Error::corrupt("chunk operations", range.start.into(), format!("a range within {len} bytes"), format!("{range:?}"))
 }

@@ -66,7 +66,7 @@ impl TestChunks {
         let base: Vec<u8> = ranges.iter().flat_map(part).collect();
         let (derivation, phase) = (Derivation::Context(ElementType::Bf16), content.len() % 3);
         let mut payload = Vec::new();
-        encode_tagged(derivation, phase, &content, &base, &mut Scratch::default(), &mut payload).unwrap();
+        encode_tagged(derivation, phase, &content, &base, &mut Scratch::of_writer(true), &mut payload).unwrap();
         if payload.len() >= content.len() {
             payload = content.clone();
         }
@@ -126,6 +126,13 @@ fn changed(content: &[u8], step: usize) -> Vec<u8> {
     content.iter().enumerate().map(change).collect()
 }
 
+fn with_one_changed(content: &[u8], step: usize) -> Vec<u8> {
+    let mut content = content.to_vec();
+    let at = content.len() * step / 9;
+    content[at] ^= 1;
+    content
+}
+
 proptest! {
     #[test]
     fn the_extents_of_any_range_make_its_bytes(
@@ -165,17 +172,27 @@ proptest! {
 
     #[test]
     fn chains_of_deltas_decode(
-        first in prop::collection::vec(any::<u8>(), 1..3000), length in 1usize..9, cut in any::<prop::sample::Index>(),
+        first in prop::collection::vec(any::<u8>(), 1..3000), kinds in prop::collection::vec(0u8..7, 1..9),
+        cut in any::<prop::sample::Index>(),
     ) {
         let mut chunks = TestChunks::default();
         let mut last = chunks.whole(first.clone());
-        for step in 0..length {
-            let content = changed(&chunks.chunks[last as usize], step);
-            last = chunks.delta(content, &[(last, 0..first.len() as u32)]);
+        for (step, kind) in kinds.into_iter().enumerate() {
+            let below = chunks.chunks[last as usize].clone();
+            let content = match kind {
+                0 => below.clone(),
+                1 => with_one_changed(&below, step),
+                2 => [changed(&below, step), vec![9; step]].concat(),
+                3 => changed(&below, step)[below.len().min(step + 1) - 1..].to_vec(),
+                4 => below.iter().map(|byte| byte.wrapping_mul(37) ^ step as u8).collect(),
+                _ => changed(&below, step),
+            };
+            last = chunks.delta(content, &[(last, 0..below.len() as u32)]);
             prop_assert_eq!(&chunks.read(last).unwrap(), &chunks.chunks[last as usize]);
         }
         // A delta to the end of one entry and the start of another.
-        let (cut, len) = (cut.index(first.len()) as u32, first.len() as u32);
+        let len = chunks.chunks[last as usize].len() as u32;
+        let cut = cut.index(first.len().min(len as usize)) as u32;
         let content = changed(&first, 3);
         let delta = chunks.delta(content.clone(), &[(last, cut..len), (0, 0..cut)]);
         prop_assert_eq!(chunks.read(delta).unwrap(), content);

@@ -6,6 +6,7 @@
 
 mod columns;
 mod container_index;
+mod delta_decoder;
 mod entry_check;
 mod extent_cache;
 mod extent_map;
