@@ -13,9 +13,6 @@ fuzz_target!(|input: (u16, &[u8], u16, u8, &[u8])| {
     };
     let raw = decode(&mut Scratch::default());
     assert!(raw.as_ref().is_none_or(|raw| raw.len() == usize::from(raw_len)));
-    let mut used = Scratch::default();
-    let _ = Floats.decode(earlier, usize::from(earlier_len), &mut used, &mut Vec::new());
-    assert_eq!(decode(&mut used), raw);
     let types = [
         ElementType::Bf16,
         ElementType::Fp16,
@@ -26,7 +23,13 @@ fuzz_target!(|input: (u16, &[u8], u16, u8, &[u8])| {
     ];
     let (element_type, phase) = (types[usize::from(choice) % types.len()], usize::from(choice >> 4));
     let (mut payload, mut back) = (Vec::new(), Vec::new());
-    let mut writer = Scratch::of_writer(true);
+    let (mut used, mut writer) = (Scratch::default(), Scratch::of_writer(true));
+    let _ = Floats.decode(earlier, usize::from(earlier_len), &mut used, &mut Vec::new());
+    assert_eq!(decode(&mut used), raw);
+    floats::encode(element_type, phase, earlier, &mut writer, &mut payload).expect("encodes any bytes");
+    Floats.decode(&payload, earlier.len(), &mut used, &mut Vec::new()).expect("decodes its own payload");
+    assert_eq!(decode(&mut used), raw);
+    payload.clear();
     floats::encode(element_type, phase, bytes, &mut writer, &mut payload).expect("encodes any bytes");
     Floats.decode(&payload, bytes.len(), &mut used, &mut back).expect("decodes its own payload");
     assert_eq!(back, bytes);
