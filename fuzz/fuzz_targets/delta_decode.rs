@@ -18,13 +18,9 @@ impl Payload {
     /// numbers of up to 32 bits.
     fn of_changes((derivation, mut state, share, size): (u8, u32, u8, u8), base: &[u8]) -> Self {
         let (derivation, mut raw) = (Derivation::ALL[usize::from(derivation) % Derivation::ALL.len()], base.to_vec());
-        let mut next = || {
-            state = state.wrapping_mul(0x0019_660d).wrapping_add(0x3c6e_f35f);
-            state
-        };
         for group in raw.as_chunks_mut().0 {
-            if next().leading_zeros() > u32::from(share % 8) {
-                let change = next() >> (size % 32);
+            if next(&mut state).leading_zeros() > u32::from(share % 8) {
+                let change = next(&mut state) >> (size % 32);
                 *group = u32::from_le_bytes(*group).wrapping_add(change).to_le_bytes();
             }
         }
@@ -58,9 +54,21 @@ impl Payload {
     }
 }
 
-fuzz_target!(|input: (u16, u8, &[u8], (&[u8], u8), [(u8, u32, u8, u8); 2], (u16, u8))| {
-    let (raw_len, id, bytes, (base, times), changes, (wrong_at, wrong_by)) = input;
-    let base = &base.repeat(1 + usize::from(times) % 32);
+/// These bytes, then noise.
+fn base_of(bytes: &[u8], noise: u16, mut state: u32) -> Vec<u8> {
+    let noise = (0..noise % 0x4000).map(|_| next(&mut state).to_le_bytes()[3]);
+    bytes.iter().copied().chain(noise).collect()
+}
+
+/// The next number of a linear congruential generator: the high bits are noise.
+fn next(state: &mut u32) -> u32 {
+    *state = state.wrapping_mul(0x0019_660d).wrapping_add(0x3c6e_f35f);
+    *state
+}
+
+fuzz_target!(|input: (u16, u8, &[u8], (&[u8], u16, u32), [(u8, u32, u8, u8); 2], (u16, u8))| {
+    let (raw_len, id, bytes, (base, noise, seed), changes, (wrong_at, wrong_by)) = input;
+    let base = &base_of(base, noise, seed);
     let [earlier, mut made] = changes.map(|changes| Payload::of_changes(changes, base));
     let any = Payload { id: id.into(), raw_len: raw_len.into(), bytes: bytes.to_vec() };
     let mut used = Scratch::default();
