@@ -106,10 +106,10 @@ pub fn decode(
 }
 
 /// Like [`decode`], in place: `content` is the base before, and the chunk, which is as long, afterwards. Returns
-/// `false`, and changes nothing, for what does not only change elements of its base.
+/// `false`, and changes nothing, for derivations and modes other than 0, 3 and 9 of floats of 2 and 4 bytes.
 ///
 /// # Errors
-/// Errors of [`decode`]. `content` is then neither.
+/// Errors of [`decode`]. `content` may then be neither base nor chunk.
 pub fn apply(id: impl Into<u64>, payload: &[u8], content: &mut [u8], scratch: &mut Scratch) -> Result<bool> {
     let mut reader = WireReader::new(WHAT, 0, payload);
     let Some(Derivation::Context(element_type @ (ElementType::Bf16 | ElementType::Fp16 | ElementType::Fp32))) =

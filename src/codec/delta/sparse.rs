@@ -1,5 +1,5 @@
-//! Sparse: the gaps between changed elements, and these elements. Decoding takes a copy of the base and a time by the
-//! number of changes.
+//! Sparse: the gaps between changed elements, and these elements. Decoding takes a copy of the base, unless it is in
+//! place, and a time by the number of changes.
 //!
 //! | bytes | meaning |
 //! |---|---|
@@ -79,7 +79,7 @@ fn token(gap: u32) -> Option<(u8, u32)> {
     (extra <= EXTRA_BITS_MAX).then_some((token as u8, extra))
 }
 
-/// The number of low bits that a token leaves out: for each power of two from the literal ones on, one more.
+/// The number of low bits that a token leaves out: of each two from [`LITERAL_GAPS`] on, one more than of those before.
 const fn extra_bits(token: u8) -> u8 {
     token.saturating_sub(LITERAL_GAPS as u8 / 2) / 2
 }

@@ -70,10 +70,10 @@ pub fn decode_tagged(
 /// `false`, and changes nothing, where [`apply`] does.
 ///
 /// # Errors
-/// Errors of [`decode_tagged`]. `content` is then neither.
+/// Errors of [`decode_tagged`]. `content` may then be neither base nor chunk.
 pub fn apply_tagged(tagged: &[u8], content: &mut [u8], scratch: &mut Scratch) -> Result<bool> {
     let TaggedPayload { id, head, payload, .. } = TaggedPayload::read(tagged)?;
-    // What has more bytes before its first element than the chunk is refused where nothing is in place.
+    // With more bytes before the first element than the chunk has, `decode_tagged` refuses it.
     let Some((before, rest)) = content.split_at_mut_checked(head.len()) else { return Ok(false) };
     let is_decoded = apply(id, payload, rest, scratch)?;
     if is_decoded {

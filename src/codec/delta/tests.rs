@@ -1,6 +1,6 @@
 //! Round trips of any bytes and of floats against any base, bounds on sizes, and hostile payloads.
 
-use super::payload::{CONTEXT, SAME, combine};
+use super::payload::{CONTEXT, SAME, SPARSE, combine};
 use super::*;
 use crate::codec::{ElementType, Scratch};
 use crate::error::{Error, Result};
@@ -28,7 +28,10 @@ pub(super) fn decoded(id: u8, payload: &[u8], base: &[u8], raw_len: usize) -> Re
         let mut content = base.to_vec();
         match apply(id, payload, &mut content, &mut Scratch::default()) {
             Ok(true) => assert!(decoded.as_ref().is_ok_and(|decoded| *decoded == content)),
-            Ok(false) => assert_eq!(content, base),
+            Ok(false) => {
+                let has_changes = matches!(payload.first(), Some(&(SAME | CONTEXT | SPARSE)));
+                assert!(content == base && !(has_changes && (1..=3).contains(&id)), "{id} {:?}", payload.first());
+            }
             Err(_) => assert!(decoded.is_err()),
         }
     }

@@ -1,4 +1,4 @@
-//! Decodes deltas: of a chain in place, one after another, and else with a cache of nested ones.
+//! Decodes deltas. Those of a chain are applied in place, one after another; others have a cache of nested ones.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -118,22 +118,23 @@ impl<'a, B: AsRef<[u8]>> DeltaDecoder<'a, B> {
     }
 
     /// Appends the content of a delta of a chain, `raw_len` bytes: decodes the delta below, then `payload`, in place
-    /// where that is possible.
+    /// where that is possible. `out` never has more room than for `raw_len` bytes, however long the deltas below are.
     fn decode_above(&mut self, payload: &[u8], raw_len: u32, below: &DeltaSource, out: &mut Vec<u8>) -> Result<()> {
-        let start = out.len();
-        self.decode(below, out)?;
+        let (start, mut other) = (out.len(), Vec::new());
+        let is_as_long = below.raw_len == raw_len;
+        self.decode(below, if is_as_long { &mut *out } else { &mut other })?;
         let bytes = u64::from(below.raw_len);
         self.hold(bytes)?;
         self.spend(bytes + RANGE_COST)?;
         self.bytes_held -= bytes;
-        if below.raw_len == raw_len {
+        if is_as_long {
             let content = out.get_mut(start..).unwrap_or_default();
             if delta::apply_tagged(payload, content, self.scratch)? {
                 return Ok(());
             }
+            other = out.split_off(start);
         }
-        let base = out.split_off(start);
-        delta::decode_tagged(payload, &base, raw_len as usize, self.scratch, out)
+        delta::decode_tagged(payload, &other, raw_len as usize, self.scratch, out)
     }
 
     /// The base of a delta.

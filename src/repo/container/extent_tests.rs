@@ -278,6 +278,19 @@ fn a_delta_to_the_start_of_a_delta_has_nothing_behind_it_as_its_base() {
 }
 
 #[test]
+fn a_short_delta_on_a_long_chain_takes_no_more_memory_than_its_bytes() {
+    let mut chunks = TestChunks::default();
+    let content = vec![7; 8000];
+    let whole = chunks.whole(content.clone());
+    let nested = chunks.delta(changed(&content, 1), &[(whole, 0..8000)]);
+    let top = chunks.delta(chunks.chunks[nested as usize][..100].to_vec(), &[(nested, 0..8000)]);
+    assert!(chunks.frames[top as usize].len() < 100, "it is stored as it is");
+    let read = chunks.read(top).unwrap();
+    assert_eq!(read, chunks.chunks[top as usize]);
+    assert!(read.capacity() < 1000, "{}", read.capacity());
+}
+
+#[test]
 fn a_copy_from_a_delta_is_an_error() {
     let mut chunks = TestChunks::default();
     let whole = chunks.whole(vec![7; 100]);
