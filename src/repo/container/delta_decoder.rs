@@ -1,5 +1,6 @@
 //! Decodes deltas. Those of a chain are applied in place, one after another; others have a cache of nested ones.
 
+use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -118,7 +119,7 @@ impl<'a, B: AsRef<[u8]>> DeltaDecoder<'a, B> {
     }
 
     /// Appends the content of a delta of a chain, `raw_len` bytes: decodes the delta below, then `payload`, in place
-    /// where that is possible. `out` never has more room than for `raw_len` bytes, however long the deltas below are.
+    /// where that is possible.
     fn decode_above(&mut self, payload: &[u8], raw_len: u32, below: &DeltaSource, out: &mut Vec<u8>) -> Result<()> {
         let (start, mut other) = (out.len(), Vec::new());
         let is_as_long = below.raw_len == raw_len;
@@ -132,7 +133,9 @@ impl<'a, B: AsRef<[u8]>> DeltaDecoder<'a, B> {
             if delta::apply_tagged(payload, content, self.scratch)? {
                 return Ok(());
             }
-            other = out.split_off(start);
+            // Nothing is copied, and the new buffer has room for as much.
+            other =
+                if start == 0 { mem::replace(out, Vec::with_capacity(raw_len as usize)) } else { out.split_off(start) };
         }
         delta::decode_tagged(payload, &other, raw_len as usize, self.scratch, out)
     }

@@ -177,10 +177,11 @@ impl ExtentMap {
     /// [`Error::Corrupt`] if a frame is too short or a delta does not decode, and [`Error::Internal`] if `frames` are
     /// not those of this extent map.
     pub fn assemble(&self, frames: &[impl AsRef<[u8]>], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
+        // An empty buffer then has room for this, and for no more. Callers that keep it count its length.
+        out.reserve(self.len() as usize);
         if let Some(delta) = &self.delta {
             return self.decode(delta, DecodeLimits::READERS, frames, scratch, out);
         }
-        out.reserve(self.len() as usize);
         for literals in self.literals(0..self.len()) {
             out.extend_from_slice(self.slice(&literals, frames)?);
         }

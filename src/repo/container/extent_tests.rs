@@ -287,7 +287,24 @@ fn a_short_delta_on_a_long_chain_takes_no_more_memory_than_its_bytes() {
     assert!(chunks.frames[top as usize].len() < 100, "it is stored as it is");
     let read = chunks.read(top).unwrap();
     assert_eq!(read, chunks.chunks[top as usize]);
-    assert!(read.capacity() < 1000, "{}", read.capacity());
+    assert_eq!(read.capacity(), 100);
+}
+
+#[test]
+fn a_chain_takes_no_more_memory_than_its_bytes_for_any_length() {
+    for len in [8000, 8001, 4099, 127, 33] {
+        let mut chunks = TestChunks::default();
+        let mut content: Vec<u8> = (0..len as u32).flat_map(|at| [((at * at) >> 3) as u8, 0x3c]).take(len).collect();
+        let mut top = chunks.whole(content.clone());
+        for step in 0..4 {
+            // Contexts of all elements, and payloads of few, in turn.
+            content = if step % 2 == 0 { changed(&content, step) } else { with_one_changed(&content, step) };
+            top = chunks.delta(content.clone(), &[(top, 0..len as u32)]);
+            let read = chunks.read(top).unwrap();
+            assert_eq!(read, content, "{len}, {step}");
+            assert_eq!(read.capacity(), len, "{len}, {step}");
+        }
+    }
 }
 
 #[test]

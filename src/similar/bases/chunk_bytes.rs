@@ -65,7 +65,7 @@ impl Bases {
         let gathered = self.gather(entry, true);
         self.frame_reader.replace_budget(budget);
         let Some(Some((extent_map, frames))) = self.entries.tolerate(gathered)? else { return Ok(None) };
-        let mut bytes = Vec::with_capacity(extent_map.len() as usize);
+        let mut bytes = Vec::new();
         let raw = with_open(&extent_map, &frames, &self.open_solid, &self.open_incompressible);
         let assembled = extent_map.assemble(&raw, scratch, &mut bytes);
         Ok(self.entries.tolerate(assembled)?.map(|()| bytes))

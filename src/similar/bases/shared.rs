@@ -221,7 +221,7 @@ impl WorkerBases {
             return Ok(None);
         }
         let frames = extent_map.frames().iter().map(|number| self.frame(*number)).collect::<Result<Vec<Bytes>>>()?;
-        let mut bytes = Vec::with_capacity(extent_map.len() as usize);
+        let mut bytes = Vec::new();
         extent_map.assemble(&frames, &mut self.scratch, &mut bytes)?;
         Ok(Some(bytes))
     }
