@@ -66,8 +66,7 @@ archive() {
 toolchain=$(rustup show active-toolchain | cut -d' ' -f1)
 # with_flags COMMAND...: builds for any target.
 with_flags() {
-  RUSTFLAGS="$remap" CFLAGS="$c_remap" CXXFLAGS="$c_remap" CARGO_PROFILE_RELEASE_STRIP=symbols \
-    CARGO_PROFILE_RELEASE_DEBUG=false "$@"
+  RUSTFLAGS="$remap" CFLAGS="$c_remap" CXXFLAGS="$c_remap" CARGO_PROFILE_RELEASE_STRIP=symbols "$@"
 }
 
 for target in "$@"; do
