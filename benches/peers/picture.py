@@ -26,7 +26,7 @@ text { font: 13px ui-sans-serif, system-ui, sans-serif; fill: #24292f }
 </style>"""
 # The column of peers.py's table with the stored bytes, counted from the name of the set, and the tools in order.
 STORED = 7
-TOOLS = ["fhrd", "restic", "rustic", "borg", "zipnn", "zstd-19"]
+TOOLS = ["fhrd", "restic", "rustic", "borg", "bupstash", "zipnn", "zstd-19"]
 
 
 def picture(height, shapes, label):
